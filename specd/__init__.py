@@ -1,0 +1,6 @@
+"""specd: a drop-in replacement for the Ollama daemon that decodes speculatively."""
+
+__version__ = "0.1.0"
+
+#: The Ollama level whose REST API specd answers; clients gate features on it (contract: /api/version).
+OLLAMA_API_VERSION = "0.33.0"

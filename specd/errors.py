@@ -1,0 +1,109 @@
+"""Everything that can go wrong, by name.  Knows no HTTP: only `api/*/errors.py` maps these to statuses.
+
+SpecdError
+├── BadSetting                     a value of the environment that cannot be used
+├── InvalidRequest                 the caller must change the request
+│   ├── InvalidOption              one entry of `options` has the wrong type
+│   ├── ContextLengthExceeded      prompt longer than the context, and it may not be cut
+│   ├── Unsupported                the model cannot do what was asked (tools, thinking, images)
+│   └── InvalidName                a model name outside the grammar
+├── NotImplementedHere             a field that this version of specd does not honour yet
+├── ModelNotFound
+├── StoreError                     a manifest or blob that cannot be read
+├── Unavailable
+│   ├── QueueFull
+│   ├── ShuttingDown
+│   └── Cancelled                  the caller went away while waiting
+└── EngineError
+    ├── LoadFailed                 the engine said why
+    ├── LoadStalled
+    └── EngineCrashed              the engine process is gone; its answer is lost
+"""
+
+from __future__ import annotations
+
+
+class SpecdError(Exception):
+    """Base of all errors that carry a sentence for the user in `str(error)`."""
+
+
+class BadSetting(SpecdError):
+    pass
+
+
+class InvalidRequest(SpecdError):
+    pass
+
+
+class InvalidOption(InvalidRequest):
+    pass
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """n_prompt tokens do not fit the n_ctx tokens of a slot."""
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        self.n_prompt = n_prompt
+        self.n_ctx = n_ctx
+        super().__init__(
+            f"request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens),"
+            " try increasing it"
+        )
+
+
+class Unsupported(InvalidRequest):
+    pass
+
+
+class InvalidName(InvalidRequest):
+    pass
+
+
+class NotImplementedHere(SpecdError):
+    pass
+
+
+class ModelNotFound(SpecdError):
+    """No manifest under that name; `name` is what the caller sent."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"model '{name}' not found")
+
+
+class StoreError(SpecdError):
+    pass
+
+
+class Unavailable(SpecdError):
+    pass
+
+
+class QueueFull(Unavailable):
+    def __init__(self) -> None:
+        # The two spaces are Ollama's; clients match on the text.
+        super().__init__("server busy, please try again.  maximum pending requests exceeded")
+
+
+class ShuttingDown(Unavailable):
+    pass
+
+
+class Cancelled(Unavailable):
+    pass
+
+
+class EngineError(SpecdError):
+    pass
+
+
+class LoadFailed(EngineError):
+    pass
+
+
+class LoadStalled(EngineError):
+    pass
+
+
+class EngineCrashed(EngineError):
+    pass

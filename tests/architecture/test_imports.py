@@ -1,0 +1,101 @@
+"""Holds the import table of docs/ARCHITECTURE.md against the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "specd"
+BASE = frozenset({"core", "errors", "options", "settings"})
+
+
+def read_table() -> dict[str, frozenset[str]]:
+    """Rooms → the rooms they may import, as the page's table says."""
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    table = page.split("| room | may import |")[1].split("\n\n")[0]
+    allowed: dict[str, frozenset[str]] = {}
+    for row in table.splitlines()[2:]:
+        rooms, imports = (cell.strip() for cell in row.strip("|").split("|"))
+        words = set(re.findall(r"[a-z_]+", re.sub(r"\(.*?\)", "", imports)))
+        names = (words & ROOMS) | (BASE if "base" in words else frozenset())
+        if "everything except engine" in imports:
+            names = ROOMS - {"engine"}
+        for room in rooms.split(","):
+            allowed[room.strip()] = frozenset(names)
+    # `serve` is the one command that starts the daemon, `bench` the one that runs benches.
+    allowed["cli"] = allowed["cli"] - {"daemon", "bench"}
+    return allowed
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+ROOMS = {room_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Dotted names that the file imports, at any depth of its code."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def allowed_for(path: Path, table: dict[str, frozenset[str]]) -> frozenset[str]:
+    room = room_of(path)
+    extra = {"cli/serve.py": {"daemon"}, "cli/bench.py": {"bench"}}
+    own = {room} | extra.get(str(path.relative_to(PACKAGE)), set())
+    return table[room] | own
+
+
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if room_of(p) not in {"__init__", "__main__"})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_imports_only_what_the_table_allows(path: Path) -> None:
+    allowed = allowed_for(path, read_table())
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] == "specd" and len(parts) > 1 and parts[1] in ROOMS:
+            assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_llama_cpp_is_imported_in_one_package_alone(path: Path) -> None:
+    if "engine/llama" in path.as_posix():
+        return
+    assert not any(name.split(".")[0] == "llama_cpp" for name in imports_of(path))
+
+
+def test_every_room_of_the_tree_is_in_the_table() -> None:
+    assert ROOMS <= set(read_table())
+
+
+def test_dialects_do_not_know_each_other() -> None:
+    dialects = ("ollama", "openai", "anthropic", "llama_server")
+    for path in (PACKAGE / "api").rglob("*.py"):
+        parts = path.relative_to(PACKAGE / "api").parts
+        if parts[0] not in dialects:
+            continue
+        others = {f"specd.api.{d}" for d in dialects if d != parts[0]}
+        for name in imports_of(path):
+            assert not any(name.startswith(other) for other in others), f"{path}: {name}"
+
+
+def test_no_file_nears_two_nouns() -> None:
+    """400 lines is the plan's sign that a file holds two nouns."""
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in PACKAGE.rglob("*.py")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long
