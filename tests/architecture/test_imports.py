@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "specd"
-BASE = frozenset({"core", "errors", "options", "settings"})
+BASE = frozenset({"core", "durations", "errors", "options", "settings"})
 
 
 def read_table() -> dict[str, frozenset[str]]:
@@ -71,13 +71,14 @@ def test_a_room_imports_only_what_the_table_allows(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_llama_cpp_is_imported_in_one_package_alone(path: Path) -> None:
-    if "engine/llama" in path.as_posix():
+    # The recipe of the demo pair is run by hand, never imported.
+    if "engine/llama" in path.as_posix() or room_of(path) == "demo":
         return
     assert not any(name.split(".")[0] == "llama_cpp" for name in imports_of(path))
 
 
 def test_every_room_of_the_tree_is_in_the_table() -> None:
-    assert ROOMS <= set(read_table())
+    assert set(read_table()) >= ROOMS
 
 
 def test_dialects_do_not_know_each_other() -> None:
