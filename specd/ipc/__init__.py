@@ -1,0 +1,1 @@
+"""The only words that daemon and engine share, and how they travel."""

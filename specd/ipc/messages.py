@@ -1,7 +1,7 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
 Daemon → engine: Load once, then Submit, Cancel, Tokenize, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (exactly one).
+Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
     pass
 
 
-class Load(_Message):
+class Load(_Message, frozen=True):
     spec: core.EngineSpec
 
 
-class Submit(_Message):
+class Submit(_Message, frozen=True):
     request_id: int
     request: core.EngineRequest
 
 
-class Cancel(_Message):
+class Cancel(_Message, frozen=True):
     """The caller has left: free the slot at the next step, answer nothing more."""
 
     request_id: int
 
 
-class Tokenize(_Message):
+class Tokenize(_Message, frozen=True):
     """Ask for the token ids of a text; answered by Tokenized under the same id."""
 
     request_id: int
@@ -38,35 +38,35 @@ class Tokenize(_Message):
     add_bos: bool
 
 
-class Shutdown(_Message):
+class Shutdown(_Message, frozen=True):
     pass
 
 
-class LoadProgress(_Message):
+class LoadProgress(_Message, frozen=True):
     fraction: float
 
 
-class Loaded(_Message):
+class Loaded(_Message, frozen=True):
     facts: core.EngineFacts
 
 
-class LoadRefused(_Message):
+class LoadRefused(_Message, frozen=True):
     message: str
 
 
-class Tokens(_Message):
+class Tokens(_Message, frozen=True):
     """One step's worth of answer for one slot."""
 
     request_id: int
     token: core.Token
 
 
-class Finished(_Message):
+class Finished(_Message, frozen=True):
     request_id: int
     event: core.Done | core.Failed
 
 
-class Tokenized(_Message):
+class Tokenized(_Message, frozen=True):
     request_id: int
     tokens: list[int]
 

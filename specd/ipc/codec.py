@@ -1,0 +1,86 @@
+"""Messages ⇄ frames: a four-byte big-endian length, then msgpack.
+
+The only place that knows how words look on the socket.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from specd import core
+from specd.ipc import messages
+from specd.ipc.messages import ToDaemon, ToEngine
+
+HEADER = struct.Struct(">I")
+MAX_FRAME_BYTES = 64 * 1024 * 1024  # a prompt of sixteen million tokens; anything above is damage
+
+
+class BadFrame(Exception):
+    """Bytes that are no message, or a message beyond `MAX_FRAME_BYTES`."""
+
+
+class _Finished(msgspec.Struct, frozen=True, tag="Finished", array_like=True):
+    """`messages.Finished` on the wire: msgspec cannot tell two dataclasses of a union apart."""
+
+    request_id: int
+    done: core.Done | None
+    failed: core.Failed | None
+
+
+_WireToDaemon = (
+    messages.LoadProgress
+    | messages.Loaded
+    | messages.LoadRefused
+    | messages.Tokens
+    | _Finished
+    | messages.Tokenized
+)
+_encoder = msgspec.msgpack.Encoder()
+_to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+_to_daemon: msgspec.msgpack.Decoder[_WireToDaemon] = msgspec.msgpack.Decoder(_WireToDaemon)
+
+
+def encode(message: ToEngine | ToDaemon) -> bytes:
+    """A whole frame, header included; BadFrame where it would be too large."""
+    wire: object = message
+    if isinstance(message, messages.Finished):
+        event = message.event
+        wire = _Finished(
+            message.request_id,
+            done=event if isinstance(event, core.Done) else None,
+            failed=event if isinstance(event, core.Failed) else None,
+        )
+    body = _encoder.encode(wire)
+    if len(body) > MAX_FRAME_BYTES:
+        raise BadFrame(f"a message of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")
+    return HEADER.pack(len(body)) + body
+
+
+def body_length(header: bytes) -> int:
+    """Bytes that follow a header; BadFrame where they would be too many."""
+    (length,) = HEADER.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise BadFrame(f"a frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
+    return int(length)
+
+
+def decode_to_engine(body: bytes) -> ToEngine:
+    try:
+        return _to_engine.decode(body)
+    except msgspec.MsgspecError as error:
+        raise BadFrame(str(error)) from error
+
+
+def decode_to_daemon(body: bytes) -> ToDaemon:
+    try:
+        wire = _to_daemon.decode(body)
+    except msgspec.MsgspecError as error:
+        raise BadFrame(str(error)) from error
+    if not isinstance(wire, _Finished):
+        return wire
+    event = wire.done or wire.failed
+    if event is None:
+        raise BadFrame("a Finished without its event")
+    return messages.Finished(wire.request_id, event)

@@ -1,0 +1,94 @@
+"""Frames: what is said arrives, damage is named."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd import core
+from specd.ipc import codec, messages
+
+SPEC = core.EngineSpec(weights="/m/target.gguf", drafter="/m/drafter.gguf", n_slots=3)
+FACTS = core.EngineFacts(
+    n_ctx=512,
+    n_ctx_train=2048,
+    n_vocab=99,
+    target=core.ModelMemory(device="CPU", total_bytes=7, vram_bytes=0),
+)
+REQUEST = core.EngineRequest(
+    prompt=(1, "text", 2), sampling=core.SamplingParams(seed=3), stop=("\n",), n_logprobs=0
+)
+LOGPROB = core.TokenLogprob(
+    token="é",
+    bytes=(195, 169),
+    logprob=-0.5,
+    top=(core.TopLogprob(token="e", bytes=(101,), logprob=-1.0),),
+)
+DONE = core.Done(
+    reason=core.StopReason.LENGTH,
+    usage=core.Usage(n_prompt=4),
+    speculation=core.SpeculationStats(state=core.SpeculationState.PARKED, speedup=1.5),
+    context=(1, 2),
+)
+FAILED = core.Failed(kind=core.FailureKind.CONTEXT_LENGTH, message="too long", n_prompt=9, n_ctx=8)
+
+
+def body(frame: bytes) -> bytes:
+    head = codec.HEADER.size
+    assert codec.body_length(frame[:head]) == len(frame) - head
+    return frame[head:]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.Load(SPEC),
+        messages.Submit(7, REQUEST),
+        messages.Cancel(7),
+        messages.Tokenize(8, "text", add_bos=True),
+        messages.Shutdown(),
+    ],
+)
+def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine) -> None:
+    assert codec.decode_to_engine(body(codec.encode(message))) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.LoadProgress(0.25),
+        messages.Loaded(FACTS),
+        messages.LoadRefused("why"),
+        messages.Tokens(7, core.Token(text="é", n_tokens=2, logprobs=(LOGPROB,))),
+        messages.Finished(7, DONE),
+        messages.Finished(7, FAILED),
+        messages.Tokenized(8, [1, 2, 3]),
+    ],
+)
+def test_what_the_engine_says_arrives_as_it_was_said(message: messages.ToDaemon) -> None:
+    assert codec.decode_to_daemon(body(codec.encode(message))) == message
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_decode_to_a_message_or_to_bad_frame(data: bytes) -> None:
+    for decode in (codec.decode_to_engine, codec.decode_to_daemon):
+        with contextlib.suppress(codec.BadFrame):
+            decode(data)
+
+
+def test_a_finished_without_an_event_is_damage() -> None:
+    with pytest.raises(codec.BadFrame):
+        codec.decode_to_daemon(b"\x94\xa8Finished\x07\xc0\xc0")
+
+
+def test_a_header_that_promises_too_much_is_damage() -> None:
+    with pytest.raises(codec.BadFrame):
+        codec.body_length(codec.HEADER.pack(codec.MAX_FRAME_BYTES + 1))
+
+
+def test_a_message_that_is_too_large_is_not_sent() -> None:
+    with pytest.raises(codec.BadFrame):
+        codec.encode(messages.LoadRefused("x" * (codec.MAX_FRAME_BYTES + 1)))
