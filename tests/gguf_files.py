@@ -1,7 +1,7 @@
-"""Small GGUF files with random weights that llama.cpp loads, damaged ones, and an Ollama store to put them in.
+"""Small GGUF files with random weights that llama.cpp loads, damaged ones, and an Ollama store.
 
-Everything is deterministic in its `seed`: two files written with the same arguments are equal, so a
-drafter written like its target agrees with it everywhere, and `noise` makes it agree less.
+Everything is deterministic in its `seed`: two files written with the same arguments are equal, so
+a drafter written like its target agrees with it everywhere, and `noise` makes it agree less.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Vocabulary:
 def byte_vocabulary(
     *, merges: Sequence[str] = MERGES, shuffle_seed: int | None = None, pre: str = "llama-bpe"
 ) -> Vocabulary:
-    """256 bytes, one token per merge, five specials; `shuffle_seed` permutes all but the specials."""
+    """256 bytes, one token per merge, five specials; `shuffle_seed` permutes all but these."""
     ordinary = [*byte_letters(), *(merge.replace(" ", "") for merge in merges)]
     if shuffle_seed is not None:
         order = np.random.default_rng(shuffle_seed).permutation(len(ordinary))
@@ -127,7 +127,7 @@ class _Weights:
         return scaled
 
 
-def write_llama(  # noqa: PLR0913  one keyword per property that some test varies
+def write_llama(
     path: Path,
     *,
     vocabulary: Vocabulary = VOCABULARY,
@@ -329,7 +329,7 @@ class OllamaStore:
         (root / "blobs").mkdir(parents=True, exist_ok=True)
         (root / "manifests").mkdir(exist_ok=True)
 
-    def add(  # noqa: PLR0913  one keyword per kind of layer
+    def add(
         self,
         name: str,
         *,
@@ -412,8 +412,8 @@ class OllamaStore:
             texts.append(("params", _json(params)))
         if messages is not None:
             texts.append(("messages", _json(messages)))
-        for text in [licenses] if isinstance(licenses, str) else licenses:
-            texts.append(("license", text.encode()))
+        each = [licenses] if isinstance(licenses, str) else licenses
+        texts.extend(("license", text.encode()) for text in each)
         return [self._layer(_MEDIA + kind, data) for kind, data in texts]
 
     def _layer(self, media_type: str, data: bytes) -> dict[str, Any]:

@@ -1,0 +1,188 @@
+"""Ollama's `options`: names, types, defaults and precedence.
+
+One declaration per option; types, defaults and error texts are those of the contract (Ollama's
+`api.Options`), with llama-server's spelling `speculative.n_max` understood as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from specd import core
+from specd.errors import InvalidOption
+
+log = logging.getLogger(__name__)
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerOptions:
+    """The options that decide how a model is loaded; a change of them loads it anew.
+
+    num_ctx: tokens per slot, 0 = automatic.  num_gpu: layers on the GPU, −1 = automatic.
+    num_thread: 0 = automatic.
+    """
+
+    num_ctx: int = 0
+    num_batch: int = 512
+    num_gpu: int = -1
+    main_gpu: int | None = None
+    use_mmap: bool | None = None
+    num_thread: int = 0
+
+    def satisfied_by(self, loaded: RunnerOptions) -> bool:
+        """Whether a model loaded with `loaded` may serve a request with these, as Ollama decides.
+
+        What is automatic here takes what it finds.
+        """
+        return loaded == replace(
+            self,
+            num_ctx=self.num_ctx or loaded.num_ctx,
+            num_gpu=loaded.num_gpu if self.num_gpu < 0 else self.num_gpu,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a request runs with, after defaults, the Modelfile's PARAMETERs and its own options.
+
+    draft_num_predict: None lets the controller decide, 0 is plain decoding, n caps the draft
+    length.  Unlike Ollama's it is no runner option: changing it reloads nothing.
+    seed: −1 asks for a random one.  num_predict: < 0 is without limit.
+    """
+
+    num_ctx: int = 0
+    num_batch: int = 512
+    num_gpu: int = -1
+    main_gpu: int | None = None
+    use_mmap: bool | None = None
+    num_thread: int = 0
+    draft_num_predict: int | None = None
+    num_keep: int = 4
+    seed: int = -1
+    num_predict: int = -1
+    top_k: int = 40
+    top_p: float = 0.9
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    temperature: float = 0.8
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def merge(cls, *maps: Mapping[str, object]) -> Options:
+        """Defaults overlaid by each map in turn: the Modelfile's parameters, then the request's.
+
+        null is skipped, an unknown name is ignored with a warning.  Raises InvalidOption with
+        Ollama's own text for a value of the wrong type.
+        """
+        merged: dict[str, object] = {}
+        for options in maps:
+            merged |= _read(options)
+        if isinstance(n := merged.get("draft_num_predict"), int):
+            merged["draft_num_predict"] = max(0, n)
+        return replace(cls(), **merged)  # type: ignore[arg-type]  # _READERS holds each field's type
+
+    def sampling(self, random_seed: Callable[[], int]) -> core.SamplingParams:
+        return core.SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            repeat_last_n=self.repeat_last_n,
+            repeat_penalty=self.repeat_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            seed=random_seed() if self.seed == -1 else self.seed,
+        )
+
+    def runner_options(self) -> RunnerOptions:
+        return RunnerOptions(
+            num_ctx=self.num_ctx,
+            num_batch=self.num_batch,
+            num_gpu=self.num_gpu,
+            main_gpu=self.main_gpu,
+            use_mmap=self.use_mmap,
+            num_thread=self.num_thread,
+        )
+
+
+_ALIASES: Final = {"speculative.n_max": "draft_num_predict"}
+
+
+def _read(options: Mapping[str, object]) -> dict[str, object]:
+    """The known options of one map, typed; a name of Ollama's wins over its alias."""
+    read: dict[str, object] = {}
+    for key in sorted(options, key=lambda key: key not in _ALIASES):
+        name, value = _ALIASES.get(key, key), options[key]
+        if name not in _READERS:
+            log.warning("ignoring the unknown option %r", key)
+        elif value is not None:
+            read[name] = _READERS[name](key, value)
+    return read
+
+
+def _integer(key: str, value: object) -> int:
+    """A fraction is cut off, as Go does; what 64 bits cannot hold becomes their end."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124
+        raise InvalidOption(f'option "{key}" must be of type integer')
+    return math.trunc(max(-_INT64_MAX - 1, min(value, _INT64_MAX)))
+
+
+def _float32(key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOption(f'option "{key}" must be of type float32')
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidOption(f'option "{key}" must be of type float32')
+    return number
+
+
+def _boolean(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f'option "{key}" must be of type boolean')
+    return value
+
+
+def _strings(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidOption(f'option "{key}" must be of type array')
+    if not all(isinstance(item, str) for item in value):
+        raise InvalidOption(f'option "{key}" must be of an array of strings')
+    return tuple(value)
+
+
+_READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "num_ctx": _integer,
+    "num_batch": _integer,
+    "num_gpu": _integer,
+    "main_gpu": _integer,
+    "use_mmap": _boolean,
+    "num_thread": _integer,
+    "draft_num_predict": _integer,
+    "num_keep": _integer,
+    "seed": _integer,
+    "num_predict": _integer,
+    "top_k": _integer,
+    "top_p": _float32,
+    "min_p": _float32,
+    "typical_p": _float32,
+    "temperature": _float32,
+    "repeat_last_n": _integer,
+    "repeat_penalty": _float32,
+    "presence_penalty": _float32,
+    "frequency_penalty": _float32,
+    "stop": _strings,
+}

@@ -1,0 +1,123 @@
+"""Ollama's options: types, precedence, and the texts of refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.errors import InvalidOption
+from specd.options import Options, RunnerOptions
+
+ENTRIES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text(), max_size=3)
+)
+NAMES = st.sampled_from([field.name for field in dataclasses.fields(Options)]) | st.text()
+
+
+def test_nothing_asked_gives_ollamas_defaults() -> None:
+    options = Options.merge()
+    assert options == Options()
+    assert (options.temperature, options.top_k, options.top_p) == (0.8, 40, 0.9)
+    assert (options.repeat_penalty, options.seed, options.num_predict) == (1.0, -1, -1)
+    assert options.draft_num_predict is None
+
+
+def test_the_request_wins_over_the_modelfile_and_null_over_nothing() -> None:
+    modelfile = {"temperature": 0.5, "top_k": 10, "stop": ["x"]}
+    request = {"temperature": 0, "top_k": None}
+    options = Options.merge(modelfile, request)
+    assert (options.temperature, options.top_k, options.stop) == (0.0, 10, ("x",))
+
+
+@pytest.mark.parametrize(
+    "name,value,message",
+    [
+        ("temperature", "hot", 'option "temperature" must be of type float32'),
+        ("temperature", True, 'option "temperature" must be of type float32'),
+        ("temperature", math.nan, 'option "temperature" must be of type float32'),
+        ("temperature", 10**400, 'option "temperature" must be of type float32'),
+        ("top_k", "40", 'option "top_k" must be of type integer'),
+        ("top_k", False, 'option "top_k" must be of type integer'),
+        ("top_k", math.nan, 'option "top_k" must be of type integer'),
+        ("main_gpu", [], 'option "main_gpu" must be of type integer'),
+        ("use_mmap", 1, 'option "use_mmap" must be of type boolean'),
+        ("stop", "\n", 'option "stop" must be of type array'),
+        ("stop", ["a", 1], 'option "stop" must be of an array of strings'),
+    ],
+)
+def test_a_wrong_type_is_refused_with_ollamas_text(name: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        Options.merge({name: value})
+    assert str(refused.value) == message
+
+
+def test_fractions_are_cut_off_for_integers() -> None:
+    options = Options.merge({"top_k": 39.9, "seed": -7.9, "num_ctx": 4096.0})
+    assert (options.top_k, options.seed, options.num_ctx) == (39, -7, 4096)
+
+
+def test_an_unknown_option_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert Options.merge({"mirostat": 2}) == Options()
+    assert "mirostat" in caplog.text
+
+
+def test_llama_servers_spelling_caps_the_draft() -> None:
+    assert Options.merge({"speculative.n_max": 3}).draft_num_predict == 3
+    both = {"draft_num_predict": 5, "speculative.n_max": 3}
+    assert Options.merge(both).draft_num_predict == 5
+    assert Options.merge(dict(reversed(both.items()))).draft_num_predict == 5
+    assert Options.merge({"draft_num_predict": 5}, {"speculative.n_max": 0}).draft_num_predict == 0
+
+
+def test_a_negative_draft_length_is_plain_decoding() -> None:
+    assert Options.merge({"draft_num_predict": -1}).draft_num_predict == 0
+
+
+def test_minus_one_draws_a_seed_and_zero_is_a_seed() -> None:
+    assert Options.merge({"seed": -1}).sampling(lambda: 77).seed == 77
+    assert Options.merge({"seed": 0}).sampling(lambda: 77).seed == 0
+
+
+def test_sampling_carries_every_filter() -> None:
+    values = {"temperature": 0.1, "top_k": 1, "top_p": 0.2, "min_p": 0.3, "typical_p": 0.4}
+    penalties = {
+        "repeat_last_n": 5,
+        "repeat_penalty": 1.1,
+        "presence_penalty": 0.6,
+        "frequency_penalty": 0.7,
+    }
+    params = Options.merge(values, penalties).sampling(lambda: 0)
+    assert dataclasses.asdict(params) == {**values, **penalties, "seed": 0}
+
+
+def test_changing_the_draft_length_or_the_temperature_reloads_nothing() -> None:
+    asked = Options.merge({"draft_num_predict": 8, "temperature": 0})
+    assert asked.runner_options() == Options().runner_options()
+
+
+def test_automatic_values_take_what_is_loaded() -> None:
+    loaded = RunnerOptions(num_ctx=8192, num_gpu=20)
+    assert RunnerOptions().satisfied_by(loaded)
+    assert RunnerOptions(num_ctx=8192).satisfied_by(loaded)
+    assert not RunnerOptions(num_ctx=4096).satisfied_by(loaded)
+    assert not RunnerOptions(num_gpu=0).satisfied_by(loaded)
+    assert not RunnerOptions(num_batch=1).satisfied_by(loaded)
+
+
+@given(st.dictionaries(NAMES, ENTRIES, max_size=6))
+def test_any_map_is_read_or_refused_and_what_is_read_fits_the_wire(
+    entries: dict[str, object],
+) -> None:
+    try:
+        options = Options.merge(entries)
+    except InvalidOption:
+        return
+    for value in dataclasses.asdict(options).values():
+        if isinstance(value, int):
+            assert -(2**63) <= value < 2**63
+    json.dumps(dataclasses.asdict(options), allow_nan=False)
