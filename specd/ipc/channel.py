@@ -65,6 +65,11 @@ class DaemonChannel:
         self._writer.write(codec.encode(message))
         await self._writer.drain()
 
+    def post(self, message: ToEngine) -> None:
+        """Send without waiting: for small words that must also go out while a task is cancelled."""
+        if not self._writer.is_closing():
+            self._writer.write(codec.encode(message))
+
     async def receive(self) -> ToDaemon | None:
         """The next message; None once the engine's end is closed, even in mid-frame."""
         try:

@@ -14,7 +14,7 @@ from specd.ipc import messages
 from specd.ipc.messages import ToDaemon, ToEngine
 
 HEADER = struct.Struct(">I")
-MAX_FRAME_BYTES = 64 * 1024 * 1024  # a prompt of sixteen million tokens; anything above is damage
+MAX_FRAME_BYTES = 64 * 1024 * 1024  # far above any prompt: more is damage
 
 
 class BadFrame(Exception):

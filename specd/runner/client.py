@@ -1,0 +1,156 @@
+"""The requests of one engine that are under way: submit, stream, cancel.
+
+Knows messages, not processes; whoever reads the channel calls `deliver`, and `close` at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from specd import core, errors
+from specd.ipc import messages
+from specd.ipc.codec import BadFrame
+
+# An answer may run this far ahead of its reader, one for each token and each of its logprobs.
+# Waiting for the reader instead would stall every other slot of the engine.
+MAX_UNREAD = 65_536
+
+
+class Channel(Protocol):
+    """What the client needs of `ipc.channel.DaemonChannel`."""
+
+    async def send(self, message: messages.ToEngine) -> None: ...
+    def post(self, message: messages.ToEngine) -> None: ...
+
+
+class _Answer:
+    """The events of one request that its reader has not taken yet."""
+
+    def __init__(self) -> None:
+        self._events: deque[core.Event] = deque()
+        self._n_unread = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, event: core.Event) -> None:
+        self._events.append(event)
+        self._n_unread += _weight(event)
+        self._arrived.set()
+
+    def is_too_far_ahead(self) -> bool:
+        return self._n_unread > MAX_UNREAD
+
+    async def get(self) -> core.Event:
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        event = self._events.popleft()
+        self._n_unread -= _weight(event)
+        return event
+
+
+def _weight(event: core.Event) -> int:
+    if not isinstance(event, core.Token):
+        return 0
+    return event.n_tokens + sum(len(logprob.top) + 1 for logprob in event.logprobs)
+
+
+class Client:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._ids = itertools.count(1)
+        self._answers: dict[int, _Answer] = {}
+        self._tokenized: dict[int, asyncio.Future[list[int]]] = {}
+        self._end: core.Failed | None = None
+
+    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        """Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        request_id, answer = next(self._ids), _Answer()
+        self._answers[request_id] = answer
+        try:
+            yield_first = await self._submit(request_id, request)
+            if yield_first is not None:
+                yield yield_first
+                return
+            while True:
+                event = await answer.get()
+                if not isinstance(event, core.Token):
+                    yield event
+                    return
+                yield event
+        finally:
+            # Still listed: no terminal event has come, so the engine is still at work on it.
+            if self._answers.pop(request_id, None) is not None and self._end is None:
+                self._channel.post(messages.Cancel(request_id))
+
+    async def _submit(self, request_id: int, request: core.EngineRequest) -> core.Failed | None:
+        """None once the engine has it; a Failed where it never will."""
+        if self._end is not None:
+            return self._end
+        try:
+            await self._channel.send(messages.Submit(request_id, request))
+        except BadFrame as error:
+            del self._answers[request_id]
+            return core.Failed(kind=core.FailureKind.INVALID, message=f"prompt too large: {error}")
+        except OSError:
+            pass  # the engine has just died: whoever reads the channel says how, by `close`
+        return None
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        """Token ids of `text`.  EngineCrashed, or InvalidRequest for a text beyond any frame."""
+        if self._end is not None:
+            raise errors.EngineCrashed(self._end.message)
+        request_id = next(self._ids)
+        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._tokenized[request_id] = answer
+        try:
+            await self._channel.send(messages.Tokenize(request_id, text, add_bos))
+        except BadFrame as error:
+            del self._tokenized[request_id]
+            raise errors.InvalidRequest(f"prompt too large: {error}") from error
+        except OSError:
+            pass  # as in `_submit`
+        try:
+            return await answer
+        finally:
+            self._tokenized.pop(request_id, None)
+
+    def deliver(self, message: messages.ToDaemon) -> None:
+        """Hand one message to whom it concerns; words about the departed are dropped."""
+        match message:
+            case messages.Tokens(request_id, token):
+                self._deliver_token(request_id, token)
+            case messages.Finished(request_id, event):
+                if (answer := self._answers.pop(request_id, None)) is not None:
+                    answer.put(event)
+            case messages.Tokenized(request_id, tokens):
+                waiting = self._tokenized.pop(request_id, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(tokens)
+            case _:
+                pass  # LoadProgress after a load: nobody waits for it
+
+    def _deliver_token(self, request_id: int, token: core.Token) -> None:
+        answer = self._answers.get(request_id)
+        if answer is None:
+            return
+        answer.put(token)
+        if answer.is_too_far_ahead():
+            del self._answers[request_id]
+            self._channel.post(messages.Cancel(request_id))
+            message = f"the answer was not read: {MAX_UNREAD} tokens are waiting"
+            answer.put(core.Failed(kind=core.FailureKind.ENGINE, message=message))
+
+    def close(self, end: core.Failed) -> None:
+        """The engine answers no more: every request, outstanding or later, gets `end`."""
+        self._end = end
+        for answer in self._answers.values():
+            answer.put(end)
+        self._answers.clear()
+        for waiting in self._tokenized.values():
+            if not waiting.done():
+                waiting.set_exception(errors.EngineCrashed(end.message))
+        self._tokenized.clear()

@@ -1,0 +1,188 @@
+"""One engine process as a state machine: starting → ready → stopping → stopped, or crashed.
+
+`_run` is the only writer of the state.  Others ask it to act and wait for what comes true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from specd import core, errors
+from specd.ipc import messages
+from specd.ipc.codec import BadFrame
+from specd.runner.client import Client
+from specd.runner.supervisor import ENGINE, Child
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Ollama's sentence: clients match on it.
+UNEXPECTED_STOP = (
+    "model runner has unexpectedly stopped, this may be due to resource limitations"
+    " or an internal error, check ollama server logs for details"
+)
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    CRASHED = "crashed"
+
+
+class Process:
+    """load_timeout_s: silence that is allowed while loading.  grace_s: see `Child.end`."""
+
+    def __init__(
+        self,
+        spec: core.EngineSpec,
+        *,
+        load_timeout_s: float = 300.0,
+        grace_s: float = 5.0,
+        command: Sequence[str] = ENGINE,
+    ) -> None:
+        self._spec = spec
+        self._command = command
+        self._load_timeout_s = load_timeout_s
+        self._grace_s = grace_s
+        self._state = State.STARTING
+        self._stop_asked = asyncio.Event()
+        self._facts: asyncio.Future[core.EngineFacts] = asyncio.get_running_loop().create_future()
+        self._child: Child | None = None
+        self._client: Client | None = None
+        self._life = asyncio.create_task(self._run())
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    async def ready(self) -> core.EngineFacts:
+        """Facts once it is loaded.  LoadFailed, LoadStalled, or ShuttingDown after `stop`."""
+        return await asyncio.shield(self._facts)
+
+    async def ended(self) -> State:
+        """STOPPED or CRASHED, once the process is gone."""
+        await asyncio.shield(self._life)
+        return self._state
+
+    def stop(self) -> None:
+        """Ask for the end, in any state; `ended` tells when it has come."""
+        self._stop_asked.set()
+
+    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        """Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        assert self._client is not None, "generate before ready"
+        return self._client.generate(request)
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        assert self._client is not None, "tokenize before ready"
+        return await self._client.tokenize(text, add_bos=add_bos)
+
+    # ----------------------------------------------------------------------- the one writer
+
+    async def _run(self) -> None:
+        """The life of the process, from top to bottom."""
+        try:
+            self._child = child = await Child.start(self._command)
+        except OSError as error:
+            self._facts.set_exception(errors.LoadFailed(f"the engine cannot be started: {error}"))
+            self._become(State.CRASHED)
+            return
+        self._client = client = Client(child.channel)
+        try:
+            facts = await self._unless_stopped(self._load(child))
+            if facts is not None:
+                self._become(State.READY)
+                self._facts.set_result(facts)
+                await self._unless_stopped(self._listen(child, client))
+        except errors.SpecdError as error:
+            self._facts.set_exception(error)
+        finally:
+            await self._finish(child, client)
+
+    async def _load(self, child: Child) -> core.EngineFacts:
+        progress = 0.0
+        try:
+            await child.channel.send(messages.Load(self._spec))
+            while True:
+                async with asyncio.timeout(_finite(self._load_timeout_s)):
+                    message = await child.channel.receive()
+                match message:
+                    case messages.LoadProgress(fraction):
+                        progress = fraction
+                    case messages.Loaded(facts):
+                        return facts
+                    case messages.LoadRefused(reason):
+                        raise errors.LoadFailed(reason)
+                    case _:
+                        break
+        except TimeoutError:
+            raise errors.LoadStalled(
+                f"timed out waiting for the engine to start - progress {progress:.2f}"
+            ) from None
+        except (OSError, BadFrame):
+            log.warning("engine %d breaks off while loading", child.pid, exc_info=True)
+        await child.kill()
+        raise errors.LoadFailed(f"engine process has terminated: {child.last_words()}")
+
+    async def _listen(self, child: Child, client: Client) -> None:
+        try:
+            while (message := await child.channel.receive()) is not None:
+                client.deliver(message)
+        except BadFrame:
+            log.exception("engine %d speaks in riddles", child.pid)
+
+    async def _finish(self, child: Child, client: Client) -> None:
+        """Every outstanding request is told and the process is reaped, whatever happened."""
+        asked = self._stop_asked.is_set()
+        if asked:
+            self._become(State.STOPPING)
+            goodbye = "the engine is stopping"
+            client.close(core.Failed(kind=core.FailureKind.SHUTDOWN, message=goodbye))
+            if not self._facts.done():
+                self._facts.set_exception(errors.ShuttingDown(goodbye))
+                await child.kill()  # a load that nobody waits for has nothing to save
+            child.channel.post(messages.Shutdown())
+            await child.end(self._grace_s)
+        else:
+            await child.kill()
+            words = child.last_words()
+            log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
+            failed = core.Failed(
+                kind=core.FailureKind.CRASHED, message=f"{UNEXPECTED_STOP}: {words}"
+            )
+            client.close(failed)
+        self._become(State.STOPPED if asked else State.CRASHED)
+
+    async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
+        """What `work` returns; None as soon as a stop is asked for, and `work` is dropped."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    def _become(self, state: State) -> None:
+        log.debug("engine %s: %s → %s", self._spec.weights, self._state, state)
+        self._state = state
+        if self._facts.done() and not self._facts.cancelled():
+            self._facts.exception()  # seen: nobody may be waiting for it any more
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,110 @@
+"""The operating system's side of an engine: start it, keep its last words, make it end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Sequence
+
+from specd.ipc.channel import DaemonChannel
+
+log = logging.getLogger(__name__)
+
+ENGINE = (sys.executable, "-m", "specd.engine")
+N_LAST_LINES = 20
+MAX_LINE_BYTES = 4096
+LAST_WORDS_S = 1.0
+
+
+class Child:
+    """A running engine process and the daemon's end of its socket."""
+
+    def __init__(self, process: asyncio.subprocess.Process, channel: DaemonChannel) -> None:
+        self.channel = channel
+        self._process = process
+        self._last_lines: deque[str] = deque(maxlen=N_LAST_LINES)
+        self._listening = asyncio.create_task(self._keep_output())
+
+    @classmethod
+    async def start(cls, command: Sequence[str]) -> Child:
+        """OSError where the command cannot be started."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    "--fd",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,  # native code writes to both when it dies
+                    stderr=asyncio.subprocess.STDOUT,
+                    # A backtrace means a forked gdb and seconds of delay.
+                    env=os.environ | {"GGML_NO_BACKTRACE": "1"},
+                    # Its own group: a terminal's Ctrl-C is for the daemon alone.
+                    process_group=0,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        return cls(process, await DaemonChannel.over(ours))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def _keep_output(self) -> None:
+        output = self._process.stdout
+        assert output is not None
+        rest = b""
+        while chunk := await output.read(65_536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[-MAX_LINE_BYTES:]
+            for line in lines:
+                self._keep(line)
+        self._keep(rest)
+
+    def _keep(self, line: bytes) -> None:
+        text = line[-MAX_LINE_BYTES:].decode(errors="replace").strip()
+        if text:
+            self._last_lines.append(text)
+            log.debug("engine %d: %s", self.pid, text)
+
+    def last_words(self) -> str:
+        """How it ended, and the last line it wrote: after `kill` or `end` only."""
+        code = self._process.returncode
+        assert code is not None
+        how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
+        return ": ".join([how, *list(self._last_lines)[-1:]])
+
+    async def end(self, grace_s: float) -> None:
+        """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then SIGKILL."""
+        try:
+            for insist in (self._process.terminate, self._process.kill):
+                try:
+                    async with asyncio.timeout(grace_s):
+                        await self._process.wait()
+                    return
+                except TimeoutError:
+                    log.warning("engine %d does not end: %s", self.pid, insist.__name__)
+                    with contextlib.suppress(ProcessLookupError):  # it has ended in between
+                        insist()
+        finally:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL unless it has gone; returns when it is reaped and its output read."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        await self.channel.close()
+        # A grandchild may hold the pipe open for ever: its words are not waited for.
+        await asyncio.wait({self._listening}, timeout=LAST_WORDS_S)
+        self._listening.cancel()

@@ -1,0 +1,102 @@
+"""An engine process without a model: `python -m tests.fakes.engine --fd N`, for faults and speed.
+
+The weights' file name and the prompt's first word say what goes wrong.  Everything else is
+answered with the prompt's own words, one token each; the word `w3` has the token id 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from specd import core
+from specd.ipc import messages
+from specd.ipc.channel import EngineChannel
+from specd.ipc.lifeline import die_with_parent
+
+N_FLOOD = 200_000
+
+
+def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
+    fault = Path(spec.weights).stem
+    channel.send(messages.LoadProgress(0.5))
+    if fault == "crash-in-load":
+        sys.stderr.write("GGML_ASSERT(tensor) failed\n")
+        sys.stderr.flush()
+        os._exit(3)
+    if fault == "refuse":
+        channel.send(messages.LoadRefused(f"{spec.weights}: not a GGUF file"))
+        return
+    if fault == "stall":
+        return
+    if fault == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    memory = core.ModelMemory(device="CPU", total_bytes=1000, vram_bytes=0)
+    channel.send(
+        messages.Loaded(
+            core.EngineFacts(n_ctx=spec.n_ctx, n_ctx_train=2048, n_vocab=1000, target=memory)
+        )
+    )
+
+
+def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest) -> None:
+    words = " ".join(str(piece) for piece in request.prompt).split()
+    fault = words[0] if words else ""
+
+    def say(text: str) -> None:
+        channel.send(messages.Tokens(request_id, core.Token(text=text)))
+
+    def finish(event: core.Done | core.Failed) -> None:
+        channel.send(messages.Finished(request_id, event))
+
+    if fault in {"crash", "hang"}:
+        say("last words")
+        if fault == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return
+    if fault == "flood":
+        for _ in range(N_FLOOD):
+            say("x")
+        return
+    if fault in set(core.FailureKind):
+        finish(core.Failed(kind=core.FailureKind(fault), message="why", n_prompt=9, n_ctx=8))
+        return
+    for word in words:
+        say(word + " ")
+    usage = core.Usage(n_prompt=len(words), n_generated=len(words), generate_ns=1)
+    stats = core.SpeculationStats()
+    finish(core.Done(reason=core.StopReason.STOP, usage=usage, speculation=stats))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    die_with_parent()
+    channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
+    deaf, cancelled = False, []
+    while (message := channel.receive()) is not None:
+        match message:
+            case messages.Load(spec):
+                deaf = Path(spec.weights).stem == "deaf"
+                load(channel, spec)
+            case messages.Submit(request_id, request):
+                answer(channel, request_id, request)
+            case messages.Cancel(request_id):
+                cancelled.append(request_id)
+            case messages.Tokenize(request_id, "cancelled?", _):
+                channel.send(messages.Tokenized(request_id, cancelled))
+            case messages.Tokenize(request_id, text, _):
+                tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
+                channel.send(messages.Tokenized(request_id, tokens))
+            case messages.Shutdown() if not deaf:
+                break
+            case messages.Shutdown():
+                signal.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""One engine process, with the fake engine in the child's place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specd import core, errors
+from specd.runner import Process, State
+from specd.runner.client import MAX_UNREAD
+
+ROOT = Path(__file__).parents[2]
+FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+
+
+@contextlib.asynccontextmanager
+async def running(weights: str = "fine", **settings: float) -> AsyncIterator[Process]:
+    process = Process(core.EngineSpec(weights=weights), command=FAKE, **settings)
+    try:
+        yield process
+    finally:
+        process.stop()
+        await process.ended()
+
+
+def asking(prompt: str) -> core.EngineRequest:
+    return core.EngineRequest(prompt=(prompt,), sampling=core.SamplingParams())
+
+
+async def answer_of(process: Process, prompt: str) -> list[core.Event]:
+    return [event async for event in process.generate(asking(prompt))]
+
+
+def failure_of(events: list[core.Event]) -> core.Failed:
+    *tokens, last = events
+    assert all(isinstance(event, core.Token) for event in tokens)
+    assert isinstance(last, core.Failed)
+    return last
+
+
+async def test_an_answer_is_tokens_and_one_done() -> None:
+    async with running() as process:
+        states = [process.state]
+        assert (await process.ready()).n_vocab == 1000
+        assert [*states, process.state] == [State.STARTING, State.READY]
+        *tokens, done = await answer_of(process, "a b c")
+        assert [t.text for t in tokens if isinstance(t, core.Token)] == ["a ", "b ", "c "]
+        assert isinstance(done, core.Done)
+        assert await process.tokenize("w1 w22", add_bos=False) == [1, 22]
+    assert await process.ended() is State.STOPPED
+
+
+async def test_answers_do_not_mix() -> None:
+    async with running() as process:
+        await process.ready()
+        answers = await asyncio.gather(*(answer_of(process, f"{n} {n}") for n in range(20)))
+        for n, (*tokens, done) in enumerate(answers):
+            assert {t.text for t in tokens if isinstance(t, core.Token)} == {f"{n} "}
+            assert isinstance(done, core.Done)
+
+
+async def test_a_crash_in_load_says_how_and_what_the_engine_said_last() -> None:
+    async with running("crash-in-load") as process:
+        with pytest.raises(errors.LoadFailed, match=r"exit status 3: GGML_ASSERT\(tensor\) failed"):
+            await process.ready()
+        assert await process.ended() is State.CRASHED
+
+
+async def test_a_refused_load_gives_the_engines_reason() -> None:
+    async with running("refuse") as process:
+        with pytest.raises(errors.LoadFailed, match="refuse: not a GGUF file"):
+            await process.ready()
+        assert await process.ended() is State.CRASHED
+
+
+async def test_a_command_that_does_not_exist_is_a_failed_load() -> None:
+    process = Process(core.EngineSpec(weights="w"), command=("/nonexistent/engine",))
+    with pytest.raises(errors.LoadFailed, match="cannot be started"):
+        await process.ready()
+    assert await process.ended() is State.CRASHED
+
+
+async def test_a_silent_load_stalls() -> None:
+    async with running("stall", load_timeout_s=0.01) as process:
+        with pytest.raises(errors.LoadStalled, match="timed out waiting"):
+            await process.ready()
+
+
+async def test_a_stop_while_loading_aborts_the_load() -> None:
+    async with running("stall", load_timeout_s=float("inf")) as process:
+        waiting = asyncio.ensure_future(process.ready())
+        process.stop()
+        with pytest.raises(errors.ShuttingDown):
+            await waiting
+        assert await process.ended() is State.STOPPED
+
+
+async def test_a_killed_engine_fails_every_answer_under_way_and_all_later_ones() -> None:
+    async with running() as process:
+        await process.ready()
+        hanging = process.generate(asking("hang"))
+        assert isinstance(await anext(hanging), core.Token)
+        failed = failure_of(await answer_of(process, "crash"))
+        assert failed.kind is core.FailureKind.CRASHED
+        assert failed.message.startswith("model runner has unexpectedly stopped, this may be due")
+        assert "SIGKILL" in failed.message
+        assert failure_of([e async for e in hanging]) == failed
+        assert await process.ended() is State.CRASHED
+        assert await answer_of(process, "late") == [failed]
+        with pytest.raises(errors.EngineCrashed):
+            await process.tokenize("w1", add_bos=False)
+
+
+async def test_closing_an_answer_cancels_it_in_the_engine() -> None:
+    async with running() as process:
+        await process.ready()
+        async with contextlib.aclosing(process.generate(asking("hang"))) as hanging:
+            await anext(hanging)
+        assert await process.tokenize("cancelled?", add_bos=False) == [1]
+
+
+async def test_an_answer_read_to_its_end_is_not_cancelled() -> None:
+    async with running() as process:
+        await process.ready()
+        async with contextlib.aclosing(process.generate(asking("a"))) as events:
+            async for _ in events:
+                pass
+        assert await process.tokenize("cancelled?", add_bos=False) == []
+
+
+async def test_a_stop_ends_a_running_answer_with_shutdown() -> None:
+    async with running() as process:
+        await process.ready()
+        hanging = process.generate(asking("hang"))
+        await anext(hanging)
+        process.stop()
+        assert failure_of([e async for e in hanging]).kind is core.FailureKind.SHUTDOWN
+        assert await process.ended() is State.STOPPED
+
+
+async def test_an_engine_deaf_to_shutdown_and_sigterm_is_killed() -> None:
+    async with running("deaf", grace_s=0.01) as process:
+        await process.ready()
+        pid = process.pid
+        assert pid is not None
+    assert not psutil.pid_exists(pid)
+
+
+async def test_an_answer_that_nobody_reads_is_cut_off() -> None:
+    async with running() as process:
+        await process.ready()
+        flood = process.generate(asking("flood"))
+        await anext(flood)
+        await process.tokenize("the flood is over", add_bos=False)
+        assert await process.tokenize("cancelled?", add_bos=False) == [1]
+        events = [event async for event in flood]
+        assert "not read" in failure_of(events).message
+        assert len(events) <= MAX_UNREAD + 2
+
+
+async def test_a_prompt_beyond_any_frame_is_the_requests_own_fault() -> None:
+    async with running() as process:
+        await process.ready()
+        huge = "x" * (65 * 1024 * 1024)
+        assert failure_of(await answer_of(process, huge)).kind is core.FailureKind.INVALID
+        with pytest.raises(errors.InvalidRequest):
+            await process.tokenize(huge, add_bos=False)
+        assert isinstance((await answer_of(process, "a"))[-1], core.Done)
+
+
+async def test_an_engine_does_not_outlive_a_killed_daemon() -> None:
+    """A little daemon of its own, which is killed with SIGKILL."""
+    script = (
+        "import asyncio, sys; from specd import core; from specd.runner import Process\n"
+        "async def main():\n"
+        "    process = Process(core.EngineSpec(weights='fine'), command=sys.argv[1:])\n"
+        "    await process.ready(); print(process.pid, flush=True); await process.ended()\n"
+        "asyncio.run(main())"
+    )
+    daemon = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        *FAKE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert daemon.stdout is not None
+    engine = psutil.Process(int(await daemon.stdout.readline()))
+    daemon.kill()
+    await daemon.wait()
+    await asyncio.to_thread(psutil.wait_procs, [engine])
+    assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
