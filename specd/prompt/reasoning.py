@@ -1,0 +1,104 @@
+"""Parts a model's thinking from its answer while the text streams in."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from specd.core import Delta
+
+OPEN_TAG = "<think>"
+CLOSE_TAG = "</think>"
+
+
+def thinks(chat_template: str | None) -> bool:
+    """Whether the template knows thinking: it names both tags (Ollama's rule for Jinja)."""
+    return chat_template is not None and OPEN_TAG in chat_template and CLOSE_TAG in chat_template
+
+
+class _State(Enum):
+    BEFORE = auto()  # nothing but white space so far: an open tag may still come
+    OPENED = auto()  # white space after the open tag is dropped
+    THINKING = auto()
+    CLOSED = auto()  # white space after the close tag is dropped
+    ANSWER = auto()
+
+
+class ReasoningParser:
+    """Feed it pieces of raw text in order, then `finish` once; any split parses the same.
+
+    An open tag counts only at the very start, and the white space before it and after either tag
+    is dropped (as Ollama's parser does).  `starts_inside`: the prompt already opened the tag.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_tag: str = OPEN_TAG,
+        close_tag: str = CLOSE_TAG,
+        starts_inside: bool = False,
+    ) -> None:
+        self._open_tag = open_tag
+        self._close_tag = close_tag
+        self._state = _State.OPENED if starts_inside else _State.BEFORE
+        self._held = ""
+
+    @classmethod
+    def after(
+        cls, prompt: str, *, open_tag: str = OPEN_TAG, close_tag: str = CLOSE_TAG
+    ) -> ReasoningParser:
+        """The parser for what follows a rendered prompt."""
+        inside = prompt.rstrip().endswith(open_tag)
+        return cls(open_tag=open_tag, close_tag=close_tag, starts_inside=inside)
+
+    def feed(self, text: str) -> Delta:
+        """What can be told apart by now; text that may be part of a tag is held back."""
+        self._held += text
+        thinking = ""
+        if self._state is _State.BEFORE:
+            self._look_for_opening()
+        if self._state is _State.OPENED:
+            self._drop_space(_State.THINKING)
+        if self._state is _State.THINKING:
+            thinking = self._take_thinking()
+        if self._state is _State.CLOSED:
+            self._drop_space(_State.ANSWER)
+        if self._state is not _State.ANSWER:
+            return Delta(thinking=thinking)
+        content, self._held = self._held, ""
+        return Delta(content=content, thinking=thinking)
+
+    def finish(self) -> Delta:
+        """What was held back, now that no tag can complete it."""
+        rest, self._held = self._held, ""
+        if self._state is _State.BEFORE:
+            return Delta(content=rest)
+        return Delta(thinking=rest)
+
+    def _look_for_opening(self) -> None:
+        start = self._held.lstrip()
+        if start.startswith(self._open_tag):
+            self._held = start[len(self._open_tag) :]
+            self._state = _State.OPENED
+        elif not self._open_tag.startswith(start):
+            self._state = _State.ANSWER
+
+    def _drop_space(self, then: _State) -> None:
+        self._held = self._held.lstrip()
+        if self._held:
+            self._state = then
+
+    def _take_thinking(self) -> str:
+        thinking, tag, rest = self._held.partition(self._close_tag)
+        if tag:
+            self._held = rest
+            self._state = _State.CLOSED
+            return thinking
+        safe = len(self._held) - _overlap(self._held, self._close_tag)
+        thinking, self._held = self._held[:safe], self._held[safe:]
+        return thinking
+
+
+def _overlap(text: str, tag: str) -> int:
+    """Length of the longest end of `text` that begins `tag`."""
+    longest = min(len(text), len(tag) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)

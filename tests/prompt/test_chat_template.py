@@ -1,0 +1,115 @@
+"""Jinja chat templates render as their authors expect, inside a sandbox."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from specd.core import Message
+from specd.errors import InvalidRequest
+from specd.prompt.chat_template import render_chat, render_text
+
+USER = Message(role="user", content="Hi <b> & 日本")
+
+
+def render(template: str, **options: object) -> str:
+    return render_chat(template, [USER], **options)  # type: ignore[arg-type]
+
+
+def test_without_a_template_chatml_is_used() -> None:
+    messages = [Message(role="system", content="Be brief."), Message(role="user", content="Hi")]
+    assert render_chat(None, messages) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert not render_chat(None, messages, add_generation_prompt=False).endswith("assistant\n")
+
+
+def test_blocks_are_trimmed_on_both_sides() -> None:
+    template = (
+        "{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}"
+    )
+    assert render(template) == "Hi <b> & 日本\n"
+
+
+def test_loop_controls_work() -> None:
+    assert (
+        render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}")
+        == "01"
+    )
+
+
+def test_tojson_keeps_unicode_and_key_order_and_escapes_nothing() -> None:
+    tool = {"name": "été", "a": "<&>"}
+    assert render("{{ tools[0] | tojson }}", tools=[tool]) == '{"name": "été", "a": "<&>"}'
+    assert render("{{ tools | tojson(indent=1) }}", tools=[{"a": 1}]) == '[\n {\n  "a": 1\n }\n]'
+
+
+def test_generation_marks_are_ignored() -> None:
+    assert render("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c") == "abuserc"
+
+
+def test_strftime_now_asks_the_given_clock() -> None:
+    assert (
+        render("{{ strftime_now('%d %b %Y') }}", now=lambda: dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+        == "01 Aug 2026"
+    )
+
+
+def test_thinking_is_on_unless_refused_and_an_effort_is_named() -> None:
+    template = "{{ enable_thinking }} {{ reasoning_effort }}"
+    assert render(template) == "True "
+    assert render(template, think=False) == "False "
+    assert render(template, think="high") == "True high"
+
+
+def test_bos_is_cut_where_the_vocabulary_adds_it() -> None:
+    template = "{{ bos_token }}{{ bos_token }}x"
+    assert render(template, bos_token="<s>") == "<s>x"
+    assert render(template, bos_token="<s>", adds_bos=False) == "<s><s>x"
+
+
+def test_messages_bring_their_tool_calls_and_thinking() -> None:
+    message = Message(
+        role="assistant",
+        thinking="hm",
+        tool_calls=({"function": {"name": "f", "arguments": {"x": 1}}},),
+    )
+    template = (
+        "{{ messages[0].reasoning_content }} {{ messages[0].tool_calls[0].type }} "
+        "{{ messages[0].tool_calls[0].function.arguments | tojson }} "
+        "{{ messages[0].name is defined }}"
+    )
+    assert render_chat(template, [message]) == 'hm function {"x": 1} False'
+
+
+@pytest.mark.parametrize(
+    "template, says",
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{% if %}", "Expected an expression"),
+        ("{{ messages[5].content }}", "has no element 5"),
+        ("{{ 'a' + 1 }}", "str"),
+        ("{{ 1 // 0 }}", "zero"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% set x = messages.append(1) %}", "'append' of 'list' object is unsafe"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+    ],
+)
+def test_a_template_that_fails_says_why(template: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        render(template)
+
+
+def test_a_bare_prompt_stays_bare_without_a_template() -> None:
+    assert render_text(None, "def f(", system="unused") == "def f("
+
+
+def test_a_text_is_one_user_turn_after_system_and_history() -> None:
+    template = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+    history = (Message(role="user", content="1"), Message(role="assistant", content="2"))
+    assert render_text(template, "3", system="s", history=history) == (
+        "[system:s][user:1][assistant:2][user:3]"
+    )
+    assert render_text(template, "3") == "[user:3]"

@@ -1,0 +1,91 @@
+"""Thinking is parted from the answer, however the stream was cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.prompt.reasoning import ReasoningParser, thinks
+
+
+def parse(pieces: list[str], *, starts_inside: bool = False) -> tuple[str, str]:
+    """(thinking, content) of all pieces."""
+    parser = ReasoningParser(starts_inside=starts_inside)
+    deltas = [*(parser.feed(piece) for piece in pieces), parser.finish()]
+    return "".join(d.thinking for d in deltas), "".join(d.content for d in deltas)
+
+
+def test_tags_and_the_space_around_them_are_dropped() -> None:
+    assert parse(["  <think>\n why\n</think>\n\n because "]) == ("why\n", "because ")
+
+
+def test_an_answer_without_thinking_keeps_its_leading_space() -> None:
+    assert parse(["  plain <think>x</think>"]) == ("", "  plain <think>x</think>")
+
+
+def test_a_prompt_that_opened_the_tag_starts_inside() -> None:
+    parser = ReasoningParser.after("<|assistant|>\n<think>\n")
+    delta = parser.feed("hm</think>yes")
+    assert (delta.thinking, delta.content) == ("hm", "yes")
+    assert ReasoningParser.after("<think>\n\n</think>\n\n").feed("yes").content == "yes"
+
+
+def test_thinking_that_never_ends_is_thinking() -> None:
+    assert parse(["<think>and then </thi"]) == ("and then </thi", "")
+
+
+def test_the_beginning_of_a_tag_alone_is_content() -> None:
+    assert parse([" <thi"]) == ("", " <thi")
+
+
+def test_only_the_first_close_tag_counts() -> None:
+    assert parse(["<think>a</think>b</think>"]) == ("a", "b</think>")
+
+
+def test_text_flows_before_the_end_is_known() -> None:
+    parser = ReasoningParser()
+    assert parser.feed("<think>one ").thinking == "one "
+    assert parser.feed("two</t").thinking == "two"
+    assert parser.feed("h").thinking == ""
+    assert parser.feed("is").thinking == "</this"
+
+
+def test_a_template_that_names_both_tags_thinks() -> None:
+    assert thinks("{{ '<think>' }}{{ '</think>' }}")
+    assert not thinks("{{ '<think>' }}")
+    assert not thinks(None)
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["<think>", "</think>", "<", "</", "<thi", "think>", " ", "\n", "a", "é", "日"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 60), max_size=6), inside=st.booleans())
+def test_any_split_parses_the_same(text: str, cuts: list[int], inside: bool) -> None:
+    at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    pieces = [text[a:b] for a, b in pairwise(at)]
+    whole = parse([text], starts_inside=inside)
+    assert parse(pieces, starts_inside=inside) == whole
+    assert parse(list(text), starts_inside=inside) == whole
+
+
+@given(text=TEXTS)
+def test_every_two_way_split_parses_the_same(text: str) -> None:
+    whole = parse([text])
+    for cut in range(len(text) + 1):
+        assert parse([text[:cut], text[cut:]]) == whole
+
+
+@given(thinking=st.text(), content=st.text())
+def test_what_was_written_is_read_back(thinking: str, content: str) -> None:
+    thinking = thinking.replace("</think>", "").lstrip()
+    content = content.lstrip()
+    if (thinking + "</think>").find("</think>") != len(thinking) or not thinking:
+        return
+    assert parse([f"<think>{thinking}</think>{content}"]) == (thinking, content)
