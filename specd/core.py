@@ -100,6 +100,7 @@ class ModelRef:
 
     name: short display name, always with a tag.  digest: 64 hex digits, no prefix.
     draft: the GGUF of the manifest's own draft layer, where it has one.
+    chat_template: the GGUF's Jinja text.  go_template: the manifest's template layer.
     parameters: the Modelfile's PARAMETERs.  messages: the Modelfile's MESSAGEs.
     capabilities: completion, tools, insert, vision, embedding, thinking.
     """
@@ -110,6 +111,7 @@ class ModelRef:
     weights: Path
     draft: Path | None = None
     chat_template: str | None = None
+    go_template: str | None = None
     bos_token: str = ""
     eos_token: str = ""
     system: str = ""

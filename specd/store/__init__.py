@@ -1,0 +1,9 @@
+"""Models on disk, byte-compatible with Ollama: names, manifests, blobs, GGUF metadata."""
+
+from __future__ import annotations
+
+from specd.store.library import Library
+from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
+from specd.store.name import Name, Source
+
+__all__ = ["Library", "ModelDetails", "ModelInfo", "ModelSummary", "Name", "Source"]

@@ -1,0 +1,69 @@
+"""What a GGUF's header says of a model, in the few words that are worth remembering.
+
+A header of a real model holds megabytes; these facts hold kilobytes, so thousands can be kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specd.store.gguf import GgufHeader, read_header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufFacts:
+    """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M."""
+
+    architecture: str
+    n_ctx_train: int
+    n_embd: int
+    n_parameters: int
+    file_type: str
+    chat_template: str | None
+    bos_token: str
+    eos_token: str
+    has_pooling: bool
+    has_vision: bool
+    has_audio: bool
+
+
+def read_facts(path: Path) -> GgufFacts:
+    """Raises StoreError."""
+    header = read_header(path)
+    return GgufFacts(
+        architecture=header.architecture,
+        n_ctx_train=header.own("context_length"),
+        n_embd=header.own("embedding_length"),
+        n_parameters=header.parameter_count,
+        file_type=_file_type(header),
+        chat_template=header.text("tokenizer.chat_template") or None,
+        bos_token=header.token("tokenizer.ggml.bos_token_id"),
+        eos_token=header.token("tokenizer.ggml.eos_token_id"),
+        has_pooling=f"{header.architecture}.pooling_type" in header.values,
+        has_vision=f"{header.architecture}.vision.block_count" in header.values,
+        has_audio=f"{header.architecture}.audio.block_count" in header.values,
+    )
+
+
+def _file_type(header: GgufHeader) -> str:
+    """The quantization's name; empty where the file does not say, or in a way not known here."""
+    # Imported late: it brings numpy along, which the daemon's start need not wait for.
+    from gguf.constants import LlamaFileType  # noqa: PLC0415
+
+    try:
+        name = str(LlamaFileType(header.integer("general.file_type", -1)).name)
+    except ValueError:
+        return ""
+    return name.removeprefix("MOSTLY_").removeprefix("ALL_")
+
+
+def human_count(n: int) -> str:
+    """A number of parameters as Ollama writes it: 8.0B, 751.63M, 37.12K."""
+    if n >= 1_000_000_000:
+        return f"{n / 1e9:.1f}B"
+    if n >= 1_000_000:
+        return f"{n / 1e6:.2f}M"
+    if n >= 1_000:
+        return f"{n / 1e3:.2f}K"
+    return str(n)

@@ -1,0 +1,365 @@
+"""The header of a GGUF file: metadata and tensor descriptions, never tensor data.
+
+A reader of our own, because the gguf package's GGUFReader makes four numpy objects per array
+element (7.7 s for a vocabulary of 128,000 tokens and 256,000 merges) and does not notice the end of
+a truncated file.  This one reads plain bytes (no memory map: a file cut short under a map kills the
+process), believes no count before the bytes are there, and fails with StoreError alone.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import struct
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from specd.errors import StoreError
+
+LONG_ARRAY: Final = 1024
+"""Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
+
+_MAX_HEADER_BYTES: Final = 1 << 30
+_MAX_ELEMENTS: Final = 1 << 24
+_MAX_DEPTH: Final = 4
+_FIRST_READ: Final = 1 << 20
+
+
+class ValueType(IntEnum):
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    UINT32 = 4
+    INT32 = 5
+    FLOAT32 = 6
+    BOOL = 7
+    STRING = 8
+    ARRAY = 9
+    UINT64 = 10
+    INT64 = 11
+    FLOAT64 = 12
+
+
+_CODES: Final = {
+    ValueType.UINT8: "B",
+    ValueType.INT8: "b",
+    ValueType.UINT16: "H",
+    ValueType.INT16: "h",
+    ValueType.UINT32: "I",
+    ValueType.INT32: "i",
+    ValueType.FLOAT32: "f",
+    ValueType.BOOL: "B",
+    ValueType.UINT64: "Q",
+    ValueType.INT64: "q",
+    ValueType.FLOAT64: "d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LongArray:
+    """An array of more than LONG_ARRAY elements, decoded element by element on use.
+
+    raw: the elements as stored.  ends: where each string ends in `raw`; None for numbers.
+    code: struct's letters for one element, or for a string's length.
+    """
+
+    raw: bytes
+    code: str
+    ends: array[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.raw) // struct.calcsize(self.code) if self.ends is None else len(self.ends)
+
+    def __getitem__(self, index: int) -> int | float | str:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if self.ends is None:
+            number: int | float
+            (number,) = struct.unpack_from(self.code, self.raw, index * struct.calcsize(self.code))
+            return number
+        start = self.ends[index - 1] if index else 0
+        return self.raw[start + 8 : self.ends[index]].decode("utf-8", "replace")
+
+    def values(self) -> tuple[int | float | str, ...]:
+        if self.ends is None:
+            return tuple(number for (number,) in struct.iter_unpack(self.code, self.raw))
+        starts = [0, *self.ends[:-1]]
+        return tuple(
+            self.raw[start + 8 : end].decode("utf-8", "replace")
+            for start, end in zip(starts, self.ends, strict=True)
+        )
+
+
+Value = int | float | bool | str | tuple["Value", ...] | LongArray
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """type: ggml's name, such as Q4_K.  shape: elements per dimension, fastest first, as stored."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """values: by full key, in the file's order."""
+
+    path: Path
+    values: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+
+    @property
+    def architecture(self) -> str:
+        return self.text("general.architecture")
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.values.get(key)
+        return value if isinstance(value, str) else default
+
+    def integer(self, key: str, default: int = 0) -> int:
+        value = self.values.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    def flag(self, key: str) -> bool | None:
+        value = self.values.get(key)
+        return value if isinstance(value, bool) else None
+
+    def own(self, key: str, default: int = 0) -> int:
+        """An integer below the architecture's prefix, such as context_length."""
+        return self.integer(f"{self.architecture}.{key}", default)
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """An array of strings; empty where it is missing or of another type."""
+        value = self.values.get(key)
+        items = value.values() if isinstance(value, LongArray) else value
+        if not isinstance(items, tuple):
+            return ()
+        return tuple(item for item in items if isinstance(item, str))
+
+    def token(self, id_key: str) -> str:
+        """The text of the token whose id stands under that key; empty where there is none."""
+        tokens, index = self.values.get("tokenizer.ggml.tokens"), self.integer(id_key, -1)
+        if not isinstance(tokens, LongArray | tuple) or not 0 <= index < len(tokens):
+            return ""
+        text = tokens[index]
+        return text if isinstance(text, str) else ""
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read a file's metadata; raises StoreError with a sentence naming the file and the reason."""
+    try:
+        with path.open("rb") as file:
+            return _Reader(path, file).read()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    except _DamagedError as damage:
+        raise StoreError(f"{path} is not a usable GGUF file: {damage}") from damage
+
+
+class _DamagedError(Exception):
+    pass
+
+
+class _Reader:
+    """Walks the header from its first byte, reading the file in doubling steps."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._data = b""
+        self._offset = 0
+        self._order = "<"
+
+    def read(self) -> GgufHeader:
+        n_tensors, n_values = self._preamble()
+        values: dict[str, Value] = {}
+        for _ in range(n_values):
+            key = self._string()
+            if key in values:
+                raise _DamagedError(f"the key {key!r} occurs twice")
+            values[key] = self._value(self._type(), 0)
+        tensors: dict[str, tuple[TensorInfo, int]] = {}
+        for _ in range(n_tensors):
+            info, end = self._tensor()
+            if info.name in tensors:
+                raise _DamagedError(f"the tensor {info.name!r} occurs twice")
+            tensors[info.name] = info, end
+        self._check_data(values, [end for _, end in tensors.values()])
+        return GgufHeader(self._path, values, tuple(info for info, _ in tensors.values()))
+
+    def _preamble(self) -> tuple[int, int]:
+        if self._take(4) != b"GGUF":
+            raise _DamagedError("it does not start with the letters GGUF")
+        version = self._number("I")
+        if version and not version & 0xFFFF:  # the bytes of the other end: a big-endian file
+            self._order = ">"
+            self._offset -= 4
+            version = self._number("I")
+        if version not in {2, 3}:
+            raise _DamagedError(f"its version is {version}, and only 2 and 3 are understood")
+        n_tensors, n_values = self._number("Q"), self._number("Q")
+        # The smallest tensor description has 24 bytes, the smallest key and value 13.
+        if n_tensors * 24 + n_values * 13 > self._size:
+            raise _DamagedError(
+                f"it promises {n_values} values and {n_tensors} tensors,"
+                f" more than its {self._size} bytes can hold"
+            )
+        return n_tensors, n_values
+
+    # ------------------------------------------------------------------ values
+
+    def _type(self) -> ValueType:
+        number = self._number("I")
+        try:
+            return ValueType(number)
+        except ValueError:
+            raise _DamagedError(f"it has a value of the unknown type {number}") from None
+
+    def _value(self, kind: ValueType, depth: int) -> Value:
+        if kind is ValueType.STRING:
+            return self._string()
+        if kind is ValueType.ARRAY:
+            return self._array(depth)
+        if kind is ValueType.BOOL:
+            return self._number("B") != 0
+        code = self._order + _CODES[kind]
+        value: int | float = struct.unpack(code, self._take(struct.calcsize(code)))[0]
+        return value
+
+    def _array(self, depth: int) -> Value:
+        kind, n = self._type(), self._number("Q")
+        if n > _MAX_ELEMENTS:
+            raise _DamagedError(f"it has an array of {n} elements")
+        if kind is ValueType.STRING:
+            strings = self._strings(n)
+            return strings if n > LONG_ARRAY else strings.values()
+        if kind is ValueType.ARRAY:
+            if depth == _MAX_DEPTH:
+                raise _DamagedError("its arrays are nested too deeply")
+            self._expect(n * 12)
+            return tuple(self._array(depth + 1) for _ in range(n))
+        code = self._order + _CODES[kind]
+        numbers = LongArray(self._take(n * struct.calcsize(code)), code)
+        if n > LONG_ARRAY:
+            return numbers
+        values = numbers.values()
+        return tuple(map(bool, values)) if kind is ValueType.BOOL else values
+
+    def _strings(self, n: int) -> LongArray:
+        start = self._offset
+        ends = self._string_ends(n)
+        raw = self._take(ends[-1] - start if n else 0)
+        return LongArray(raw, self._order + "Q", array("Q", (end - start for end in ends)))
+
+    def _string_ends(self, n: int) -> array[int]:
+        """Where each of the next n strings ends in the file.
+
+        The hot loop of the reader: hundreds of thousands of rounds for one vocabulary.
+        """
+        self._expect(n * 8)
+        unpack, ends = struct.Struct(self._order + "Q").unpack_from, array("Q")
+        end, limit = self._offset, len(self._data) - 8
+        for _ in range(n):
+            if end > limit:
+                self._fetch(end + 8)
+                limit = len(self._data) - 8
+            end += 8 + unpack(self._data, end)[0]
+            if end > self._size:
+                raise _DamagedError(_CUT_SHORT)
+            ends.append(end)
+        return ends
+
+    def _string(self) -> str:
+        return self._take(self._number("Q")).decode("utf-8", "replace")
+
+    # ----------------------------------------------------------------- tensors
+
+    def _tensor(self) -> tuple[TensorInfo, int]:
+        """A tensor's description, and where its data ends behind the header."""
+        name = self._string()
+        n_dimensions = self._number("I")
+        if n_dimensions > 8:
+            raise _DamagedError(f"the tensor {name!r} has {n_dimensions} dimensions")
+        shape = tuple(self._number("Q") for _ in range(n_dimensions))
+        number, offset = self._number("I"), self._number("Q")
+        kind = _tensor_types().get(number, _TensorType(f"type {number}", 1, 0))
+        n_bytes = math.prod(shape) // kind.n_elements * kind.n_bytes
+        return TensorInfo(name, kind.name, shape), offset + n_bytes
+
+    def _check_data(self, values: Mapping[str, Value], ends: list[int]) -> None:
+        """Whether the file is long enough for the data of all tensors."""
+        alignment = values.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise _DamagedError(f"its alignment is {alignment!r}, not a power of two")
+        start = -(-self._offset // alignment) * alignment
+        if ends and start + max(ends) > self._size:
+            raise _DamagedError(_CUT_SHORT)
+
+    # ------------------------------------------------------------------- bytes
+
+    def _number(self, code: str) -> int:
+        code = self._order + code
+        number: int = struct.unpack(code, self._take(struct.calcsize(code)))[0]
+        return number
+
+    def _take(self, n: int) -> bytes:
+        end = self._offset + n
+        self._expect(n)
+        self._fetch(end)
+        taken = self._data[self._offset : end]
+        self._offset = end
+        return taken
+
+    def _expect(self, n: int) -> None:
+        """Refuse before reading what the file cannot hold."""
+        if self._offset + n > self._size:
+            raise _DamagedError(_CUT_SHORT)
+
+    def _fetch(self, end: int) -> None:
+        """Have the bytes up to `end` in memory."""
+        if end <= len(self._data):
+            return
+        if end > min(self._size, _MAX_HEADER_BYTES):
+            raise _DamagedError(_CUT_SHORT)
+        wanted = max(end, 2 * len(self._data), _FIRST_READ)
+        self._data += self._file.read(wanted - len(self._data))
+        if end > len(self._data):
+            raise _DamagedError(_CUT_SHORT)
+
+
+_CUT_SHORT: Final = "it is cut short"
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorType:
+    """n_bytes for each n_elements; unknown sizes are 0 bytes."""
+
+    name: str
+    n_elements: int
+    n_bytes: int
+
+
+@functools.cache
+def _tensor_types() -> Mapping[int, _TensorType]:
+    """The tensor types of ggml, by number."""
+    # Imported late: it brings numpy along, which the daemon's start need not wait for.
+    from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415
+
+    return {
+        int(kind): _TensorType(kind.name, n_elements, n_bytes)
+        for kind, (n_elements, n_bytes) in GGML_QUANT_SIZES.items()
+    }

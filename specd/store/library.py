@@ -1,0 +1,176 @@
+"""The models on disk: listed, resolved and shown.  Reads alone; nothing here writes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from specd import core
+from specd.errors import ModelNotFound, NotImplementedHere, StoreError, Unsupported
+from specd.store import name as names
+from specd.store.demo import stored_demo
+from specd.store.facts import GgufFacts, read_facts
+from specd.store.file_cache import FileCache
+from specd.store.gguf import read_header
+from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
+from specd.store.manifest import read_manifest
+from specd.store.name import Name, Source
+from specd.store.stored import Stored, from_manifest
+
+log = logging.getLogger(__name__)
+
+
+class Library:
+    """Ollama's store below `root`, plus the demo pair.
+
+    demo: True lists the demo always, False never, None while the store holds no manifest.
+    Methods read files and may take a while on a cold store: call them off the event loop.
+    Safe to call from several threads.
+    """
+
+    def __init__(self, root: Path, *, demo: bool | None = None) -> None:
+        self._root = root
+        self._manifests = root / "manifests"
+        self._demo = demo
+        self._stored = FileCache(self._read_stored)
+        self._facts: FileCache[GgufFacts] = FileCache(read_facts)
+        self._complaints: set[str] = set()
+
+    def list(self) -> list[ModelSummary]:
+        """All models, newest first.  One that cannot be read costs a log line, not the list."""
+        summaries = [self._summary(stored) for stored in self._all()]
+        return sorted(summaries, key=lambda summary: summary.modified_at, reverse=True)
+
+    def names(self) -> tuple[Name, ...]:
+        """The names of all manifests, and of the demo while it is listed; no file is opened."""
+        found = tuple(name for name, _ in self._manifest_files())
+        demo = self._listed_demo(store_is_empty=not found)
+        return (*found, demo.name) if demo else found
+
+    def resolve(self, name: str) -> core.ModelRef:
+        """The model of that name, ready to be loaded.
+
+        Raises InvalidName, ModelNotFound with the name as given, StoreError where its files are
+        damaged, Unsupported for a model that is not on this machine, NotImplementedHere for an
+        adapter.
+        """
+        stored = self._find(name)
+        if stored is None:
+            raise ModelNotFound(name)
+        _refuse_what_cannot_run(stored)
+        facts = self._facts.get(stored.weights)
+        return core.ModelRef(
+            name=stored.name.short,
+            full_name=stored.name.full,
+            digest=stored.digest,
+            weights=stored.weights,
+            draft=stored.last_path("draft"),
+            chat_template=facts.chat_template,
+            go_template=stored.template,
+            bos_token=facts.bos_token,
+            eos_token=facts.eos_token,
+            system=stored.system,
+            parameters=stored.parameters,
+            messages=stored.messages,
+            capabilities=self._summary(stored).capabilities,
+            architecture=facts.architecture,
+            n_ctx_train=facts.n_ctx_train,
+        )
+
+    def show(self, name: str, *, verbose: bool = False) -> ModelInfo:
+        """Raises like `resolve`, but names an unknown model by its short form, as Ollama does."""
+        stored = self._find(name)
+        if stored is None:
+            raise ModelNotFound(names.parse(name).short)
+        if stored.config.remote_host:
+            raise Unsupported("ollama cloud is disabled: remote model details are unavailable")
+        projector = stored.last_path("projector")
+        return describe(
+            stored,
+            self._summary(stored),
+            read_header(stored.weights),
+            read_header(projector) if projector else None,
+            verbose=verbose,
+        )
+
+    # ------------------------------------------------------------------ finding
+
+    def _find(self, text: str) -> Stored | None:
+        name = names.parse(text)
+        if name.source is Source.CLOUD:
+            raise Unsupported("ollama cloud is disabled: remote model is unavailable")
+        path = name.path(self._manifests)
+        if not _is_file(path):
+            path = self._other_spelling(name) or path
+        if _is_file(path):
+            return self._stored.get(path)
+        # Named outright the demo answers even where the list leaves it out, unless it is forbidden.
+        if name.key == names.parse("specd-demo").key and self._demo is not False:
+            return stored_demo()
+        return None
+
+    def _other_spelling(self, name: Name) -> Path | None:
+        found = (path for known, path in self._manifest_files() if known.key == name.key)
+        return next(found, None)
+
+    def _manifest_files(self) -> Iterator[tuple[Name, Path]]:
+        for path in sorted(self._manifests.glob("*/*/*/*")):
+            name = names.from_parts(path.relative_to(self._manifests).parts)
+            if name is not None and _is_file(path):
+                yield name, path
+
+    def _all(self) -> Iterator[Stored]:
+        empty = True
+        for _, path in self._manifest_files():
+            empty = False
+            try:
+                yield self._stored.get(path)
+            except StoreError as error:
+                self._complain(error)
+        if demo := self._listed_demo(store_is_empty=empty):
+            yield demo
+
+    def _listed_demo(self, *, store_is_empty: bool) -> Stored | None:
+        wanted = store_is_empty if self._demo is None else self._demo
+        return stored_demo() if wanted else None
+
+    def _read_stored(self, path: Path) -> Stored:
+        name = names.from_parts(path.relative_to(self._manifests).parts)
+        if name is None:
+            raise StoreError(f"{path} is no manifest's place")
+        return from_manifest(self._root, name, read_manifest(path))
+
+    # ---------------------------------------------------------------- summaries
+
+    def _summary(self, stored: Stored) -> ModelSummary:
+        facts = template = None
+        try:
+            if not stored.config.remote_host:
+                template = stored.template
+                facts = self._facts.get(stored.weights)
+        except StoreError as error:
+            self._complain(error)
+        return summarize(stored, facts, template)
+
+    def _complain(self, error: StoreError) -> None:
+        """Log a damage once, not at every listing."""
+        if str(error) not in self._complaints:
+            self._complaints.add(str(error))
+            log.warning("%s", error)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a host may be longer than a file system's names, or a folder closed to us
+        return False
+
+
+def _refuse_what_cannot_run(stored: Stored) -> None:
+    if stored.config.remote_host:
+        raise Unsupported("ollama cloud is disabled: remote model is unavailable")
+    if stored.paths("adapter"):
+        raise NotImplementedHere(
+            f"{stored.name.short} has a LoRA adapter, which is not applied yet"
+        )

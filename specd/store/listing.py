@@ -1,0 +1,148 @@
+"""What the store says of a model: the line of a list, and the whole of `/api/show`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from specd import core
+from specd.store.capabilities import capabilities
+from specd.store.facts import GgufFacts, human_count
+from specd.store.gguf import GgufHeader, LongArray, TensorInfo, Value
+from specd.store.modelfile import DEFAULT_TEMPLATE, modelfile_text, parameters_text
+from specd.store.stored import Stored
+
+_HIDDEN = frozenset({"general.name", "tokenizer.chat_template"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDetails:
+    """Ollama's `details`; a length of 0 is unknown."""
+
+    parent_model: str = ""
+    format: str = ""
+    family: str = ""
+    families: tuple[str, ...] | None = None
+    parameter_size: str = ""
+    quantization_level: str = ""
+    context_length: int = 0
+    embedding_length: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """digest: 64 hex digits.  modified_at: aware, in local time.
+
+    capabilities: empty where the weights cannot be read.
+    """
+
+    name: str
+    digest: str
+    size_bytes: int
+    modified_at: datetime
+    details: ModelDetails
+    capabilities: tuple[str, ...] = ()
+    remote_model: str = ""
+    remote_host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """model_info: GGUF keys and values, JSON-ready; long arrays are None unless verbose."""
+
+    summary: ModelSummary
+    license: str
+    modelfile: str
+    parameters: str
+    template: str
+    system: str
+    messages: tuple[core.Message, ...]
+    model_info: Mapping[str, object]
+    tensors: tuple[TensorInfo, ...]
+    projector_info: Mapping[str, object] | None
+    requires: str
+
+
+def summarize(stored: Stored, facts: GgufFacts | None, go_template: str | None) -> ModelSummary:
+    """facts: None where the weights cannot be read."""
+    config = stored.config
+    can: tuple[str, ...] = tuple(config.capabilities or ())
+    if facts is not None:
+        projector = bool(stored.paths("projector"))
+        can = capabilities(facts, config, go_template=go_template, has_projector=projector)
+    return ModelSummary(
+        name=stored.name.short,
+        digest=stored.digest,
+        size_bytes=stored.size_bytes,
+        modified_at=stored.modified_at,
+        details=_details(stored, facts),
+        capabilities=can,
+        remote_model=config.remote_model,
+        remote_host=config.remote_host,
+    )
+
+
+def describe(
+    stored: Stored,
+    summary: ModelSummary,
+    header: GgufHeader,
+    projector: GgufHeader | None,
+    *,
+    verbose: bool,
+) -> ModelInfo:
+    """Raises StoreError for a damaged layer of text."""
+    jinja = header.text("tokenizer.chat_template")
+    template = jinja or stored.template or DEFAULT_TEMPLATE
+    return ModelInfo(
+        summary=summary,
+        license="\n".join(stored.licenses),
+        modelfile=modelfile_text(stored, template),
+        parameters=parameters_text(stored.parameters),
+        template=template,
+        system=stored.system,
+        messages=stored.messages,
+        model_info=_model_info(header, verbose=verbose),
+        tensors=header.tensors,
+        projector_info=None if projector is None else _model_info(projector, verbose=verbose),
+        requires=stored.config.requires,
+    )
+
+
+def _details(stored: Stored, facts: GgufFacts | None) -> ModelDetails:
+    """The config's word first, the GGUF's where it is silent."""
+    config, families = stored.config, stored.config.model_families
+    return ModelDetails(
+        parent_model=stored.parent,
+        format=config.model_format,
+        family=config.model_family or (facts.architecture if facts else ""),
+        families=None if families is None else tuple(families),
+        parameter_size=config.model_type or (human_count(facts.n_parameters) if facts else ""),
+        quantization_level=config.file_type or (facts.file_type if facts else ""),
+        context_length=config.context_length or (facts.n_ctx_train if facts else 0),
+        embedding_length=config.embedding_length or (facts.n_embd if facts else 0),
+    )
+
+
+def _model_info(header: GgufHeader, *, verbose: bool) -> dict[str, object]:
+    info = {
+        key: _json_ready(value, verbose=verbose)
+        for key, value in header.values.items()
+        if key not in _HIDDEN
+    }
+    info.setdefault("general.parameter_count", header.parameter_count)
+    return info
+
+
+def _json_ready(value: Value, *, verbose: bool) -> object:
+    """JSON has no infinities: what is not finite becomes null."""
+    match value:
+        case LongArray():
+            return [_json_ready(v, verbose=verbose) for v in value.values()] if verbose else None
+        case tuple():
+            return [_json_ready(item, verbose=verbose) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value

@@ -1,0 +1,93 @@
+"""Manifests and config blobs: the JSON that says which layers make a model."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from specd.errors import StoreError
+from specd.store import blobs
+
+_MEDIA: Final = "application/vnd.ollama.image."
+_OLD_KINDS: Final = {"prompt": "template"}
+
+
+class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "parent": "from"}):
+    """size: bytes.  parent: the short name of the model that the layer was taken from."""
+
+    media_type: str
+    digest: str
+    size: int = 0
+    parent: str = ""
+
+    @property
+    def kind(self) -> str:
+        """model, draft, projector, adapter, template, system, license, params, messages, ..."""
+        kind = self.media_type.removeprefix(_MEDIA)
+        return _OLD_KINDS.get(kind, kind)
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The config blob's fields that matter here; what is missing is empty."""
+
+    model_format: str = ""
+    model_family: str = ""
+    model_families: list[str] | None = None
+    model_type: str = ""
+    file_type: str = ""
+    renderer: str = ""
+    parser: str = ""
+    requires: str = ""
+    remote_host: str = ""
+    remote_model: str = ""
+    capabilities: list[str] | None = None
+    context_length: int = 0
+    embedding_length: int = 0
+
+
+class _File(msgspec.Struct, frozen=True):
+    config: Layer
+    layers: list[Layer] | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """digest: sha256 of the file's bytes, 64 hex digits.  modified_at: in local time."""
+
+    layers: tuple[Layer, ...]
+    config: Layer
+    digest: str
+    modified_at: datetime
+
+    @property
+    def size_bytes(self) -> int:
+        return self.config.size + sum(layer.size for layer in self.layers)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Raises StoreError for a file that is missing or no manifest."""
+    data = blobs.read_bytes(path)
+    modified = blobs.modified_at(path)
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"the manifest {path} is damaged: {error}") from error
+    return Manifest(
+        layers=tuple(file.layers or ()),
+        config=file.config,
+        digest=hashlib.sha256(data).hexdigest(),
+        modified_at=modified,
+    )
+
+
+def read_config(path: Path) -> Config:
+    """Raises StoreError; as for Go's decoder, null is a missing field."""
+    fields = blobs.read_json(path, dict[str, object])
+    try:
+        said = {key: value for key, value in fields.items() if value is not None}
+        return msgspec.convert(said, Config)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"the config {path} is damaged: {error}") from error

@@ -1,0 +1,128 @@
+"""Model names, parsed once.
+
+    name      = [[[scheme "://"] host "/"] namespace "/"] model [":" tag] [":local" | ":cloud"]
+    host      = 1*350( letter / digit / "_" / "-" / "." / ":" )
+    namespace = 1*80( letter / digit / "_" / "-" )
+    model,tag = 1*80( letter / digit / "_" / "-" / "." )
+
+Each part starts with a letter, a digit or "_", so none can leave its directory.  Defaults:
+registry.ollama.ai, library, latest, https.  A tag that ends in `-cloud` is the tag before it, in
+the cloud.  Names are stored as created and found ignoring case.  `@digest` is not part of a name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from specd.errors import InvalidName
+
+DEFAULT_HOST: Final = "registry.ollama.ai"
+DEFAULT_NAMESPACE: Final = "library"
+DEFAULT_TAG: Final = "latest"
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
+_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+
+
+class Source(StrEnum):
+    """Where the caller said that the model is."""
+
+    UNSAID = "unsaid"
+    LOCAL = "local"
+    CLOUD = "cloud"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A whole name; every part is valid and none is empty."""
+
+    host: str = DEFAULT_HOST
+    namespace: str = DEFAULT_NAMESPACE
+    model: str
+    tag: str = DEFAULT_TAG
+    scheme: str = "https"
+    source: Source = Source.UNSAID
+
+    @property
+    def short(self) -> str:
+        """What users see: without default host and namespace, always with the tag."""
+        shown = f"{self.model}:{self.tag}"
+        if self.host.lower() != DEFAULT_HOST:
+            return f"{self.host}/{self.namespace}/{shown}"
+        if self.namespace.lower() != DEFAULT_NAMESPACE:
+            return f"{self.namespace}/{shown}"
+        return shown
+
+    @property
+    def full(self) -> str:
+        return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
+
+    @property
+    def key(self) -> str:
+        """Equal for names that differ in case alone."""
+        return self.full.lower()
+
+    def path(self, manifests: Path) -> Path:
+        """Where the manifest of this very spelling lies."""
+        return manifests / self.host / self.namespace / self.model / self.tag
+
+
+def parse(text: str) -> Name:
+    """Parse a name as the contract's grammar has it; raises InvalidName with Ollama's texts."""
+    rest, source = _split_source(text)
+    if source is not Source.UNSAID and _split_source(rest)[1] is not Source.UNSAID:
+        raise InvalidName(f'use either :local or :cloud, not both: "{text}"')
+    tag = DEFAULT_TAG
+    if rest.rfind(":") > rest.rfind("/"):
+        rest, _, tag = rest.rpartition(":")
+    rest, slash, model = rest.rpartition("/")
+    namespace, host, scheme = DEFAULT_NAMESPACE, DEFAULT_HOST, "https"
+    if slash:
+        rest, slash, namespace = rest.rpartition("/")
+    if slash:
+        before, found, after = rest.partition("://")
+        scheme, host = (before, after) if found else ("https", rest)
+    return _checked(
+        Name(host=host, namespace=namespace, model=model, tag=tag, scheme=scheme, source=source)
+    )
+
+
+def from_parts(parts: tuple[str, ...]) -> Name | None:
+    """The name of a manifest file by its four directories' names; None for a foreign file."""
+    if len(parts) != 4:
+        return None
+    host, namespace, model, tag = parts
+    try:
+        return _checked(Name(host=host, namespace=namespace, model=model, tag=tag))
+    except InvalidName:
+        return None
+
+
+def _checked(name: Name) -> Name:
+    valid = (
+        _HOST.fullmatch(name.host)
+        and _NAMESPACE.fullmatch(name.namespace)
+        and _PART.fullmatch(name.model)
+        and _PART.fullmatch(name.tag)
+    )
+    if not valid:
+        raise InvalidName("invalid model name")
+    return name
+
+
+def _split_source(text: str) -> tuple[str, Source]:
+    """Take `:local`, `:cloud` or a tag's `-cloud` off the end."""
+    before, colon, last = text.rpartition(":")
+    word = last.strip().lower()
+    if not colon or "/" in word:
+        return text, Source.UNSAID
+    if word in {"local", "cloud"}:
+        return before, Source(word)
+    if word.endswith("-cloud"):
+        return f"{before}:{last.strip()[: -len('-cloud')]}", Source.CLOUD
+    return text, Source.UNSAID
