@@ -73,7 +73,7 @@ class Process:
 
     async def ended(self) -> State:
         """STOPPED or CRASHED, once the process is gone."""
-        await asyncio.shield(self._life)
+        await asyncio.wait({self._life})
         return self._state
 
     def stop(self) -> None:
@@ -145,6 +145,8 @@ class Process:
 
     async def _finish(self, child: Child, client: Client) -> None:
         """Every outstanding request is told and the process is reaped, whatever happened."""
+        if not self._facts.done() and not self._stop_asked.is_set():
+            self._facts.set_exception(errors.LoadFailed("internal error while loading"))
         asked = self._stop_asked.is_set()
         if asked:
             self._become(State.STOPPING)

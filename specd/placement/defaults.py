@@ -1,0 +1,48 @@
+"""What Ollama leaves to the machine: context length and threads, where nobody chose them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specd import core
+from specd.placement.cpu import Cpu
+from specd.placement.devices import Device
+
+GIB = 1024**3
+MIN_CTX = 4  # Ollama's own
+
+# Ollama's tiers: total VRAM of the machine → tokens.
+_CTX_BY_VRAM = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096))
+
+
+def num_ctx_for(total_vram_bytes: int) -> int:
+    return next(n_ctx for least, n_ctx in _CTX_BY_VRAM if total_vram_bytes >= least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """n_ctx: OLLAMA_CONTEXT_LENGTH, or 0 for the tier."""
+
+    devices: Sequence[Device]
+    cpu: Cpu
+    n_ctx: int = 0
+
+    def fill(self, spec: core.EngineSpec, n_ctx_train: int) -> core.EngineSpec:
+        """`spec` with everything that was left open decided; n_ctx_train 0 is unknown.
+
+        No context is longer than the model was trained for, asked for or not.
+        """
+        n_ctx = spec.n_ctx or self.n_ctx or num_ctx_for(sum(d.total_bytes for d in self.devices))
+        if n_ctx_train > 0:
+            n_ctx = min(n_ctx, n_ctx_train)
+        return replace(
+            spec,
+            n_ctx=max(n_ctx, MIN_CTX),
+            n_threads=spec.n_threads if spec.n_threads > 0 else self.cpu.n_cores,
+        )
+
+    @property
+    def max_loaded(self) -> int:
+        """Models at the same time, where OLLAMA_MAX_LOADED_MODELS is 0."""
+        return 3 * max(len(self.devices), 1)

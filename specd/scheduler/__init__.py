@@ -1,0 +1,6 @@
+"""Which models are resident, who waits, who leaves."""
+
+from specd.scheduler.lease import Engine, Lease
+from specd.scheduler.loop import Resident, SchedulerLoop
+
+__all__ = ["Engine", "Lease", "Resident", "SchedulerLoop"]

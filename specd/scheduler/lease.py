@@ -1,0 +1,42 @@
+"""The right to use a resident model until it is released: the seam between daemon and engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from specd import core
+
+
+class Engine(Protocol):
+    """One engine, embedded or remote, from its load to its end; `runner.Process` is the first."""
+
+    async def ready(self) -> core.EngineFacts:
+        """Facts once loaded; SpecdError where the load failed."""
+
+    def stop(self) -> None:
+        """Ask for the end, in any state."""
+
+    async def ended(self) -> object:
+        """Returns once it is gone, asked to or not."""
+
+    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        """Tokens, then exactly one Done or Failed; closing it early frees the slot."""
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        """Token ids of `text`; EngineCrashed where the engine died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """facts.n_ctx is what a prompt must fit."""
+
+    facts: core.EngineFacts
+    engine: Engine
+
+    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        return self.engine.generate(request)
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        return await self.engine.tokenize(text, add_bos=add_bos)

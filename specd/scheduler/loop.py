@@ -1,0 +1,188 @@
+"""The one task that acts on the scheduler's decisions: start and stop engines, grant, refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from specd import core, errors
+from specd.scheduler.lease import Engine, Lease
+from specd.scheduler.scheduler import (
+    Effect,
+    Grant,
+    Phase,
+    Refuse,
+    Runner,
+    Scheduler,
+    Start,
+    Stop,
+    Waiter,
+)
+
+log = logging.getLogger(__name__)
+
+Event = Callable[[float], list[Effect]]  # time → what to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """A loaded model.  expires_at: unix seconds, inf for never; an estimate while it is in use."""
+
+    model: core.ModelRef
+    pair: core.Pair
+    spec: core.EngineSpec
+    facts: core.EngineFacts
+    expires_at: float
+
+
+class SchedulerLoop:
+    """start_engine: begins to load and returns at once.  clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        start_engine: Callable[[core.EngineSpec], Engine],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        unix_time: Callable[[], float] = time.time,
+    ) -> None:
+        self._scheduler = scheduler
+        self._start_engine = start_engine
+        self._clock = clock
+        self._unix_time = unix_time
+        self._ids = itertools.count(1)
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[Lease]] = {}
+        self._engines: dict[int, Engine] = {}
+        self._facts: dict[int, core.EngineFacts] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Refuse who waits, end every engine; returns when none is left."""
+        self._closing = True
+        if self._task is None:
+            return
+        self._inbox.put_nowait(lambda _now: self._scheduler.shutdown())
+        await self._task
+        self._task = None
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        spec: core.EngineSpec,
+        model: core.ModelRef,
+        pair: core.Pair,
+        keep_alive_s: float | None = None,
+    ) -> AsyncIterator[Lease]:
+        """The model, loaded; released at the end of the block, or when the caller stops waiting.
+
+        spec.n_ctx 0 is automatic.  Raises QueueFull, ShuttingDown, or why the load failed.
+        """
+        if self._closing:
+            raise errors.ShuttingDown("server is shutting down")
+        waiter = Waiter(
+            id=next(self._ids), spec=spec, model=model, pair=pair, keep_alive_s=keep_alive_s
+        )
+        granted: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter.id] = granted
+        self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
+        try:
+            yield await granted
+        finally:
+            del self._waiting[waiter.id]
+            self._inbox.put_nowait(lambda now: self._scheduler.leave(waiter.id, now))
+
+    def unload(self, model: core.ModelRef) -> None:
+        """Let it go once it is idle; nothing happens where it is not loaded."""
+        self._inbox.put_nowait(lambda now: self._scheduler.unload(str(model.weights), now))
+
+    def residents(self) -> list[Resident]:
+        """The loaded models, in the order of their loads."""
+        return [
+            self._resident(runner, self._facts[runner.id])
+            for runner in self._scheduler.runners()
+            if runner.phase is Phase.LOADED
+        ]
+
+    def _resident(self, runner: Runner, facts: core.EngineFacts) -> Resident:
+        left_s = runner.keep_alive_s if runner.users else runner.expires_at - self._clock()
+        return Resident(
+            model=runner.model,
+            pair=runner.pair,
+            spec=runner.spec,
+            facts=facts,
+            expires_at=self._unix_time() + left_s,
+        )
+
+    # ----------------------------------------------------------------------- the one task
+
+    async def _run(self) -> None:
+        while not (self._closing and self._inbox.empty() and not self._watchers):
+            event = await self._next_event()
+            try:
+                for effect in event(self._clock()):
+                    self._act(effect)
+            except Exception:
+                # A fault of ours: those who wait are told, the daemon lives.
+                log.exception("the scheduler failed")
+                for granted in self._waiting.values():
+                    _refuse(granted, errors.EngineError("internal error of the scheduler"))
+
+    async def _next_event(self) -> Event:
+        left_s = self._scheduler.next_expiry() - self._clock()
+        try:
+            async with asyncio.timeout(max(left_s, 0.0) if math.isfinite(left_s) else None):
+                return await self._inbox.get()
+        except TimeoutError:
+            return self._scheduler.tick
+
+    def _act(self, effect: Effect) -> None:
+        log.debug("scheduler: %s", effect)
+        match effect:
+            case Start(runner_id, spec):
+                engine = self._engines[runner_id] = self._start_engine(spec)
+                watcher = asyncio.create_task(self._watch(runner_id, engine))
+                self._watchers.add(watcher)
+            case Stop(runner_id):
+                self._engines[runner_id].stop()
+            case Grant(waiter_id, runner_id):
+                # Who has gone is not listed any more, and its `leave` is in the inbox.
+                granted = self._waiting.get(waiter_id)
+                if granted is not None and not granted.done():
+                    granted.set_result(Lease(self._facts[runner_id], self._engines[runner_id]))
+            case Refuse(waiter_id, error):
+                if (granted := self._waiting.get(waiter_id)) is not None:
+                    _refuse(granted, error)
+
+    async def _watch(self, runner_id: int, engine: Engine) -> None:
+        """Tell the scheduler what becomes of an engine."""
+        try:
+            self._facts[runner_id] = await engine.ready()
+            self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner_id, now))
+        except errors.SpecdError as failure:
+            error = failure
+            self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
+        await engine.ended()
+        self._inbox.put_nowait(lambda _now: self._forget(runner_id))
+
+    def _forget(self, runner_id: int) -> list[Effect]:
+        del self._engines[runner_id]
+        self._facts.pop(runner_id, None)
+        self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
+        return self._scheduler.ended(runner_id)
+
+
+def _refuse(granted: asyncio.Future[Lease], error: errors.SpecdError) -> None:
+    if not granted.done():
+        granted.set_exception(error)

@@ -1,0 +1,252 @@
+"""The acting task, with engines that are futures, and once with a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from specd import core, errors
+from specd.placement import Cpu, Defaults
+from specd.runner import Process
+from specd.scheduler import Engine, Lease, SchedulerLoop
+from specd.scheduler.scheduler import Scheduler
+
+ROOT = Path(__file__).parents[2]
+FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+FACTS = core.EngineFacts(
+    n_ctx=4096,
+    n_ctx_train=0,
+    n_vocab=10,
+    target=core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0),
+)
+
+
+class FakeEngine:
+    """Loads when told to; stops when asked to."""
+
+    def __init__(self, spec: core.EngineSpec) -> None:
+        self.spec = spec
+        self.loading: asyncio.Future[core.EngineFacts] = asyncio.Future()
+        self.gone = asyncio.Event()
+
+    async def ready(self) -> core.EngineFacts:
+        return await self.loading
+
+    def stop(self) -> None:
+        if not self.loading.done():
+            self.loading.set_exception(errors.ShuttingDown("stopped"))
+        self.gone.set()
+
+    async def ended(self) -> None:
+        await self.gone.wait()
+
+    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        yield core.Failed(kind=core.FailureKind.ENGINE, message="no model")
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        return [len(text)]
+
+
+class Starter:
+    """Engines in the order of their starts."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[FakeEngine] = asyncio.Queue()
+
+    def __call__(self, spec: core.EngineSpec) -> Engine:
+        engine = FakeEngine(spec)
+        self.started.put_nowait(engine)
+        return engine
+
+
+@contextlib.asynccontextmanager
+async def running(
+    starter: Starter, keep_alive_s: float = 300.0, max_queue: int = 512
+) -> AsyncIterator[SchedulerLoop]:
+    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
+    scheduler = Scheduler(
+        fill=Defaults(devices=[], cpu=cpu).fill,
+        max_loaded=1,
+        max_queue=max_queue,
+        default_keep_alive_s=keep_alive_s,
+    )
+    loop = SchedulerLoop(scheduler, starter, clock=lambda: 50.0, unix_time=lambda: 1000.0)
+    loop.start()
+    try:
+        yield loop
+    finally:
+        await loop.stop()
+
+
+def lease(
+    loop: SchedulerLoop, weights: str = "a", keep_alive_s: float | None = None
+) -> contextlib.AbstractAsyncContextManager[Lease]:
+    model = core.ModelRef(name=weights, full_name=weights, digest="0", weights=Path(weights))
+    spec = core.EngineSpec(weights=weights, n_ctx=0)
+    return loop.lease(spec, model, core.Pair(target=model), keep_alive_s)
+
+
+async def take(loop: SchedulerLoop, weights: str = "a") -> Lease:
+    async with lease(loop, weights) as granted:
+        return granted
+
+
+async def test_a_lease_comes_with_what_the_engine_found() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        assert engine.spec.n_ctx == 4096
+        assert loop.residents() == []
+        engine.loading.set_result(FACTS)
+        granted = await asking
+        assert granted.facts == FACTS
+        assert await granted.tokenize("abc", add_bos=True) == [3]
+
+
+async def test_residents_say_when_they_expire() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        holding, release = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with lease(loop, keep_alive_s=7.0):
+                holding.set()
+                await release.wait()
+
+        task = asyncio.create_task(hold())
+        (await starter.started.get()).loading.set_result(FACTS)
+        await holding.wait()
+        [resident] = loop.residents()
+        assert (resident.model.name, resident.expires_at) == ("a", 1007.0)
+        release.set()
+        await task
+        async with lease(loop, keep_alive_s=math.inf):
+            pass
+        assert loop.residents()[0].expires_at == math.inf
+
+
+async def test_a_failed_load_reaches_the_caller_and_the_next_one_loads_again() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        engine.loading.set_exception(errors.LoadFailed("why"))
+        engine.gone.set()
+        with pytest.raises(errors.LoadFailed, match="why"):
+            await asking
+        again = asyncio.create_task(take(loop))
+        (await starter.started.get()).loading.set_result(FACTS)
+        await again
+
+
+async def test_cancel_while_loading_stops_the_engine() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        asking.cancel()
+        await engine.ended()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_cancel_while_queued_never_loads_the_model() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        first = asyncio.create_task(take(loop, "a"))
+        engine = await starter.started.get()
+        second = asyncio.create_task(take(loop, "b"))
+        third = asyncio.create_task(take(loop, "c"))
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        engine.loading.set_result(FACTS)
+        await first
+        engine = await starter.started.get()
+        assert engine.spec.weights == "c"
+        engine.loading.set_result(FACTS)
+        await third
+        assert starter.started.empty()
+
+
+async def test_an_idle_model_leaves_when_its_time_is_over() -> None:
+    starter = Starter()
+    async with running(starter, keep_alive_s=0.0) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        await asking
+        await engine.ended()
+
+
+async def test_unload_ends_an_idle_engine() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        await asking
+        loop.unload(core.ModelRef(name="a", full_name="a", digest="0", weights=Path("a")))
+        await engine.ended()
+
+
+async def test_stop_refuses_who_waits_and_ends_the_engines() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        await loop.stop()
+        assert engine.gone.is_set()
+        with pytest.raises(errors.ShuttingDown):
+            await asking
+        with pytest.raises(errors.ShuttingDown):
+            await take(loop)
+
+
+async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
+    def broken(spec: core.EngineSpec) -> Engine:
+        raise RuntimeError("a bug")
+
+    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
+    scheduler = Scheduler(
+        fill=Defaults(devices=[], cpu=cpu).fill, max_loaded=1, max_queue=9, default_keep_alive_s=1
+    )
+    loop = SchedulerLoop(scheduler, broken)
+    loop.start()
+    with pytest.raises(errors.EngineError, match="internal error"):
+        await take(loop)
+    await loop.stop()
+
+
+async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> None:
+    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
+    scheduler = Scheduler(
+        fill=Defaults(devices=[], cpu=cpu).fill, max_loaded=2, max_queue=9, default_keep_alive_s=9
+    )
+    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE))
+    loop.start()
+
+    def asking(text: str) -> core.EngineRequest:
+        return core.EngineRequest(prompt=(text,), sampling=core.SamplingParams())
+
+    async with (
+        lease(loop, "other") as other,
+        contextlib.aclosing(other.generate(asking("hang"))) as untouched,
+    ):
+        await anext(untouched)
+        async with lease(loop, "a") as doomed:
+            events = [event async for event in doomed.generate(asking("crash"))]
+            assert isinstance(events[-1], core.Failed)
+            assert events[-1].kind is core.FailureKind.CRASHED
+            await doomed.engine.ended()
+        async with lease(loop, "a") as fresh:
+            assert isinstance([e async for e in fresh.generate(asking("b"))][-1], core.Done)
+        assert await other.tokenize("w1", add_bos=False) == [1]
+    await loop.stop()
