@@ -1,0 +1,103 @@
+"""What the loop needs of a model: decode rows, read logits, edit the cache.
+
+`llama/` implements it over llama.cpp; tests have a deterministic one in numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specd.core import ModelMemory, TokenId
+from specd.engine.sampler import Row
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of one pass, in order of position within each slot; `wants_logits[i]` asks for row i."""
+
+    tokens: list[TokenId] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    wants_logits: list[bool] = field(default_factory=list)
+
+    def add(self, token: TokenId, position: int, slot: int, *, wants_logits: bool) -> int:
+        """Append a row and return its index, by which its logits are read."""
+        self.tokens.append(token)
+        self.positions.append(position)
+        self.slots.append(slot)
+        self.wants_logits.append(wants_logits)
+        return len(self.tokens) - 1
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class DecodeFailed(Exception):
+    """A pass came to nothing; the cache of every slot in the batch is undefined until cleared."""
+
+
+class Backend(Protocol):
+    """One model and its cache, several slots.
+
+    Positions of a slot continue without a gap where its cache ends; `rewind` moves that end back.
+    """
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def n_batch(self) -> int:
+        """Most rows that one pass takes."""
+        ...
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether tokens can be dropped from the middle of a slot's cache."""
+        ...
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether a slot's cache can end earlier than it does (not so in recurrent models)."""
+        ...
+
+    def decode(self, batch: Batch) -> None:
+        """Run one pass and wait for it.  Raises DecodeFailed."""
+        ...
+
+    def row(self, index: int) -> Row:
+        """Logits [n_vocab] of a batch row that asked for them, valid until the next pass."""
+        ...
+
+    def rewind(self, slot: int, n_past: int) -> None:
+        """Keep the slot's first n_past tokens; n_past 0 always works."""
+        ...
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        """Drop n_discard tokens after the first n_keep and move the rest up."""
+        ...
+
+    def memory(self) -> ModelMemory: ...
+
+    def close(self) -> None: ...
+
+
+class Vocabulary(Protocol):
+    """Text ⇄ token ids of a model."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        """Special tokens in the text are recognised; BOS is added where the vocabulary says so."""
+        ...
+
+    def piece(self, token: TokenId) -> bytes:
+        """The token's bytes; empty for control tokens."""
+        ...
+
+    def is_eog(self, token: TokenId) -> bool: ...
+
+    def begins_with_bos(self) -> bool:
+        """Whether tokenize(add_bos=True) adds a BOS: a context shift must never drop it."""
+        ...

@@ -1,0 +1,72 @@
+"""One target pass for many slots: verification groups first, then as much prompt as still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from specd.core import TokenId
+from specd.engine.backend import Batch
+from specd.engine.slot import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`."""
+
+    slot: Slot
+    draft: Sequence[TokenId]
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a slot's prompt; `last_row` is the row its first token is drawn from, or −1."""
+
+    slot: Slot
+    n_tokens: int
+    last_row: int
+
+
+@dataclass(slots=True)
+class Pass:
+    batch: Batch = field(default_factory=Batch)
+    groups: list[Group] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+def build(
+    decoding: Sequence[Slot],
+    drafts: Mapping[int, Sequence[TokenId]],
+    prefilling: Sequence[Slot],
+    n_batch: int,
+) -> Pass:
+    """drafts: slot id → drafted tokens.  A group is never split; prompts share what room is left.
+
+    Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
+    """
+    plan = Pass()
+    for slot in decoding:
+        draft = drafts.get(slot.id, ())
+        first = plan.batch.add(slot.tokens[-1], slot.n_past, slot.id, wants_logits=True)
+        for depth, token in enumerate(draft, start=1):
+            plan.batch.add(token, slot.n_past + depth, slot.id, wants_logits=True)
+        plan.groups.append(Group(slot, draft, first))
+    waiting = sorted(prefilling, key=lambda slot: len(slot.tokens) - slot.n_past)
+    for at, slot in enumerate(waiting):
+        room = (n_batch - len(plan.batch)) // (len(waiting) - at)
+        n_tokens = min(len(slot.tokens) - slot.n_past, room)
+        if n_tokens > 0:
+            plan.chunks.append(_add_chunk(plan.batch, slot, n_tokens))
+    return plan
+
+
+def _add_chunk(batch: Batch, slot: Slot, n_tokens: int) -> Chunk:
+    end = slot.n_past + n_tokens
+    whole = end == len(slot.tokens)
+    last_row = -1
+    for position in range(slot.n_past, end):
+        wants = whole and position == end - 1
+        index = batch.add(slot.tokens[position], position, slot.id, wants_logits=wants)
+        last_row = index if wants else last_row
+    return Chunk(slot, n_tokens, last_row)

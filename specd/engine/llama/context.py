@@ -1,0 +1,155 @@
+"""A model with its cache and scratch buffers: the Backend that the loop decodes on."""
+
+from __future__ import annotations
+
+import ctypes
+
+import llama_cpp
+import numpy as np
+
+from specd.core import ModelMemory
+from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.llama.library import NativeLog
+from specd.engine.llama.model import LlamaModel
+from specd.engine.sampler import Row
+from specd.errors import LoadFailed
+
+#: ggml's numbers; the bindings lack some of the names.
+KV_CACHE_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
+_FLASH_ATTENTION = {
+    None: llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    False: llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    True: llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+
+
+class LlamaContext:
+    """One `llama_context`, used by one thread.
+
+    The cache is unified over the slots: with a cache per slot llama.cpp splits ragged drafts into
+    several passes.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        native_log: NativeLog,
+        *,
+        n_ctx: int,
+        n_slots: int,
+        n_batch: int,
+        n_outputs: int,
+        n_threads: int = 0,
+        flash_attention: bool | None = None,
+        kv_cache_type: str = "f16",
+    ) -> None:
+        """n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
+
+        Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
+        """
+        if kv_cache_type not in KV_CACHE_TYPES:
+            known = ", ".join(KV_CACHE_TYPES)
+            raise LoadFailed(f"unknown KV cache type {kv_cache_type!r} (one of {known})")
+        self._model = model
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = n_ctx * n_slots
+        params.n_batch = params.n_ubatch = n_batch
+        params.n_seq_max = n_slots
+        params.n_outputs_max = n_outputs
+        params.kv_unified = True
+        params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
+        params.type_k = params.type_v = KV_CACHE_TYPES[kv_cache_type]
+        if n_threads > 0:
+            params.n_threads = params.n_threads_batch = n_threads
+        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        self.n_vocab = model.vocabulary.n_vocab
+        self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
+        self.can_shift = bool(self._memory) and bool(llama_cpp.llama_memory_can_shift(self._memory))
+        self.can_rewind = bool(self._memory) and not model.is_recurrent
+        self._n_outputs = n_outputs
+        self._batch = _NativeBatch(self.n_batch)
+        self._buffers = tuple(native_log.buffers)
+
+    def decode(self, batch: Batch) -> None:
+        if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
+            # Either would abort the process.
+            raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
+        self._batch.fill(batch)
+        code = llama_cpp.llama_decode(self._handle, self._batch.native)
+        if code != 0:
+            raise DecodeFailed(f"llama.cpp could not decode the batch (code {code})")
+        llama_cpp.llama_synchronize(self._handle)
+
+    def row(self, index: int) -> Row:
+        pointer = llama_cpp.llama_get_logits_ith(self._handle, index)
+        if not pointer:
+            raise DecodeFailed(f"row {index} has no logits")
+        return np.ctypeslib.as_array(pointer, shape=(self.n_vocab,))
+
+    def rewind(self, slot: int, n_past: int) -> None:
+        if not llama_cpp.llama_memory_seq_rm(self._memory, slot, n_past, -1):
+            raise DecodeFailed(f"the cache of slot {slot} cannot be cut at {n_past}")
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        if not llama_cpp.llama_memory_seq_rm(self._memory, slot, n_keep, n_keep + n_discard):
+            raise DecodeFailed(f"the cache of slot {slot} cannot be shifted")
+        llama_cpp.llama_memory_seq_add(self._memory, slot, n_keep + n_discard, -1, -n_discard)
+
+    def memory(self) -> ModelMemory:
+        """Bytes as llama.cpp reported them while it allocated: weights, cache, scratch."""
+        total = sum(n for _, n in self._buffers)
+        vram = [(name, n) for name, n in self._buffers if not _is_host(name)]
+        device = vram[0][0] if vram else "CPU"
+        return ModelMemory(device=device, total_bytes=total, vram_bytes=sum(n for _, n in vram))
+
+    def close(self) -> None:
+        if self._handle:
+            self._batch.free()
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+
+def _is_host(buffer_name: str) -> bool:
+    """CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory."""
+    return buffer_name.startswith(("CPU", "AMX", "BLAS")) or buffer_name.endswith("_Host")
+
+
+class _NativeBatch:
+    """A `llama_batch` of fixed room, filled through numpy views: one copy per field and pass."""
+
+    def __init__(self, room: int) -> None:
+        self.native = llama_cpp.llama_batch_init(room, 0, 1)
+        self._tokens = np.ctypeslib.as_array(self.native.token, shape=(room,))
+        self._positions = np.ctypeslib.as_array(self.native.pos, shape=(room,))
+        self._logits = np.ctypeslib.as_array(self.native.logits, shape=(room,))
+        np.ctypeslib.as_array(self.native.n_seq_id, shape=(room,))[:] = 1
+        # seq_id is an array of pointers, one per row, each to one id.
+        self._slots = [self.native.seq_id[i] for i in range(room)]
+
+    def fill(self, batch: Batch) -> None:
+        n = len(batch)
+        self.native.n_tokens = n
+        self._tokens[:n] = batch.tokens
+        self._positions[:n] = batch.positions
+        self._logits[:n] = batch.wants_logits
+        for pointer, slot in zip(self._slots, batch.slots, strict=False):
+            pointer[0] = slot
+
+    def free(self) -> None:
+        llama_cpp.llama_batch_free(self.native)
+
+
+assert ctypes.sizeof(llama_cpp.llama_token) == np.dtype(np.int32).itemsize

@@ -1,0 +1,83 @@
+"""The shared library itself: started once, its struct layouts checked, its log read."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import re
+from collections import deque
+from typing import Any
+
+import llama_cpp
+
+log = logging.getLogger("specd.engine.llama")
+
+VERSION = "0.3.36"
+_LEVELS = {1: logging.DEBUG, 2: logging.WARNING, 3: logging.ERROR, 4: logging.DEBUG}
+_ERROR_LEVEL = 3
+_BUFFER = re.compile(r"(\S+)\s+(?:\w+ )?buffer size\s*=\s*([0-9.]+) MiB")
+
+
+class NativeLog:
+    """Receives llama.cpp's log lines: passes them on, keeps its errors and its buffer sizes.
+
+    The callback runs in whatever thread llama.cpp logs from, so it only appends.
+    """
+
+    def __init__(self) -> None:
+        self.errors: deque[str] = deque(maxlen=8)
+        self.buffers: list[tuple[str, int]] = []
+        self._level = logging.DEBUG
+        self._line = ""
+        self._callback = llama_cpp.llama_log_callback(self._receive)
+        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    def _receive(self, level: int, text: bytes, _user_data: Any) -> None:
+        # A Python exception must never travel into native code.
+        try:
+            if level in _LEVELS:
+                self._level = level
+            self._line += text.decode("utf-8", "replace")
+            *lines, self._line = self._line.split("\n")
+            for line in lines:
+                self._take(line)
+        except Exception:  # noqa: BLE001
+            self._line = ""
+
+    def _take(self, line: str) -> None:
+        if self._level == _ERROR_LEVEL:
+            self.errors.append(line.strip())
+        if found := _BUFFER.search(line):
+            self.buffers.append((found[1], int(float(found[2]) * (1 << 20))))
+        log.log(_LEVELS.get(self._level, logging.DEBUG), "%s", line)
+
+    def begin(self) -> None:
+        """Forget errors and buffers of what was loaded before."""
+        self.errors.clear()
+        self.buffers.clear()
+
+    def reason(self) -> str:
+        """The most telling error line since begin(): the first one, which the later ones repeat."""
+        for line in self.errors:
+            _, _, reason = line.partition(": ")
+            if reason:
+                return reason
+        return "llama.cpp gave no reason"
+
+
+def start() -> NativeLog:
+    """Initialise llama.cpp once per process.
+
+    Raises RuntimeError when the installed bindings are not the version whose struct layouts this
+    code was written for: a mismatch would corrupt memory silently.
+    """
+    if llama_cpp.__version__ != VERSION:
+        message = f"llama-cpp-python {VERSION} is needed, {llama_cpp.__version__} is installed"
+        raise RuntimeError(message)
+    native_log = NativeLog()
+    llama_cpp.llama_backend_init()
+    defaults = llama_cpp.llama_context_default_params()
+    seen = (defaults.n_ctx, defaults.n_batch, defaults.n_ubatch, defaults.n_seq_max)
+    if seen != (512, 2048, 512, 1) or defaults.n_threads != 4:
+        raise RuntimeError("the llama.cpp library does not match its Python bindings")
+    return native_log

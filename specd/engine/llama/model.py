@@ -1,0 +1,116 @@
+"""A GGUF loaded by llama.cpp, and its vocabulary."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import llama_cpp
+
+from specd.core import TokenId
+from specd.engine.llama.library import NativeLog
+from specd.errors import LoadFailed
+
+_PIECE_BYTES = 64
+
+
+class LlamaModel:
+    """Owns one `llama_model`; close it after its contexts."""
+
+    def __init__(
+        self,
+        path: str,
+        native_log: NativeLog,
+        *,
+        n_gpu_layers: int = -1,
+        main_gpu: int | None = None,
+        use_mmap: bool | None = None,
+        on_progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Raises LoadFailed with the file and llama.cpp's own reason."""
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        if main_gpu is not None:
+            params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_NONE
+            params.main_gpu = main_gpu
+        if use_mmap is not None:
+            params.load_mode = (
+                llama_cpp.LLAMA_LOAD_MODE_MMAP if use_mmap else llama_cpp.LLAMA_LOAD_MODE_NONE
+            )
+
+        def progress(fraction: float, _user_data: object) -> bool:
+            on_progress(fraction)
+            return True
+
+        # Referenced by native code until the load returns.
+        callback = llama_cpp.llama_progress_callback(progress)
+        params.progress_callback = callback
+        self.handle = llama_cpp.llama_model_load_from_file(path.encode(), params)
+        if not self.handle:
+            raise LoadFailed(f"cannot load {path}: {native_log.reason()}")
+        self.path = path
+        self.vocabulary = LlamaVocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+
+    @property
+    def n_ctx_train(self) -> int:
+        return int(llama_cpp.llama_model_n_ctx_train(self.handle))
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Recurrent or hybrid: a part of its state cannot be rewound."""
+        recurrent = llama_cpp.llama_model_is_recurrent(self.handle)
+        return bool(recurrent or llama_cpp.llama_model_is_hybrid(self.handle))
+
+    @property
+    def has_encoder(self) -> bool:
+        return bool(llama_cpp.llama_model_has_encoder(self.handle))
+
+    @property
+    def has_decoder(self) -> bool:
+        return bool(llama_cpp.llama_model_has_decoder(self.handle))
+
+    def close(self) -> None:
+        if self.handle:
+            llama_cpp.llama_model_free(self.handle)
+            self.handle = None
+
+
+class LlamaVocabulary:
+    """Thread-safe reads of a model's vocabulary (so says llama.cpp's thread-safety test)."""
+
+    def __init__(self, handle: object) -> None:
+        self._handle = handle
+        self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(handle))
+        self._pieces: dict[TokenId, bytes] = {}
+        self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
+
+    def begins_with_bos(self) -> bool:
+        return self._add_bos
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        data = text.encode("utf-8", "replace")
+        room = len(data) + 8
+        while True:
+            buffer = (llama_cpp.llama_token * room)()
+            n = llama_cpp.llama_tokenize(self._handle, data, len(data), buffer, room, add_bos, True)
+            if n >= 0:
+                return list(buffer[:n])
+            room = -n
+
+    def piece(self, token: TokenId) -> bytes:
+        if (known := self._pieces.get(token)) is not None:
+            return known
+        if not 0 <= token < self.n_vocab:
+            # Native code would end the process over this.
+            raise ValueError(f"token {token} is outside the vocabulary of {self.n_vocab}")
+        room = _PIECE_BYTES
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            n = llama_cpp.llama_token_to_piece(self._handle, token, buffer, room, 0, False)
+            if n >= 0:
+                break
+            room = -n
+        return self._pieces.setdefault(token, buffer.raw[:n])
+
+    def is_eog(self, token: TokenId) -> bool:
+        return bool(llama_cpp.llama_vocab_is_eog(self._handle, token))

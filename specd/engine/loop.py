@@ -1,0 +1,412 @@
+"""The engine's one loop: every step advances all busy slots by one target pass.
+
+`step()` is the architecture: admit, draft, decode, verify.  One thread runs it and owns everything
+here; requests come in through `submit` and `cancel` between steps, answers leave as messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from specd.core import (
+    Done,
+    EngineRequest,
+    Failed,
+    FailureKind,
+    NoPair,
+    SpeculationStats,
+    StopReason,
+    Token,
+    TokenId,
+)
+from specd.engine import admission, batching
+from specd.engine.backend import Backend, DecodeFailed, Vocabulary
+from specd.engine.sampler import Row, logprobs
+from specd.engine.slot import Slot, SlotState, best_slot
+from specd.engine.speculative.controller import Controller
+from specd.engine.speculative.drafter import Drafter, DraftJob
+from specd.engine.speculative.verifier import verify
+from specd.errors import ContextLengthExceeded, InvalidRequest
+from specd.ipc.messages import Finished, ToDaemon, Tokens
+
+log = logging.getLogger("specd.engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterFacts:
+    """What an answer says of its drafter, or of why there is none."""
+
+    name: str | None = None
+    pair_source: str | None = None
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Said:
+    """Tokens that the target said in one pass; one that ends generation is the last, if any."""
+
+    tokens: list[TokenId] = field(default_factory=list)
+    ended: StopReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    request_id: int
+    request: EngineRequest
+    tokens: list[TokenId]
+
+
+class Loop:
+    """Slots of one target, its drafter where it has one, and the controller between them."""
+
+    def __init__(
+        self,
+        target: Backend,
+        vocabulary: Vocabulary,
+        controller: Controller,
+        emit: Callable[[ToDaemon], None],
+        *,
+        n_ctx: int,
+        n_slots: int,
+        drafter: Drafter | None = None,
+        drafter_facts: DrafterFacts | None = None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block."""
+        self.slots = [Slot(i) for i in range(n_slots)]
+        self._target = target
+        self._vocabulary = vocabulary
+        self._controller = controller
+        self._emit = emit
+        self._n_ctx = n_ctx
+        self._drafter = drafter
+        self._facts = drafter_facts or DrafterFacts()
+        self._clock_ns = clock_ns
+        self._waiting: deque[Waiting] = deque()
+        self._last_rows: dict[int, int] = {}
+        self._n_admitted = 0
+
+    # ------------------------------------------------------------------ between steps
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting) or any(s.state is not SlotState.IDLE for s in self.slots)
+
+    def submit(self, request_id: int, request: EngineRequest) -> None:
+        """Queue a request for the next free slot; a bad one is answered at once."""
+        try:
+            tokens = admission.prompt_tokens(request, self._vocabulary)
+            n_keep = self._n_keep(request)
+            tokens = admission.fit(tokens, request, self._n_ctx, n_keep)
+        except ContextLengthExceeded as error:
+            kind = FailureKind.CONTEXT_LENGTH
+            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
+        except InvalidRequest as error:
+            self._fail(request_id, FailureKind.INVALID, str(error))
+        else:
+            self._waiting.append(Waiting(request_id, request, tokens))
+
+    def cancel(self, request_id: int) -> None:
+        """Free what the request holds; nothing more is said about it."""
+        self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
+        for slot in self.slots:
+            if slot.state is not SlotState.IDLE and slot.request_id == request_id:
+                self._release(slot)
+
+    def abandon(self, kind: FailureKind, message: str) -> None:
+        """End every request with the same failure."""
+        while self._waiting:
+            self._fail(self._waiting.popleft().request_id, kind, message)
+        for slot in self.slots:
+            if slot.state is not SlotState.IDLE:
+                self._fail_slot(slot, kind, message)
+
+    # ------------------------------------------------------------------ the step
+
+    def step(self) -> None:
+        """Advance every busy slot by one target pass."""
+        self._admit()
+        began_ns = self._clock_ns()
+        decoding = self._decoding()
+        prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
+        jobs = self._draft(decoding)
+        drafts = {slot_id: job.tokens for slot_id, job in jobs.items()}
+        plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
+        if not len(plan.batch):
+            return
+        drafted_ns = self._clock_ns()
+        try:
+            self._target.decode(plan.batch)
+            for group in plan.groups:
+                self._verify(group, jobs.get(group.slot.id))
+            for chunk in plan.chunks:
+                self._advance(chunk)
+        except DecodeFailed as error:
+            self._lose([*decoding, *prefilling], str(error))
+            return
+        self._account(plan, began_ns, drafted_ns)
+
+    def _admit(self) -> None:
+        """Give waiting requests to idle slots, first come first served."""
+        while self._waiting:
+            found = best_slot(self.slots, self._waiting[0].tokens)
+            if found is None:
+                return
+            waiting = self._waiting.popleft()
+            slot, n_cached = found
+            if n_cached < slot.n_past:
+                n_cached = self._rewind(slot, n_cached)
+            self._n_admitted += 1
+            slot.last_used = self._n_admitted
+            slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached)
+            slot.tally.started_ns = self._clock_ns()
+            self._open_control(slot, waiting.request)
+
+    def _open_control(self, slot: Slot, request: EngineRequest) -> None:
+        n_max = 0 if self._drafter is None else request.n_draft_max
+        temperature = request.sampling.temperature
+        self._controller.open(slot.request_id, n_max, request.mode, temperature)
+
+    def _decoding(self) -> list[Slot]:
+        """Decoding slots with room for one more row each: shifted, or ended where they may not be."""
+        ready = []
+        for slot in self.slots:
+            if slot.state is not SlotState.DECODE:
+                continue
+            if slot.n_past + 1 > self._n_ctx and not self._shift(slot):
+                self._finish(slot, StopReason.LENGTH)
+                continue
+            ready.append(slot)
+        return ready
+
+    def _shift(self, slot: Slot) -> bool:
+        """Drop half of what the slot may forget from its middle; False where it may not."""
+        assert slot.request is not None
+        if not (slot.request.shift and self._target.can_shift):
+            return False
+        n_keep = min(self._n_keep(slot.request), slot.n_past - 2)
+        n_discard = (slot.n_past - n_keep) // 2
+        self._target.shift(slot.id, n_keep, n_discard)
+        if self._drafter is not None:
+            self._drafter.shift(slot.id, n_keep, n_discard)
+        del slot.tokens[n_keep : n_keep + n_discard]
+        slot.n_past -= n_discard
+        return True
+
+    # ------------------------------------------------------------------ drafting
+
+    def _draft(self, decoding: list[Slot]) -> dict[int, DraftJob]:
+        """Drafts by slot id, at the lengths that the controller chose."""
+        if self._drafter is None:
+            return {}
+        jobs = [job for slot in decoding if (job := self._job(slot, decoding)) is not None]
+        if not jobs:
+            return {}
+        began_ns = self._clock_ns()
+        n_missed = sum(self._drafter.n_missed(j.slot, len(j.history)) for j in jobs)
+        try:
+            n_passes = self._drafter.draft(jobs)
+        except DecodeFailed as error:
+            log.warning("the drafter failed, this step is plain: %s", error)
+            for job in jobs:
+                self._drafter.rewind(job.slot, 0)
+            return {}
+        seconds = (self._clock_ns() - began_ns) * 1e-9
+        self._controller.observe_draft(n_passes, n_missed, seconds)
+        for job in jobs:
+            n_sent = self._controller.choose(self.slots[job.slot].request_id, job.margins)
+            del job.tokens[n_sent:]
+        return {job.slot: job for job in jobs}
+
+    def _job(self, slot: Slot, decoding: list[Slot]) -> DraftJob | None:
+        """A draft to be made for the slot, or None where this step is plain for it."""
+        assert self._drafter is not None
+        assert slot.sampler is not None
+        request_id = slot.request_id
+        room = min(self._n_ctx - slot.n_past - 1, slot.n_left - 1, self._share(decoding))
+        if room <= 0:
+            return None
+        others = [other for other in decoding if other is not slot]
+        n_max = self._controller.plan(
+            request_id,
+            self._drafter.n_missed(slot.id, len(slot.tokens)),
+            len(others),
+            sum(self._last_rows.get(other.id, 1) for other in others),
+        )
+        if n_max <= 0:
+            return None
+        return DraftJob(
+            slot=slot.id,
+            history=slot.tokens,
+            sampler=slot.sampler,
+            position=slot.tally.n_generated,
+            n_max=min(n_max, room),
+            extend=lambda margins: self._controller.extend(request_id, margins),
+        )
+
+    def _share(self, decoding: list[Slot]) -> int:
+        """Draft rows that one of the decoding slots may add without overfilling the pass."""
+        return self._target.n_batch // len(decoding) - 1
+
+    # ------------------------------------------------------------------ after the pass
+
+    def _verify(self, group: batching.Group, job: DraftJob | None) -> None:
+        """Commit what the target says of the slot's draft, and cut the caches back to it."""
+        slot = group.slot
+        assert slot.sampler is not None
+        n_sent = len(group.draft)
+        rows = [self._target.row(group.first + i) for i in range(n_sent + 1)]
+        position = slot.tally.n_generated
+        said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, position))
+        # The pass evaluated [last, d1 … dk].  All that was said but its last token is among them,
+        # so as many rows are valid as tokens were said: [last, and all said but the last].
+        n_valid = len(said.tokens)
+        slot.n_past += n_valid
+        if n_valid < n_sent + 1:
+            self._target.rewind(slot.id, slot.n_past)
+        if self._drafter is not None:
+            self._drafter.rewind(slot.id, slot.n_past)
+        self._last_rows[slot.id] = n_sent + 1
+        n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
+        slot.tally.n_steps += 1
+        slot.tally.count_draft(n_sent, n_accepted)
+        if job is not None:
+            # An answer that ended inside its draft says nothing of the drafted rest.
+            n_judged = n_sent if n_accepted < len(said.tokens) else n_accepted
+            self._controller.observe_step(slot.request_id, job.margins, n_judged, n_accepted)
+        if said.ended is not None:
+            self._finish(slot, said.ended)
+
+    def _advance(self, chunk: batching.Chunk) -> None:
+        """Note an evaluated piece of prompt; after its end, draw the first token."""
+        slot = chunk.slot
+        assert slot.sampler is not None
+        slot.n_past += chunk.n_tokens
+        if chunk.last_row < 0:
+            return
+        slot.state = SlotState.DECODE
+        row = self._target.row(chunk.last_row)
+        slot.tally.first_token_ns = self._clock_ns()
+        said = self._commit(slot, verify((), [row], slot.sampler, slot.tokens, 0))
+        if said.ended is not None:
+            self._finish(slot, said.ended)
+
+    def _commit(self, slot: Slot, tokens: Iterator[tuple[TokenId, Row]]) -> Said:
+        """Append tokens to the answer until they run out or it ends; text leaves as one message."""
+        assert slot.request is not None
+        said = Said()
+        text = ""
+        for token, row in tokens:
+            said.tokens.append(token)
+            slot.tally.n_generated += 1
+            if self._vocabulary.is_eog(token):
+                said.ended = StopReason.STOP
+                break
+            slot.tokens.append(token)
+            if slot.request.n_logprobs is not None:
+                entry = logprobs(row, token, slot.request.n_logprobs, self._vocabulary.piece)
+                slot.pending_logprobs.append(entry)
+            text += slot.stop.feed(slot.detokenizer.feed(self._vocabulary.piece(token)))
+            if slot.stop.stopped:
+                said.ended = StopReason.STOP
+                break
+            if slot.n_left <= 0:
+                said.ended = StopReason.LENGTH
+                break
+        self._say(slot, text, len(said.tokens))
+        return said
+
+    def _say(self, slot: Slot, text: str, n_tokens: int) -> None:
+        if not text:
+            return
+        token = Token(text=text, n_tokens=n_tokens, logprobs=tuple(slot.pending_logprobs))
+        slot.pending_logprobs = []
+        self._emit(Tokens(slot.request_id, token))
+
+    def _account(self, plan: batching.Pass, began_ns: int, drafted_ns: int) -> None:
+        """Tell the controller what the pass cost; passes with prompt in them say nothing."""
+        if plan.chunks:
+            return
+        now_ns = self._clock_ns()
+        n_slots = len(plan.groups)
+        self._controller.observe_target(len(plan.batch), (now_ns - drafted_ns) * 1e-9)
+        step_s = (now_ns - began_ns) * 1e-9 / n_slots
+        plain_s = self._controller.costs.target_s(n_slots) / n_slots
+        for group in plan.groups:
+            group.slot.tally.step_s += step_s
+            group.slot.tally.plain_s += plain_s
+
+    # ------------------------------------------------------------------ ends
+
+    def _finish(self, slot: Slot, reason: StopReason) -> None:
+        """The answer is complete: say what is still held back, then Done."""
+        assert slot.request is not None
+        self._say(slot, slot.stop.feed(slot.detokenizer.flush()) + slot.stop.flush(), 0)
+        done = Done(
+            reason=reason,
+            usage=slot.tally.usage(self._clock_ns()),
+            speculation=self._speculation(slot),
+            context=tuple(slot.tokens) if slot.request.want_context else (),
+        )
+        self._emit(Finished(slot.request_id, done))
+        self._release(slot)
+
+    def _speculation(self, slot: Slot) -> SpeculationStats:
+        """What the answer says of speculation; the reason is the nearest one that holds."""
+        assert slot.request is not None
+        state, reason = self._controller.state(slot.request_id)
+        detail = ""
+        if self._drafter is None:
+            reason, detail = self._facts.reason, self._facts.detail
+        elif slot.request.n_draft_max == 0:
+            reason = NoPair.DISABLED_BY_USER
+        return slot.tally.speculation(
+            drafter=self._facts.name if self._drafter is not None else None,
+            pair_source=self._facts.pair_source if self._drafter is not None else None,
+            state=state,
+            reason=str(reason),
+            detail=detail,
+            speedup=slot.tally.speedup(),
+        )
+
+    def _release(self, slot: Slot) -> None:
+        self._controller.close(slot.request_id)
+        self._last_rows.pop(slot.id, None)
+        slot.release()
+
+    def _lose(self, slots: list[Slot], message: str) -> None:
+        """A pass failed: its slots' caches are undefined, so they are emptied and their requests end."""
+        for slot in slots:
+            if slot.state is SlotState.IDLE:
+                continue
+            self._fail_slot(slot, FailureKind.ENGINE, message)
+            self._rewind(slot, 0)
+
+    def _rewind(self, slot: Slot, n_past: int) -> int:
+        """Cut the slot's caches to n_past tokens, or to none where they can only be emptied."""
+        kept = n_past if self._target.can_rewind else 0
+        self._target.rewind(slot.id, kept)
+        if self._drafter is not None:
+            self._drafter.rewind(slot.id, kept)
+        slot.n_past = kept
+        del slot.tokens[kept:]
+        return kept
+
+    def _fail_slot(self, slot: Slot, kind: FailureKind, message: str) -> None:
+        self._fail(slot.request_id, kind, message)
+        self._release(slot)
+
+    def _fail(
+        self, request_id: int, kind: FailureKind, message: str, n_prompt: int = 0, n_ctx: int = 0
+    ) -> None:
+        failed = Failed(kind=kind, message=message, n_prompt=n_prompt, n_ctx=n_ctx)
+        self._emit(Finished(request_id, failed))
+
+    def _n_keep(self, request: EngineRequest) -> int:
+        begins_with_bos = self._vocabulary.begins_with_bos()
+        return admission.n_kept(request, self._n_ctx, begins_with_bos=begins_with_bos)

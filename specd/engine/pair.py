@@ -1,0 +1,113 @@
+"""Target and drafter loaded side by side, with what came true of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from specd.core import EngineFacts, EngineSpec, NoPair
+from specd.engine.backend import Backend
+from specd.engine.calibration import calibrate
+from specd.engine.llama import library
+from specd.engine.llama.context import LlamaContext
+from specd.engine.llama.model import LlamaModel, LlamaVocabulary
+from specd.engine.speculative.controller import MAX_DRAFT
+from specd.engine.speculative.cost_model import CostModel
+from specd.errors import LoadFailed
+
+log = logging.getLogger("specd.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPair:
+    """drafter None: facts.no_pair_reason says why.  Everything lives as long as the process."""
+
+    target: Backend
+    vocabulary: LlamaVocabulary
+    drafter: Backend | None
+    costs: CostModel
+    facts: EngineFacts
+
+
+def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
+    """Load the target, then the drafter; a drafter that fails is left out with its reason.
+
+    Raises LoadFailed when the target cannot serve.
+    """
+    native_log = library.start()
+    model = _load_model(spec.weights, spec, native_log, on_progress)
+    if not model.has_decoder:
+        raise LoadFailed(f"{spec.weights} cannot generate text: it is an encoder")
+    # A model is never asked to remember more than it was trained to.
+    spec = replace(spec, n_ctx=min(spec.n_ctx, model.n_ctx_train or spec.n_ctx))
+    target = _make_context(model, spec, native_log)
+    drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
+    costs = calibrate(target, drafter)
+    facts = EngineFacts(
+        n_ctx=spec.n_ctx,
+        n_ctx_train=model.n_ctx_train,
+        n_vocab=model.vocabulary.n_vocab,
+        target=target.memory(),
+        drafter=drafter.memory() if drafter is not None else None,
+        no_pair_reason=reason,
+        no_pair_detail=detail,
+        plain_tokens_per_s=1.0 / costs.target_s(1),
+    )
+    return LoadedPair(target, model.vocabulary, drafter, costs, facts)
+
+
+def _load_drafter(
+    spec: EngineSpec,
+    target: Backend,
+    native_log: library.NativeLog,
+    on_progress: Callable[[float], None],
+) -> tuple[Backend | None, str, str]:
+    """The drafter's backend, or the reason and the sentence why there is none."""
+    if spec.drafter is None:
+        return None, spec.no_pair_reason, spec.no_pair_detail
+    if not target.can_rewind:
+        detail = "this architecture cannot take back a token, so drafts cannot be tried"
+        return None, NoPair.CANNOT_REWIND, detail
+    try:
+        model = _load_model(spec.drafter, spec, native_log, on_progress)
+        drafter = _make_context(model, spec, native_log)
+    except LoadFailed as error:
+        log.warning("serving without a drafter: %s", error)
+        return None, NoPair.LOAD_FAILED, str(error)
+    if not drafter.can_rewind:
+        return None, NoPair.CANNOT_REWIND, "the drafter's architecture cannot take back a token"
+    return drafter, "", ""
+
+
+def _load_model(
+    path: str,
+    spec: EngineSpec,
+    native_log: library.NativeLog,
+    on_progress: Callable[[float], None],
+) -> LlamaModel:
+    native_log.begin()
+    return LlamaModel(
+        path,
+        native_log,
+        n_gpu_layers=spec.n_gpu_layers,
+        main_gpu=spec.main_gpu,
+        use_mmap=spec.use_mmap,
+        on_progress=on_progress,
+    )
+
+
+def _make_context(
+    model: LlamaModel, spec: EngineSpec, native_log: library.NativeLog
+) -> LlamaContext:
+    return LlamaContext(
+        model,
+        native_log,
+        n_ctx=spec.n_ctx,
+        n_slots=spec.n_slots,
+        n_batch=max(min(spec.n_batch, spec.n_ctx * spec.n_slots), 32),
+        n_outputs=max(spec.n_slots, 1) * (MAX_DRAFT + 1),
+        n_threads=spec.n_threads,
+        flash_attention=spec.flash_attention,
+        kv_cache_type=spec.kv_cache_type,
+    )

@@ -1,0 +1,189 @@
+"""One row of logits → one token: penalties, filters, temperature and shared noise.
+
+Pure functions.  Target and drafter run the very same code with the very same noise, which is what
+makes a draft likely to be accepted and an answer independent of the drafter (docs/speculation.md).
+Filter order and meaning are llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from specd.core import SamplingParams, TokenId, TokenLogprob, TopLogprob
+from specd.engine.noise import gumbel
+
+Row = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Piece = Callable[[TokenId], bytes]
+
+#: Rows are cut into blocks of this many logits to bound the k-th best from below without sorting.
+_BLOCK = 64
+
+
+class Choice(NamedTuple):
+    """margin: best score minus second best (∞ when one is left); it predicts acceptance."""
+
+    token: TokenId
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledSampler:
+    """Draws position t of a request from target's or drafter's row, with one noise for both.
+
+    The token is argmax over the candidates of log p(v) + g(seed, t, v): an exact sample of p
+    (Gumbel-max); at temperature 0 it is the plain argmax.
+    """
+
+    params: SamplingParams
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether any penalty is on; without one the history may be left out."""
+        return has_penalties(self.params)
+
+    def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
+        """row: logits [n_vocab], left unchanged.  history: prompt and answer so far.
+
+        position: index of the drawn token among the request's generated tokens, from 0.
+        """
+        row = penalize(row, history, self.params)
+        if self.params.temperature <= 0:
+            return _greedy(row)
+        ids, logits = filter_candidates(row, self.params)
+        if len(ids) == 1:
+            return Choice(int(ids[0]), float("inf"))
+        scores = logits / self.params.temperature + gumbel(self.params.seed, position, ids)
+        best = int(scores.argmax())
+        top = scores[best]
+        scores[best] = -np.inf
+        return Choice(int(ids[best]), float(top - scores.max()))
+
+
+def _greedy(row: Row) -> Choice:
+    best = int(row.argmax())
+    top = float(row[best])
+    # The runner-up without copying the row: the better of the maxima of both sides.
+    left = float(row[:best].max()) if best else -np.inf
+    right = float(row[best + 1 :].max()) if best + 1 < len(row) else -np.inf
+    return Choice(best, top - max(left, right))
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    neutral = (
+        params.repeat_penalty == 1.0
+        and params.presence_penalty == 0.0
+        and params.frequency_penalty == 0.0
+    )
+    return not neutral and params.repeat_last_n != 0
+
+
+def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Row:
+    """Repeat, presence and frequency penalties over the last `repeat_last_n` tokens (−1: all)."""
+    if not history or not has_penalties(params):
+        return row
+    recent = history[-params.repeat_last_n :] if params.repeat_last_n > 0 else history
+    counts = Counter(recent)
+    ids = np.fromiter((t for t in counts if t < len(row)), dtype=np.int64)
+    times = np.fromiter((counts[int(t)] for t in ids), dtype=np.float32, count=len(ids))
+    row = row.copy()
+    seen = row[ids]
+    scale = np.float32(params.repeat_penalty)
+    seen = np.where(seen <= 0, seen * scale, seen / scale)
+    row[ids] = seen - times * np.float32(params.frequency_penalty) - params.presence_penalty
+    return row
+
+
+def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
+    """Ids and logits (float64) that survive the filters."""
+    if params.top_k <= 0 and params.typical_p >= 1.0 and params.top_p >= 1.0:
+        # Nothing below needs an order, and sorting a whole vocabulary is slow.
+        ids = np.arange(len(row))
+    else:
+        ids = top_k_ids(row, params.top_k)
+    logits = row[ids].astype(np.float64)
+    if params.typical_p < 1.0:
+        keep = _typical(logits, params.typical_p)
+        ids, logits = ids[keep], logits[keep]
+    if params.top_p < 1.0:
+        n = _n_top_p(logits, params.top_p)
+        ids, logits = ids[:n], logits[:n]
+    if params.min_p > 0.0:
+        keep = logits >= logits.max() + min(np.log(params.min_p), 0.0)
+        ids, logits = ids[keep], logits[keep]
+    return ids, logits
+
+
+def top_k_ids(row: Row, k: int) -> Ids:
+    """The k best ids, best first, ties by lower id; k ≤ 0 is all of them.
+
+    A full sort of a 128k row costs milliseconds.  Each of the k best blocks holds at least one
+    logit as large as the k-th best block maximum, so nothing below that bound can be among the k.
+    """
+    n_vocab = len(row)
+    if k <= 0 or k >= n_vocab:
+        k, candidates = n_vocab, np.arange(n_vocab)
+    elif n_vocab >= 8 * _BLOCK and k <= n_vocab // _BLOCK:
+        whole = n_vocab - n_vocab % _BLOCK
+        maxima = row[:whole].reshape(-1, _BLOCK).max(axis=1)
+        bound = np.partition(maxima, len(maxima) - k)[len(maxima) - k]
+        candidates = np.flatnonzero(row >= bound)
+    else:
+        bound = np.partition(row, n_vocab - k)[n_vocab - k]
+        candidates = np.flatnonzero(row >= bound)
+    # Stable on descending logits: equal ones stay in order of their ids.
+    order = np.argsort(-row[candidates], kind="stable")
+    best: Ids = candidates[order[:k]]
+    return best
+
+
+def _probabilities(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max())
+    total: Floats = weights / weights.sum()
+    return total
+
+
+def _n_top_p(sorted_logits: Floats, top_p: float) -> int:
+    """Length of the shortest prefix whose mass reaches top_p (arXiv 1904.09751)."""
+    mass = np.cumsum(_probabilities(sorted_logits))
+    return min(int(np.searchsorted(mass, top_p, side="left")) + 1, len(mass))
+
+
+def _typical(logits: Floats, typical_p: float) -> Ids:
+    """Indices kept by locally typical sampling (arXiv 2202.00666), best logit first."""
+    probs = _probabilities(logits)
+    surprise = -np.log(np.maximum(probs, 1e-300))
+    entropy = float((probs * surprise).sum())
+    order = np.argsort(np.abs(surprise - entropy), kind="stable")
+    mass = np.cumsum(probs[order])
+    n = min(int(np.searchsorted(mass, typical_p, side="left")) + 1, len(order))
+    return np.sort(order[:n])
+
+
+def logprobs(row: Row, token: TokenId, n_top: int, piece: Piece) -> TokenLogprob:
+    """Natural-log probability of the token and of the n_top best, from the unfiltered row."""
+    wide = row.astype(np.float64)
+    peak = wide.max()
+    log_total = float(peak + np.log(np.exp(wide - peak).sum()))
+    top = tuple(
+        TopLogprob(
+            token=piece(int(i)).decode("utf-8", "replace"),
+            bytes=tuple(piece(int(i))),
+            logprob=float(wide[i]) - log_total,
+        )
+        for i in (top_k_ids(row, n_top) if n_top > 0 else ())
+    )
+    text = piece(token)
+    return TokenLogprob(
+        token=text.decode("utf-8", "replace"),
+        bytes=tuple(text),
+        logprob=float(wide[token]) - log_total,
+        top=top,
+    )

@@ -1,0 +1,150 @@
+"""One sequence of the cache and the request it serves, if any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from specd.core import EngineRequest, SpeculationStats, TokenId, TokenLogprob, Usage
+from specd.engine.detokenizer import Detokenizer
+from specd.engine.sampler import CoupledSampler
+from specd.engine.stop import StopFilter
+
+
+class SlotState(Enum):
+    IDLE = auto()
+    PREFILL = auto()
+    DECODE = auto()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters of one request.  Times are nanoseconds of the engine's clock."""
+
+    started_ns: int = 0
+    first_token_ns: int = 0
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_generated: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    rounds: int = 0
+    n_steps: int = 0
+    step_s: float = 0.0
+    plain_s: float = 0.0
+    drafted_per_depth: list[int] = field(default_factory=list)
+    accepted_per_depth: list[int] = field(default_factory=list)
+
+    def count_draft(self, n_drafted: int, n_accepted: int) -> None:
+        if n_drafted:
+            self.rounds += 1
+        self.n_drafted += n_drafted
+        self.n_accepted += n_accepted
+        while len(self.drafted_per_depth) < n_drafted:
+            self.drafted_per_depth.append(0)
+            self.accepted_per_depth.append(0)
+        for depth in range(n_drafted):
+            self.drafted_per_depth[depth] += 1
+            self.accepted_per_depth[depth] += depth < n_accepted
+
+    def usage(self, now_ns: int) -> Usage:
+        began = self.first_token_ns or now_ns
+        return Usage(
+            n_prompt=self.n_prompt,
+            n_cached=self.n_cached,
+            prompt_ns=began - self.started_ns,
+            n_generated=self.n_generated,
+            generate_ns=now_ns - began,
+        )
+
+    def speedup(self) -> float | None:
+        """Seconds that plain passes would have taken for these tokens ÷ seconds that were taken."""
+        tokens = self.n_steps + self.n_accepted
+        if not self.n_steps or not self.step_s:
+            return None
+        return tokens * (self.plain_s / self.n_steps) / self.step_s
+
+    def speculation(self, **facts: object) -> SpeculationStats:
+        return SpeculationStats(
+            draft_n=self.n_drafted,
+            draft_n_accepted=self.n_accepted,
+            rounds=self.rounds,
+            n_steps=self.n_steps,
+            accepted_per_depth=tuple(self.accepted_per_depth),
+            drafted_per_depth=tuple(self.drafted_per_depth),
+            **facts,  # type: ignore[arg-type]
+        )
+
+
+@dataclass(slots=True)
+class Slot:
+    """tokens: what the cache holds or will hold next; n_past: how many of them it does hold.
+
+    While decoding, the last token has been sampled but not evaluated, so n_past is one less than
+    len(tokens).  An idle slot keeps its tokens: they are the prefix that a later request may reuse.
+    """
+
+    id: int
+    state: SlotState = SlotState.IDLE
+    tokens: list[TokenId] = field(default_factory=list)
+    n_past: int = 0
+    last_used: int = 0
+    request_id: int = -1
+    request: EngineRequest | None = None
+    sampler: CoupledSampler | None = None
+    detokenizer: Detokenizer = field(default_factory=Detokenizer)
+    stop: StopFilter = field(default_factory=lambda: StopFilter(()))
+    pending_logprobs: list[TokenLogprob] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    def begin(
+        self, request_id: int, request: EngineRequest, tokens: list[TokenId], n_cached: int
+    ) -> None:
+        """Take a request whose first n_cached tokens the cache already holds."""
+        self.state = SlotState.PREFILL
+        self.request_id, self.request = request_id, request
+        self.tokens, self.n_past = tokens, n_cached
+        self.sampler = CoupledSampler(request.sampling)
+        self.detokenizer = Detokenizer()
+        self.stop = StopFilter(request.stop)
+        self.pending_logprobs = []
+        self.tally = Tally(n_prompt=len(tokens), n_cached=n_cached)
+
+    def release(self) -> None:
+        """Forget the request, keep the cached tokens."""
+        del self.tokens[self.n_past :]
+        self.state = SlotState.IDLE
+        self.request_id, self.request, self.sampler = -1, None, None
+
+    @property
+    def n_left(self) -> int:
+        """Tokens the request may still generate; a large number when it set no limit."""
+        assert self.request is not None
+        if self.request.n_predict < 0:
+            return 1 << 31
+        return self.request.n_predict - self.tally.n_generated
+
+
+def common_prefix(a: list[TokenId], b: list[TokenId]) -> int:
+    """Length of the longest common prefix, by halving: slices compare at native speed."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def best_slot(slots: list[Slot], tokens: list[TokenId]) -> tuple[Slot, int] | None:
+    """The idle slot with the longest reusable prefix, the longest unused one among equals."""
+    idle = [slot for slot in slots if slot.state is SlotState.IDLE]
+    if not idle:
+        return None
+    found = [(common_prefix(slot.tokens, tokens), -slot.last_used, slot) for slot in idle]
+    n_common, _, slot = max(found, key=lambda entry: entry[:2])
+    # At least one prompt token must be evaluated: its row is what the first token is drawn from.
+    return slot, min(n_common, len(tokens) - 1)

@@ -1,0 +1,1 @@
+"""Drafting, verifying, and deciding how much of it pays."""

@@ -1,0 +1,85 @@
+"""What a pass costs on this machine, by measurement: the target by width, the drafter by step.
+
+The target's cost is neither flat nor linear in the width (on a CPU it climbs in steps of a few
+rows, on sparse models almost linearly), so it is measured at load and kept fresh while it is used.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+#: Share of an observation's surprise that moves the width's own cost, and that of all widths.
+_OWN, _ALL = 0.10, 0.02
+#: A pass that took thrice its time says something about the machine, not about the width.
+_SURPRISE_MAX = 2.5
+#: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
+_FAR_TOO_SLOW = 0.5
+#: From so many missed tokens per pass on, a draft's time tells of reading, not of drafting.
+_MOSTLY_READING = 4
+
+
+class CostModel:
+    """Seconds of a target pass of w rows, V(w), and of drafting k tokens, D(k)."""
+
+    def __init__(
+        self, target_s: Mapping[int, float], draft_step_s: float = 0.0, catch_up_s: float = 0.0
+    ) -> None:
+        """target_s: width → seconds, width 1 among them.
+
+        draft_step_s: one drafter pass, drawing the token included.
+        catch_up_s: one token that the drafter has missed, in a batch of them.
+        """
+        self._own = dict(sorted(target_s.items()))
+        self._widths = list(self._own)
+        self._scale = 1.0
+        self._draft_step_s = draft_step_s
+        self._catch_up_s = catch_up_s
+
+    def target_s(self, width: int) -> float:
+        """V(width), interpolated between measured widths and extended beyond the last two."""
+        return self._scale * self._shape(width)
+
+    def _shape(self, width: int) -> float:
+        if (known := self._own.get(width)) is not None:
+            return known
+        if len(self._widths) == 1:
+            return self._own[self._widths[0]]
+        at = min(max(bisect_left(self._widths, width), 1), len(self._widths) - 1)
+        left, right = self._widths[at - 1], self._widths[at]
+        slope = (self._own[right] - self._own[left]) / (right - left)
+        # A wider pass is never cheaper, whatever noise says about the last two.
+        return self._own[left] + max(slope, 0.0) * (width - left)
+
+    def draft_s(self, n_tokens: int, n_missed: int = 0) -> float:
+        """D(n_tokens) for a drafter that must first read n_missed tokens it has not seen."""
+        if n_tokens == 0:
+            return 0.0
+        return n_tokens * self._draft_step_s + n_missed * self._catch_up_s
+
+    def observe_target(self, width: int, seconds: float) -> None:
+        ratio = seconds / self.target_s(width)
+        if ratio < _FAR_TOO_SLOW:
+            self._scale *= ratio
+            return
+        surprise = min(ratio, _SURPRISE_MAX) - 1.0
+        if width not in self._own:
+            self._own[width] = self._shape(width)
+            self._widths = sorted(self._own)
+        self._own[width] *= 1.0 + _OWN * surprise
+        self._scale *= 1.0 + _ALL * surprise
+
+    def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
+        """n_steps drafter passes, the first of which read n_missed further tokens as well."""
+        expected = self.draft_s(n_steps, n_missed)
+        if expected <= 0.0:
+            self._draft_step_s = seconds / n_steps
+            return
+        ratio = seconds / expected
+        if ratio < _FAR_TOO_SLOW:
+            self._draft_step_s *= ratio
+            self._catch_up_s *= ratio
+        elif n_missed > n_steps * _MOSTLY_READING:
+            self._catch_up_s *= 1.0 + _OWN * (min(ratio, _SURPRISE_MAX) - 1.0)
+        else:
+            self._draft_step_s *= 1.0 + _OWN * (min(ratio, _SURPRISE_MAX) - 1.0)

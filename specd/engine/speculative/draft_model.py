@@ -1,0 +1,101 @@
+"""A small model as drafter: it reads what the target reads and guesses with the target's own noise.
+
+Its cache keeps what it drafted and the target accepted, so an accepted token is never evaluated
+twice.  While a slot is not drafting its cache falls behind and catches up before the next draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specd.core import TokenId
+from specd.engine.backend import Backend, Batch, Vocabulary
+from specd.engine.sampler import Row
+from specd.engine.speculative.drafter import DraftJob
+
+
+class DraftModel:
+    """Drafts for several slots in lock-step: one pass per depth, shared by all that still draft."""
+
+    def __init__(self, backend: Backend, vocabulary: Vocabulary, n_slots: int) -> None:
+        """vocabulary: the target's; ids beyond it are never drafted, and its ends end a draft."""
+        self._backend = backend
+        self._vocabulary = vocabulary
+        self._n_vocab = min(backend.n_vocab, vocabulary.n_vocab)
+        self._n_past = [0] * n_slots
+
+    def n_missed(self, slot: int, n_history: int) -> int:
+        return n_history - 1 - self._n_past[slot]
+
+    def draft(self, jobs: Sequence[DraftJob]) -> int:
+        rows = self._read_history(jobs)
+        n_passes = 1
+        while True:
+            going = [(job, row) for job, row in zip(jobs, rows, strict=True) if row is not None]
+            for job, row in going:
+                self._guess(job, row)
+            still = [job for job, _ in going if self._goes_on(job)]
+            if not still:
+                return n_passes
+            batch = Batch()
+            for job in still:
+                n_past = self._n_past[job.slot]
+                batch.add(job.tokens[-1], n_past, job.slot, wants_logits=True)
+                self._n_past[job.slot] += 1
+            self._backend.decode(batch)
+            n_passes += 1
+            at = {job.slot: i for i, job in enumerate(still)}
+            rows = [self._backend.row(at[j.slot]) if j.slot in at else None for j in jobs]
+
+    def rewind(self, slot: int, n_past: int) -> None:
+        if self._n_past[slot] > n_past:
+            self._backend.rewind(slot, n_past)
+            self._n_past[slot] = n_past
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        if self._n_past[slot] < n_keep + n_discard or not self._backend.can_shift:
+            self.rewind(slot, n_keep)
+            return
+        self._backend.shift(slot, n_keep, n_discard)
+        self._n_past[slot] -= n_discard
+
+    def _read_history(self, jobs: Sequence[DraftJob]) -> list[Row | None]:
+        """Evaluate what each slot's cache lacks; the row after the last token of each history."""
+        rows: list[Row | None] = [None] * len(jobs)
+        batch = Batch()
+        ends: dict[int, int] = {}
+        for at, job in enumerate(jobs):
+            n_past = self._n_past[job.slot]
+            for i in range(n_past, len(job.history)):
+                if len(batch) == self._backend.n_batch:
+                    self._decode_rows(batch, ends, rows)
+                    batch, ends = Batch(), {}
+                last = i == len(job.history) - 1
+                index = batch.add(job.history[i], i, job.slot, wants_logits=last)
+                if last:
+                    ends[at] = index
+            self._n_past[job.slot] = len(job.history)
+        self._decode_rows(batch, ends, rows)
+        return rows
+
+    def _decode_rows(self, batch: Batch, ends: dict[int, int], rows: list[Row | None]) -> None:
+        self._backend.decode(batch)
+        for at, index in ends.items():
+            # A later pass of the same reading overwrites the logits: copy where one may follow.
+            row = self._backend.row(index)
+            rows[at] = row.copy() if len(batch) == self._backend.n_batch else row
+
+    def _guess(self, job: DraftJob, row: Row) -> None:
+        history: Sequence[TokenId] = job.history
+        if job.tokens and job.sampler.reads_history:
+            # Penalties look at the draft as if it had been said.
+            history = [*history, *job.tokens]
+        depth = len(job.tokens)
+        choice = job.sampler.sample(row[: self._n_vocab], history, job.position + depth)
+        job.tokens.append(choice.token)
+        job.margins.append(choice.margin)
+
+    def _goes_on(self, job: DraftJob) -> bool:
+        if len(job.tokens) >= job.n_max or self._vocabulary.is_eog(job.tokens[-1]):
+            return False
+        return job.extend(job.margins)

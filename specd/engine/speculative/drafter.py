@@ -1,0 +1,49 @@
+"""What the loop needs of a drafter: an n-gram table would do as well as a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specd.core import TokenId
+from specd.engine.sampler import CoupledSampler
+
+
+@dataclass(slots=True)
+class DraftJob:
+    """A draft in the making for one slot.
+
+    history: prompt and answer so far; its last token has not been evaluated by anyone.
+    position: index, among the generated tokens, of the first one to draft.
+    extend: asked with the margins so far before each further token.
+    """
+
+    slot: int
+    history: Sequence[TokenId]
+    sampler: CoupledSampler
+    position: int
+    n_max: int
+    extend: Callable[[list[float]], bool]
+    tokens: list[TokenId] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+
+
+class Drafter(Protocol):
+    """Guesses what the target will say next; it may be wrong but must never change what is said."""
+
+    def n_missed(self, slot: int, n_history: int) -> int:
+        """Tokens of a history of that length that the drafter has yet to read, but for the last."""
+        ...
+
+    def draft(self, jobs: Sequence[DraftJob]) -> int:
+        """Fill tokens and margins of all jobs together; returns the passes it took."""
+        ...
+
+    def rewind(self, slot: int, n_past: int) -> None:
+        """The slot's history is now the same as before only up to n_past tokens."""
+        ...
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        """n_discard tokens after the first n_keep have left the slot's history."""
+        ...

@@ -1,0 +1,33 @@
+"""Keep a draft while the target would have said the same (arXiv 2408.07978).
+
+Words: a drafted token is *accepted* when it equals the target's own; at the first difference the
+target's token is the *correction*; after a full match the extra token is the *bonus*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from specd.core import TokenId
+from specd.engine.sampler import Choice, CoupledSampler, Row
+
+
+def verify(
+    draft: Sequence[TokenId],
+    rows: Sequence[Row],
+    sampler: CoupledSampler,
+    history: list[TokenId],
+    position: int,
+) -> Iterator[tuple[TokenId, Row]]:
+    """Yield the target's tokens, one per accepted draft token and one more, each with its row.
+
+    rows: k+1 target rows [n_vocab], after history and after each drafted token.
+    history: prompt and answer so far; the caller appends each token it keeps before asking for
+    the next, so that penalties see what plain decoding would have seen.
+    position: index of the first yielded token among the generated ones.
+    """
+    for i, row in enumerate(rows):
+        choice: Choice = sampler.sample(row, history, position + i)
+        yield choice.token, row
+        if i == len(draft) or choice.token != draft[i]:
+            return

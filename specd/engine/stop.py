@@ -1,0 +1,42 @@
+"""Stop strings that may begin in one token and end in another."""
+
+from __future__ import annotations
+
+
+class StopFilter:
+    """Holds back the longest suffix that could still become a stop string.
+
+    Once one was met `stopped` is True and nothing more comes out.
+    """
+
+    def __init__(self, stop: tuple[str, ...]) -> None:
+        self._stop = tuple(s for s in stop if s)
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, text: str) -> str:
+        """Text that is safe to show now; it ends before a stop string."""
+        if self.stopped:
+            return ""
+        held = self._held + text
+        if not self._stop:
+            return held
+        at = min((i for s in self._stop if (i := held.find(s)) >= 0), default=-1)
+        if at >= 0:
+            self._held, self.stopped = "", True
+            return held[:at]
+        n = self._n_undecided(held)
+        self._held = held[len(held) - n :]
+        return held[: len(held) - n]
+
+    def flush(self) -> str:
+        """What was held back, once no more text can come."""
+        held, self._held = self._held, ""
+        return held
+
+    def _n_undecided(self, text: str) -> int:
+        longest = max(map(len, self._stop)) - 1
+        for n in range(min(longest, len(text)), 0, -1):
+            if any(s.startswith(text[len(text) - n :]) for s in self._stop):
+                return n
+        return 0

@@ -1,0 +1,166 @@
+"""The engine process: three threads and a socket.
+
+The main thread runs the loop and owns all of it.  A reader puts what the daemon says into an inbox,
+a writer sends what the loop emits: neither decides anything.  When the socket closes the daemon is
+gone, and so is the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+from specd.core import EngineSpec, FailureKind
+from specd.engine import pair
+from specd.engine.loop import DrafterFacts, Loop
+from specd.engine.speculative.controller import Controller
+from specd.engine.speculative.draft_model import DraftModel
+from specd.errors import LoadFailed
+from specd.ipc.channel import EngineChannel
+from specd.ipc.messages import (
+    Cancel,
+    Load,
+    Loaded,
+    LoadProgress,
+    LoadRefused,
+    Shutdown,
+    Submit,
+    ToDaemon,
+    ToEngine,
+    Tokenize,
+    Tokenized,
+)
+
+log = logging.getLogger("specd.engine")
+
+#: Load progress is said in steps of this share.
+_PROGRESS_STEP = 0.02
+
+
+class Worker:
+    """One engine process from its first message to its last."""
+
+    def __init__(self, channel: EngineChannel) -> None:
+        self._channel = channel
+        self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[ToDaemon | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
+
+    def run(self) -> int:
+        """Load, serve until told to stop; the exit status."""
+        self._writer.start()
+        threading.Thread(target=self._read, name="reader", daemon=True).start()
+        first = self._inbox.get()
+        if not isinstance(first, Load):
+            raise TypeError(f"the first message must be Load, not {type(first).__name__}")
+        try:
+            loaded = pair.load(first.spec, self._report_progress())
+        except LoadFailed as error:
+            self._outbox.put(LoadRefused(str(error)))
+            self._drain()
+            return 1
+        loop = make_loop(first.spec, loaded, self._outbox.put)
+        self._outbox.put(Loaded(loaded.facts))
+        self._serve(loop, loaded)
+        self._drain()
+        return 0
+
+    def _serve(self, loop: Loop, loaded: pair.LoadedPair) -> None:
+        try:
+            while True:
+                message = self._next(wait=not loop.busy)
+                while message is not None:
+                    if isinstance(message, Shutdown):
+                        loop.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
+                        return
+                    self._handle(message, loop, loaded)
+                    message = self._next(wait=False)
+                loop.step()
+        except Exception:
+            # Border: whatever went wrong, every caller is told before the process ends.
+            log.exception("the engine loop failed")
+            loop.abandon(FailureKind.CRASHED, "the engine failed, its log says why")
+            self._drain()
+            raise
+
+    def _handle(self, message: ToEngine, loop: Loop, loaded: pair.LoadedPair) -> None:
+        match message:
+            case Submit():
+                loop.submit(message.request_id, message.request)
+            case Cancel():
+                loop.cancel(message.request_id)
+            case Tokenize():
+                tokens = loaded.vocabulary.tokenize(message.text, add_bos=message.add_bos)
+                self._outbox.put(Tokenized(message.request_id, tokens))
+            case _:
+                log.warning("a message out of turn: %s", type(message).__name__)
+
+    def _next(self, *, wait: bool) -> ToEngine | None:
+        try:
+            return self._inbox.get(block=wait)
+        except queue.Empty:
+            return None
+
+    def _read(self) -> None:
+        while (message := self._channel.receive()) is not None:
+            self._inbox.put(message)
+        # The daemon is gone: nobody is left to answer, and a native call may hold the main thread.
+        os._exit(0)
+
+    def _write(self) -> None:
+        while (message := self._outbox.get()) is not None:
+            try:
+                self._channel.send(message)
+            except OSError:
+                os._exit(0)
+
+    def _drain(self) -> None:
+        """Wait until everything said has left."""
+        self._outbox.put(None)
+        self._writer.join()
+
+    def _report_progress(self) -> Callable[[float], None]:
+        said = -1.0
+
+        def report(fraction: float) -> None:
+            nonlocal said
+            if fraction < said or fraction - said >= _PROGRESS_STEP or fraction >= 1.0:
+                said = fraction
+                self._outbox.put(LoadProgress(fraction))
+
+        return report
+
+
+def make_loop(spec: EngineSpec, loaded: pair.LoadedPair, emit: Callable[[ToDaemon], None]) -> Loop:
+    """The loop over a loaded pair."""
+    drafter = None
+    if loaded.drafter is not None:
+        drafter = DraftModel(loaded.drafter, loaded.vocabulary, spec.n_slots)
+    return Loop(
+        loaded.target,
+        loaded.vocabulary,
+        Controller(loaded.costs, spec.acceptance_threshold),
+        emit,
+        n_ctx=loaded.facts.n_ctx,
+        n_slots=spec.n_slots,
+        drafter=drafter,
+        drafter_facts=DrafterFacts(
+            name=spec.drafter_name or None,
+            pair_source=spec.pair_source or None,
+            reason=loaded.facts.no_pair_reason,
+            detail=loaded.facts.no_pair_detail,
+        ),
+    )
+
+
+def main(fd: int) -> int:
+    """Serve the daemon at the other end of the inherited socket."""
+    # Ctrl-C in a terminal reaches the whole group; the daemon decides when engines stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    return Worker(EngineChannel(socket.socket(fileno=fd))).run()

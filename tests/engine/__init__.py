@@ -1,0 +1,1 @@
+"""The engine room, over a strict fake and over real llama.cpp."""

@@ -1,0 +1,48 @@
+"""Shared noise: uniform, independent, and a function of its three arguments alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.engine.noise import gumbel, stream_key, uniform
+
+IDS = np.arange(4096)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6))
+def test_uniforms_never_reach_an_end(seed: int, position: int) -> None:
+    drawn = uniform(seed, position, IDS)
+    assert (drawn > 0).all()
+    assert (drawn < 1).all()
+
+
+@given(st.integers(0, 2**63), st.integers(0, 10**6), st.permutations(range(64)))
+def test_noise_of_a_token_does_not_depend_on_which_others_are_asked(
+    seed: int, position: int, order: list[int]
+) -> None:
+    ids = np.array(order)
+    assert (gumbel(seed, position, ids) == gumbel(seed, position, IDS)[ids]).all()
+
+
+def test_moments_are_those_of_a_standard_gumbel() -> None:
+    drawn = np.concatenate([gumbel(seed, seed * 7, IDS) for seed in range(64)])
+    assert abs(drawn.mean() - np.euler_gamma) < 0.01
+    assert abs(drawn.var() - np.pi**2 / 6) < 0.02
+
+
+def test_neighbouring_seeds_positions_and_tokens_are_uncorrelated() -> None:
+    base = np.stack([uniform(seed, 0, IDS) for seed in range(32)])
+    for other in (
+        np.stack([uniform(seed + 1, 0, IDS) for seed in range(32)]),
+        np.stack([uniform(seed, 1, IDS) for seed in range(32)]),
+        np.stack([uniform(seed, 0, IDS + 1) for seed in range(32)]),
+    ):
+        correlation = np.corrcoef(base.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 0.02
+
+
+def test_seed_zero_is_a_seed_like_any_other() -> None:
+    assert stream_key(0, 0) != stream_key(1, 0)
+    assert len({stream_key(0, position) for position in range(1000)}) == 1000

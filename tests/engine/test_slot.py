@@ -1,0 +1,45 @@
+"""Choosing a slot by its reusable prefix, and counting drafts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.engine.slot import Slot, SlotState, Tally, best_slot, common_prefix
+
+tokens = st.lists(st.integers(0, 2), max_size=30)
+
+
+@given(tokens, tokens)
+def test_common_prefix_is_what_counting_finds(a: list[int], b: list[int]) -> None:
+    same = [x == y for x, y in zip(a, b, strict=False)]
+    assert common_prefix(a, b) == [*same, False].index(False)
+
+
+def test_the_slot_with_the_longest_reusable_prefix_is_taken() -> None:
+    slots = [Slot(0, tokens=[1, 2, 3]), Slot(1, tokens=[1, 2, 3, 4]), Slot(2, tokens=[9])]
+    assert best_slot(slots, [1, 2, 3, 4, 5]) == (slots[1], 4)
+
+
+def test_a_whole_match_still_leaves_one_token_to_evaluate() -> None:
+    slots = [Slot(0, tokens=[1, 2, 3])]
+    assert best_slot(slots, [1, 2, 3]) == (slots[0], 2)
+
+
+def test_among_equals_the_longest_unused_slot_is_taken() -> None:
+    slots = [Slot(0, tokens=[5], last_used=2), Slot(1, tokens=[6], last_used=1)]
+    assert best_slot(slots, [7, 8]) == (slots[1], 0)
+
+
+def test_a_busy_slot_is_never_taken() -> None:
+    assert best_slot([Slot(0, state=SlotState.DECODE)], [1]) is None
+
+
+def test_drafts_are_counted_by_depth() -> None:
+    tally = Tally()
+    tally.count_draft(3, 2)
+    tally.count_draft(1, 0)
+    tally.count_draft(0, 0)
+    assert tally.drafted_per_depth == [2, 1, 1]
+    assert tally.accepted_per_depth == [1, 1, 0]
+    assert (tally.rounds, tally.n_drafted, tally.n_accepted) == (2, 4, 2)

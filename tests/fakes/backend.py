@@ -1,0 +1,116 @@
+"""A tiny deterministic "model" in numpy, as strict about its cache as llama.cpp is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specd.core import ModelMemory, TokenId
+from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.sampler import Row
+
+N_VOCAB = 64
+EOG = 1
+BOS = 0
+
+
+class FakeBackend:
+    """Logits of a row depend on the last `reach` tokens of its slot, through a hash.
+
+    temper < 1 pulls the logits of a drafter towards noise: its agreement with the target drops.
+    """
+
+    can_shift = True
+
+    def __init__(
+        self,
+        n_slots: int = 1,
+        *,
+        n_batch: int = 32,
+        n_vocab: int = N_VOCAB,
+        agreement: float = 1.0,
+        salt: int = 0,
+        eog_bias: float = -4.0,
+        can_rewind: bool = True,
+    ) -> None:
+        self.n_vocab = n_vocab
+        self.n_batch = n_batch
+        self.can_rewind = can_rewind
+        self.cells: list[list[TokenId]] = [[] for _ in range(n_slots)]
+        self.n_passes = 0
+        self.n_rows = 0
+        self.fail_next = False
+        self._agreement = agreement
+        self._salt = salt
+        self._eog_bias = eog_bias
+        self._rows: dict[int, Row] = {}
+
+    def decode(self, batch: Batch) -> None:
+        assert 0 < len(batch) <= self.n_batch, "llama.cpp would abort"
+        if self.fail_next:
+            self.fail_next = False
+            raise DecodeFailed("made to fail")
+        self._rows.clear()
+        self.n_passes += 1
+        self.n_rows += len(batch)
+        rows = zip(batch.tokens, batch.positions, batch.slots, batch.wants_logits, strict=True)
+        for index, (token, position, slot, wants) in enumerate(rows):
+            assert 0 <= token < self.n_vocab, "llama.cpp would refuse the batch"
+            assert position == len(self.cells[slot]), "a gap or a repeat in the positions"
+            self.cells[slot].append(token)
+            if wants:
+                self._rows[index] = self._logits(self.cells[slot])
+
+    def _logits(self, tokens: list[TokenId]) -> Row:
+        def noise(salt: int) -> Row:
+            key = hash((salt, *tokens[-3:])) & 0xFFFFFFFF
+            return np.random.default_rng(key).normal(0, 2, self.n_vocab).astype(np.float32)
+
+        row = noise(0)
+        if self._agreement < 1.0:
+            mixed = self._agreement * row + (1 - self._agreement) * noise(self._salt + 1)
+            row = mixed.astype(np.float32)
+        row[EOG] += np.float32(self._eog_bias)
+        return row
+
+    def row(self, index: int) -> Row:
+        return self._rows[index]
+
+    def rewind(self, slot: int, n_past: int) -> None:
+        assert self.can_rewind or n_past == 0, "this cache cannot be cut"
+        del self.cells[slot][n_past:]
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        del self.cells[slot][n_keep : n_keep + n_discard]
+
+    def memory(self) -> ModelMemory:
+        return ModelMemory(device="CPU", total_bytes=0, vram_bytes=0)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeVocabulary:
+    """Token v ≥ 2 is the character chr(63 + v); 0 begins a text, 1 ends it.
+
+    Two tokens are halves of one character: 62 and 63 together are "é".
+    """
+
+    n_vocab = N_VOCAB
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        ids = [ord(c) - 63 if 2 <= ord(c) - 63 < 62 else 2 for c in text]
+        return [BOS, *ids] if add_bos else ids
+
+    def piece(self, token: TokenId) -> bytes:
+        assert 0 <= token < N_VOCAB
+        if token < 2:
+            return b""
+        if token >= 62:
+            return "é".encode()[token - 62 : token - 61]
+        return chr(63 + token).encode()
+
+    def is_eog(self, token: TokenId) -> bool:
+        return token == EOG
+
+    def begins_with_bos(self) -> bool:
+        return True
