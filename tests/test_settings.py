@@ -1,0 +1,178 @@
+"""The environment as specd reads it: Ollama's rules for OLLAMA_*, errors for SPECD_*."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.errors import BadSetting
+from specd.settings import HostAddress, Settings, parse_host
+
+
+def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home-of-someone")
+    assert Settings() == Settings(
+        host=HostAddress("http", "127.0.0.1", 11434),
+        models=Path("/home-of-someone/.ollama/models"),
+        keep_alive_s=300.0,
+        load_timeout_s=300.0,
+        num_parallel=1,
+        max_loaded_models=0,
+        max_queue=512,
+        context_length=0,
+        flash_attention=None,
+        kv_cache_type="f16",
+        debug=0,
+        origins=(),
+        noprune=False,
+        speculative_decode=True,
+        pairs_file=None,
+        demo=None,
+        acceptance_threshold=0.4,
+        shutdown_grace_s=10.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "text,address",
+    [
+        ("1.2.3.4", HostAddress("http", "1.2.3.4", 11434)),
+        ("1.2.3.4:80", HostAddress("http", "1.2.3.4", 80)),
+        (":1234", HostAddress("http", "", 1234)),
+        ("example.com", HostAddress("http", "example.com", 11434)),
+        ("example.com:", HostAddress("http", "example.com", 11434)),
+        ("http://example.com", HostAddress("http", "example.com", 80)),
+        ("https://example.com", HostAddress("https", "example.com", 443)),
+        ("https://example.com:99/a/b/", HostAddress("https", "example.com", 99, "/a/b")),
+        ("ollama.com", HostAddress("https", "ollama.com", 443)),
+        ("::1", HostAddress("http", "::1", 11434)),
+        ("[::1]", HostAddress("http", "::1", 11434)),
+        ("[::1]:99", HostAddress("http", "::1", 99)),
+        ("1.2.3.4:0", HostAddress("http", "1.2.3.4", 0)),
+        ("1.2.3.4:66000", HostAddress("http", "1.2.3.4", 11434)),
+        ("1.2.3.4:-1", HostAddress("http", "1.2.3.4", 11434)),
+        ("https://1.2.3.4:x", HostAddress("https", "1.2.3.4", 443)),
+    ],
+)
+def test_hosts_are_read_as_ollama_reads_them(text: str, address: HostAddress) -> None:
+    assert parse_host(text) == address
+
+
+@given(st.text())
+def test_any_text_is_some_host(text: str) -> None:
+    assert 0 <= parse_host(text).port <= 65535
+
+
+@pytest.mark.parametrize(
+    "address,url",
+    [
+        (HostAddress("http", "", 1), "http://127.0.0.1:1"),
+        (HostAddress("http", "0.0.0.0", 1), "http://127.0.0.1:1"),
+        (HostAddress("http", "::", 1), "http://[::1]:1"),
+        (HostAddress("https", "a.b", 443, "/x"), "https://a.b:443/x"),
+    ],
+)
+def test_the_url_is_one_that_a_client_can_reach(address: HostAddress, url: str) -> None:
+    assert address.url == url
+
+
+@pytest.mark.parametrize(
+    "variable,text,attribute,value",
+    [
+        ("OLLAMA_HOST", ' "1.2.3.4:5" ', "host", HostAddress("http", "1.2.3.4", 5)),
+        ("OLLAMA_MODELS", "'/srv/models'", "models", Path("/srv/models")),
+        ("OLLAMA_KEEP_ALIVE", "1h", "keep_alive_s", 3600.0),
+        ("OLLAMA_KEEP_ALIVE", "90", "keep_alive_s", 90.0),
+        ("OLLAMA_KEEP_ALIVE", "0", "keep_alive_s", 0.0),
+        ("OLLAMA_KEEP_ALIVE", "-1", "keep_alive_s", math.inf),
+        ("OLLAMA_KEEP_ALIVE", "-2m", "keep_alive_s", math.inf),
+        ("OLLAMA_LOAD_TIMEOUT", "0", "load_timeout_s", math.inf),
+        ("OLLAMA_LOAD_TIMEOUT", "2m", "load_timeout_s", 120.0),
+        ("OLLAMA_NUM_PARALLEL", "4", "num_parallel", 4),
+        ("OLLAMA_NUM_PARALLEL", "0", "num_parallel", 1),
+        ("OLLAMA_MAX_QUEUE", "", "max_queue", 512),
+        ("OLLAMA_MAX_QUEUE", '""', "max_queue", 512),
+        ("OLLAMA_FLASH_ATTENTION", "1", "flash_attention", True),
+        ("OLLAMA_FLASH_ATTENTION", "false", "flash_attention", False),
+        ("OLLAMA_FLASH_ATTENTION", "yes please", "flash_attention", True),
+        ("OLLAMA_NOPRUNE", "random", "noprune", True),
+        ("OLLAMA_SPECULATIVE_DECODE", "0", "speculative_decode", False),
+        ("OLLAMA_SPECULATIVE_DECODE", "F", "speculative_decode", False),
+        ("OLLAMA_SPECULATIVE_DECODE", "off", "speculative_decode", True),
+        ("OLLAMA_KV_CACHE_TYPE", "Q8_0", "kv_cache_type", "q8_0"),
+        ("OLLAMA_DEBUG", "true", "debug", 1),
+        ("OLLAMA_DEBUG", "2", "debug", 2),
+        ("OLLAMA_DEBUG", "9", "debug", 2),
+        ("OLLAMA_DEBUG", "loud", "debug", 0),
+        ("OLLAMA_ORIGINS", "http://a, b", "origins", ("http://a", " b")),
+        ("SPECD_DEMO", "1", "demo", True),
+        ("SPECD_DEMO", "false", "demo", False),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "0.25", "acceptance_threshold", 0.25),
+        ("SPECD_SHUTDOWN_GRACE", "1500ms", "shutdown_grace_s", 1.5),
+    ],
+)
+def test_a_value_is_read_by_its_rule(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, attribute: str, value: object
+) -> None:
+    monkeypatch.setenv(variable, text)
+    assert getattr(Settings(), attribute) == value
+
+
+@pytest.mark.parametrize(
+    "variable,text,attribute",
+    [
+        ("OLLAMA_KEEP_ALIVE", "soon", "keep_alive_s"),
+        ("OLLAMA_MAX_QUEUE", "-1", "max_queue"),
+        ("OLLAMA_MAX_QUEUE", "1_000", "max_queue"),
+        ("OLLAMA_NUM_PARALLEL", "two", "num_parallel"),
+        ("OLLAMA_CONTEXT_LENGTH", "99999999999999999999", "context_length"),
+    ],
+)
+def test_a_bad_ollama_value_is_a_warning_and_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variable: str,
+    text: str,
+    attribute: str,
+) -> None:
+    default = getattr(Settings(), attribute)
+    monkeypatch.setenv(variable, text)
+    assert getattr(Settings(), attribute) == default
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"{variable}={text!r} must be ")
+
+
+@pytest.mark.parametrize(
+    "variable,text,allowed",
+    [
+        ("SPECD_ACCEPTANCE_THRESHOLD", "1.2", "a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "nan", "a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "half", "a number from 0 to 1"),
+        ("SPECD_DEMO", "perhaps", "1 or 0"),
+        ("SPECD_PAIRS", "/no/such/file.toml", "the path of an existing file"),
+        ("SPECD_SHUTDOWN_GRACE", "-1s", "a duration"),
+    ],
+)
+def test_a_bad_value_of_ours_names_the_variable_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, allowed: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(BadSetting) as caught:
+        Settings()
+    assert str(caught.value).startswith(f"{variable}={text!r} must be {allowed}")
+
+
+def test_a_pairs_file_that_exists_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.toml"
+    file.touch()
+    monkeypatch.setenv("SPECD_PAIRS", str(file))
+    assert Settings().pairs_file == file
+
+
+def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "4")
+    assert Settings(num_parallel=2).num_parallel == 2
