@@ -1,0 +1,364 @@
+"""One request end to end, with a scheduler that grants at once and an engine that is a list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specd import core, errors
+from specd.generation import Generation
+from specd.scheduler import Lease
+from specd.settings import Settings
+
+MODEL = core.ModelRef(
+    name="tiny:latest",
+    full_name="registry.ollama.ai/library/tiny:latest",
+    digest="0" * 64,
+    weights=Path("/m/tiny.gguf"),
+    chat_template=(
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    ),
+    bos_token="<s>",
+    capabilities=("completion", "tools", "thinking"),
+)
+DRAFTER = core.Drafter(name="tinier", weights=Path("/m/tinier.gguf"), source="user")
+DONE = core.Done(
+    reason=core.StopReason.STOP,
+    usage=core.Usage(n_prompt=3, n_generated=2, generate_ns=1_000_000_000),
+    speculation=core.SpeculationStats(draft_n=4, draft_n_accepted=3),
+)
+ALTERNATING = (
+    "{% for m in messages if m.role != 'system' %}{% if (m.role == 'user') != (loop.index0 % 2"
+    " == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ m.content }} {% endfor %}"
+)
+
+
+class FakeEngine:
+    """Says what it was given; a token is a word."""
+
+    def __init__(self, *events: core.Event) -> None:
+        self.events = events
+        self.asked: list[core.EngineRequest] = []
+        self.n_tokenized = 0
+        self.closed = False
+
+    async def ready(self) -> core.EngineFacts:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    async def ended(self) -> None:
+        raise NotImplementedError
+
+    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        self.asked.append(request)
+        try:
+            for event in self.events:
+                yield event
+        finally:
+            self.closed = True
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        self.n_tokenized += 1
+        return list(range(len(text.split())))
+
+
+class House:
+    """The rooms behind a generation: one model, one pair, one engine."""
+
+    def __init__(
+        self, *events: core.Event, model: core.ModelRef = MODEL, n_ctx: int = 4096
+    ) -> None:
+        self.model = model
+        self.engine = FakeEngine(*(events or (core.Token(text="hi"), DONE)))
+        memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
+        self.facts = core.EngineFacts(n_ctx=n_ctx, n_ctx_train=0, n_vocab=9, target=memory)
+        self.leased: list[tuple[core.EngineSpec, float | None]] = []
+        self.n_released = 0
+        self.unloaded: list[core.ModelRef] = []
+        ticks = iter(range(1000))
+        self.generation = Generation(
+            self, self, self, Settings(), clock=lambda: next(ticks), random_seed=lambda: 77
+        )
+
+    def resolve(self, name: str) -> core.ModelRef:
+        if name != "tiny":
+            raise errors.ModelNotFound(name)
+        return self.model
+
+    def pair(self, target: core.ModelRef) -> core.Pair:
+        return core.Pair(target=target, drafter=DRAFTER)
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        spec: core.EngineSpec,
+        model: core.ModelRef,
+        pair: core.Pair,
+        keep_alive_s: float | None = None,
+    ) -> AsyncIterator[Lease]:
+        self.leased.append((spec, keep_alive_s))
+        try:
+            yield Lease(self.facts, self.engine)
+        finally:
+            self.n_released += 1
+
+    def unload(self, model: core.ModelRef) -> None:
+        self.unloaded.append(model)
+
+    async def ask(
+        self, prompt: core.ChatPrompt | core.TextPrompt, **fields: Any
+    ) -> list[core.Delta | core.Done]:
+        request = core.GenerateRequest(model="tiny", prompt=prompt, **fields)
+        return [part async for part in self.generation.generate(request)]
+
+    async def asked(
+        self, prompt: core.ChatPrompt | core.TextPrompt, **fields: Any
+    ) -> core.EngineRequest:
+        await self.ask(prompt, **fields)
+        return self.engine.asked[-1]
+
+
+def chat(*contents: str, roles: str = "user assistant") -> core.ChatPrompt:
+    names = roles.split()
+    return core.ChatPrompt(
+        messages=tuple(
+            core.Message(role=names[i % len(names)], content=text)
+            for i, text in enumerate(contents)
+        )
+    )
+
+
+async def test_an_answer_is_deltas_and_one_done_with_the_time_until_the_lease() -> None:
+    house = House(core.Token(text="a"), core.Token(text="b"), DONE)
+    *deltas, done = await house.ask(chat("hello"))
+    assert deltas == [core.Delta(content="a"), core.Delta(content="b")]
+    assert done == replace(DONE, load_ns=1_000_000_000)
+    assert house.n_released == 1
+
+
+async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
+    model = replace(MODEL, parameters={"num_ctx": 512, "num_gpu": 3})
+    house = House(model=model)
+    await house.ask(chat("hello"), options={"num_gpu": 5, "num_thread": 2}, keep_alive_s=9.0)
+    [(spec, keep_alive_s)] = house.leased
+    assert (spec.weights, spec.drafter) == ("/m/tiny.gguf", "/m/tinier.gguf")
+    assert (spec.n_ctx, spec.n_gpu_layers, spec.n_threads) == (512, 5, 2)
+    assert keep_alive_s == 9.0
+
+
+async def test_a_random_seed_and_a_given_one() -> None:
+    assert (await House().asked(chat("x"))).sampling.seed == 77
+    assert (await House().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
+
+
+@pytest.mark.parametrize("wanted, given", [(-1, 40960), (50000, 40960), (7, 7), (0, 0)])
+async def test_no_answer_is_longer_than_ten_contexts(wanted: int, given: int) -> None:
+    assert (await House().asked(chat("x"), options={"num_predict": wanted})).n_predict == given
+
+
+async def test_the_draft_length_is_the_requests_own() -> None:
+    asked = await House().asked(chat("x"), options={"draft_num_predict": 0})
+    assert asked.n_draft_max == 0
+    assert (await House().asked(chat("x"))).n_draft_max is None
+
+
+async def test_shift_is_on_unless_said_or_impossible() -> None:
+    assert (await House().asked(chat("x"))).shift
+    assert not (await House().asked(chat("x"), shift=False)).shift
+    house = House(model=replace(MODEL, architecture="deepseek2"))
+    assert not (await house.asked(chat("x"))).shift
+
+
+# --------------------------------------------------------------------------- prompts
+
+
+async def test_a_chat_is_rendered_with_its_own_bos() -> None:
+    asked = await House().asked(chat("hello"))
+    assert asked.prompt == ("<s>[user]hello[assistant]",)
+    assert not asked.add_bos
+
+
+async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
+    house = House(model=replace(MODEL, chat_template="{{ messages[0].content }}"))
+    asked = await house.asked(chat("hello"))
+    assert (asked.prompt, asked.add_bos) == (("hello",), True)
+
+
+async def test_the_modelfiles_turns_come_first_and_its_system_only_where_there_is_none() -> None:
+    history = (core.Message(role="user", content="q"), core.Message(role="assistant", content="a"))
+    model = replace(MODEL, system="be kind", messages=history)
+    asked = await House(model=model).asked(chat("hello"))
+    assert asked.prompt == ("<s>[system]be kind[user]q[assistant]a[user]hello[assistant]",)
+    asked = await House(model=model).asked(chat("be short", "hello", roles="system user"))
+    assert asked.prompt == ("<s>[user]q[assistant]a[system]be short[user]hello[assistant]",)
+
+
+async def test_a_text_is_one_user_turn() -> None:
+    model = replace(MODEL, system="be kind")
+    asked = await House(model=model).asked(core.TextPrompt(text="hello"))
+    assert asked.prompt == ("<s>[system]be kind[user]hello[assistant]",)
+    asked = await House(model=model).asked(core.TextPrompt(text="hello", system="be short"))
+    assert asked.prompt == ("<s>[system]be short[user]hello[assistant]",)
+
+
+async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> None:
+    assert (await House().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
+    house = House(model=replace(MODEL, chat_template=None))
+    asked = await house.asked(core.TextPrompt(text="x"))
+    assert (asked.prompt, asked.add_bos) == (("x",), True)
+
+
+async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfiles_turns() -> None:
+    model = replace(MODEL, messages=(core.Message(role="user", content="q"),))
+    asked = await House(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
+    assert asked.prompt == (1, 5, "[user]x[assistant]")
+    assert not asked.add_bos
+
+
+async def test_a_go_template_alone_is_a_clear_error() -> None:
+    house = House(model=replace(MODEL, chat_template=None, go_template="{{ .System }}"))
+    with pytest.raises(errors.NotImplementedHere, match="Go template"):
+        await house.ask(chat("x"))
+
+
+def test_render_shows_the_prompt() -> None:
+    request = core.GenerateRequest(model="tiny", prompt=chat("hello"))
+    assert House().generation.render(request) == "<s>[user]hello[assistant]"
+
+
+# --------------------------------------------------------------------------- too long
+
+
+SPACED = replace(MODEL, chat_template="{% for m in messages %}{{ m.content }} {% endfor %}")
+
+
+async def test_a_long_chat_loses_the_fewest_oldest_turns() -> None:
+    house = House(model=replace(SPACED, system="system"), n_ctx=4)
+    asked = await house.asked(chat("one", "two", "three", "four", "five", "six"))
+    assert asked.prompt == ("system four five six ",)
+
+
+async def test_the_last_turn_and_the_system_stay_even_if_they_do_not_fit() -> None:
+    house = House(model=replace(SPACED, system="system"), n_ctx=1)
+    assert (await house.asked(chat("one", "two", "three"))).prompt == ("system three ",)
+
+
+async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
+    house = House(model=replace(MODEL, chat_template=ALTERNATING), n_ctx=4)
+    asked = await house.asked(chat("one", "two", "three", "four", "five"))
+    assert asked.prompt == ("three four five ",)
+
+
+async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
+    house = House(model=SPACED, n_ctx=2)
+    asked = await house.asked(chat("one", "two", "three"), truncate=False)
+    assert (asked.prompt, asked.truncate) == (("one two three ",), False)
+
+
+async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None:
+    house = House()
+    await house.ask(chat("one", "two", "three"))
+    assert house.engine.n_tokenized == 0
+
+
+# --------------------------------------------------------------------------- thinking
+
+
+def thought(parts: list[core.Delta | core.Done]) -> tuple[str, str]:
+    deltas = [part for part in parts if isinstance(part, core.Delta)]
+    return "".join(d.thinking for d in deltas), "".join(d.content for d in deltas)
+
+
+async def test_thinking_is_parted_from_the_answer() -> None:
+    tokens = [core.Token(text=text) for text in ("<thi", "nk>hm", "m</think>", "yes")]
+    assert thought(await House(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
+
+
+async def test_without_thinking_the_text_is_as_it_is() -> None:
+    tokens: list[core.Event] = [core.Token(text="<think>a</think>b"), DONE]
+    assert thought(await House(*tokens).ask(chat("x"), think=False)) == ("", "<think>a</think>b")
+    assert thought(await House(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
+    house = House(*tokens, model=replace(MODEL, capabilities=("completion",)))
+    assert thought(await house.ask(chat("x")))[0] == ""
+
+
+async def test_what_the_parser_held_back_is_not_lost() -> None:
+    assert thought(await House(core.Token(text="<thi"), DONE).ask(chat("x"))) == ("", "<thi")
+
+
+async def test_logprobs_go_with_their_token() -> None:
+    logprobs = (core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0),)
+    parts = await House(core.Token(text="a", logprobs=logprobs), DONE).ask(chat("x"))
+    assert parts[0] == core.Delta(content="a", logprobs=logprobs)
+
+
+# --------------------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize(
+    "kind, error",
+    [
+        (core.FailureKind.INVALID, errors.InvalidRequest),
+        (core.FailureKind.CONTEXT_LENGTH, errors.ContextLengthExceeded),
+        (core.FailureKind.ENGINE, errors.EngineError),
+        (core.FailureKind.CRASHED, errors.EngineCrashed),
+        (core.FailureKind.SHUTDOWN, errors.ShuttingDown),
+    ],
+)
+async def test_each_failure_is_an_error_by_name(
+    kind: core.FailureKind, error: type[errors.SpecdError]
+) -> None:
+    house = House(core.Failed(kind=kind, message="why", n_prompt=9, n_ctx=8))
+    with pytest.raises(error) as raised:
+        await house.ask(chat("x"))
+    assert type(raised.value) is error
+    assert house.n_released == 1
+
+
+async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:
+    house = House(core.Token(text="a"), core.Token(text="b"), DONE)
+    request = core.GenerateRequest(model="tiny", prompt=chat("x"))
+    async with aclosing(house.generation.generate(request)) as parts:
+        await anext(parts)
+    assert house.engine.closed
+    assert house.n_released == 1
+
+
+async def test_load_and_unload_by_name() -> None:
+    house = House()
+    await house.generation.load("tiny", {"num_ctx": 8}, 5.0)
+    assert [(spec.n_ctx, keep) for spec, keep in house.leased] == [(8, 5.0)]
+    assert house.n_released == 1
+    await house.generation.unload("tiny")
+    assert house.unloaded == [MODEL]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda g: g.load("other"),
+        lambda g: g.unload("other"),
+        lambda g: anext(g.generate(core.GenerateRequest(model="other", prompt=chat("x")))),
+        lambda g: asyncio.to_thread(
+            g.render, core.GenerateRequest(model="other", prompt=chat("x"))
+        ),
+    ],
+)
+async def test_an_unknown_model_is_named(act: Callable[[Generation], Any]) -> None:
+    with pytest.raises(errors.ModelNotFound, match="model 'other' not found"):
+        await act(House().generation)
+
+
+async def test_options_that_cannot_be_used_are_named() -> None:
+    with pytest.raises(errors.InvalidOption, match="num_batch"):
+        await House().ask(chat("x"), options={"num_batch": 0})
