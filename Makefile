@@ -1,0 +1,36 @@
+# What a person types; .ci/run calls the same targets.  The set-up itself is scripts/install.py.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help install run test check bench clean
+
+help:
+	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
+	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
+	@echo "make test     the whole suite"
+	@echo "make check    lint, types, architecture, generated files"
+	@echo "make bench    tokens per second, plain and speculative"
+	@echo "make clean    remove .venv and caches; the built wheel stays in the user's cache"
+
+install:
+	@$(PYTHON) -m scripts.install
+
+run: install
+	@exec $(BIN)/specd serve
+
+test: install
+	$(BIN)/python -m pytest -n 2
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m scripts.settings_docs --check
+	$(BIN)/python -m pytest -q tests/architecture
+
+bench: install
+	@exec $(BIN)/specd bench
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

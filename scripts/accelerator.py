@@ -1,0 +1,127 @@
+"""Which accelerator llama.cpp is built for, and which machines may share one build."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Accelerator → what CMake is told.
+CMAKE_ARGS = {
+    "cuda": ("-DGGML_CUDA=on",),
+    "vulkan": ("-DGGML_VULKAN=on",),
+    "rocm": ("-DGGML_HIP=on",),
+    "metal": ("-DGGML_METAL=on",),
+    "cpu": ("-DGGML_METAL=off",),
+}
+
+_PREBUILT = (
+    "To use the GPU without a toolkit, take one of llama-cpp-python's prebuilt wheels: its README"
+    " names a wheel index for each version of CUDA.  After this set-up, run\n"
+    "  .venv/bin/python -m pip install --force-reinstall --no-deps"
+    " {requirement} --only-binary :all: --index-url <the index for your CUDA>"
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the choice depends on.  nvcc: path of the CUDA compiler.  gpus: NVIDIA's, by name."""
+
+    system: str
+    nvcc: str | None = None
+    gpus: tuple[str, ...] = ()
+    has_amd_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """reason: one clause for the user.  hint: what else could be had, empty where nothing."""
+
+    accelerator: str
+    reason: str
+    hint: str = ""
+
+
+def choose(machine: Machine, asked: str, requirement: str) -> Choice:
+    """asked: SPECD_ACCEL, empty for a choice by what the machine has.  Raises ValueError."""
+    if asked:
+        if asked not in CMAKE_ARGS:
+            allowed = ", ".join(CMAKE_ARGS)
+            raise ValueError(f"SPECD_ACCEL={asked!r} must be one of {allowed}")
+        return Choice(asked, "SPECD_ACCEL says so")
+    if machine.system == "Darwin":
+        return Choice("metal", "this is macOS")
+    if machine.gpus and machine.nvcc:
+        return Choice("cuda", f"found {machine.gpus[0]} and {machine.nvcc}")
+    if machine.gpus:
+        return Choice(
+            "cpu",
+            f"found {machine.gpus[0]}, but no CUDA toolkit (nvcc) to build for it",
+            _PREBUILT.format(requirement=requirement),
+        )
+    if machine.nvcc:
+        return Choice(
+            "cpu",
+            f"found {machine.nvcc}, but no NVIDIA GPU whose driver could load a CUDA build",
+            "SPECD_ACCEL=cuda builds for CUDA all the same.",
+        )
+    if machine.has_amd_gpu:
+        return Choice(
+            "cpu",
+            "found an AMD GPU, for which nothing is built unasked",
+            "SPECD_ACCEL=rocm (needs ROCm) or SPECD_ACCEL=vulkan (needs its SDK) builds for it.",
+        )
+    return Choice("cpu", "found no GPU")
+
+
+def inspect_machine() -> Machine:
+    return Machine(
+        system=platform.system(),
+        nvcc=shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc"),
+        gpus=_nvidia_gpus(),
+        has_amd_gpu=Path("/dev/kfd").exists(),
+    )
+
+
+def _nvidia_gpus() -> tuple[str, ...]:
+    """Name and compute capability of each; empty where no driver answers."""
+    query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
+
+
+def cpu_features(cpuinfo: str) -> str:
+    """The instruction sets of the first processor in the text of /proc/cpuinfo."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in {"flags", "Features"}:
+            return " ".join(sorted(value.split()))
+    return ""
+
+
+def fingerprint(choice: Choice, machine: Machine, extra_cmake_args: str) -> str:
+    """Names a build: equal on machines that may run one another's.
+
+    llama.cpp compiles for the very CPU (and GPU) at hand; the bindings are ctypes, so the version
+    of Python does not matter.
+    """
+    try:
+        features = cpu_features(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        features = ""
+    parts = [
+        platform.system(),
+        platform.machine(),
+        "-".join(platform.libc_ver()),
+        features or platform.processor(),
+        extra_cmake_args,
+        *(sorted(set(machine.gpus)) if choice.accelerator == "cuda" else ()),
+    ]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return f"{choice.accelerator}-{digest[:16]}"

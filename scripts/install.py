@@ -1,0 +1,240 @@
+"""Puts specd and all it needs into .venv: `make install`.  Run again, it sees that nothing is due.
+
+The one slow step, compiling llama.cpp, is done once per machine: the wheel is kept in the user's
+cache, where a second clone finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scripts.accelerator import CMAKE_ARGS, Choice, Machine, choose, fingerprint, inspect_machine
+from scripts.progress import Progress, follow
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".specd-installed"
+BUILD_LOG = ROOT / "build" / "llama-cpp-python.log"
+OLDEST_PYTHON = (3, 11)
+
+
+class SetUpError(Exception):
+    """Says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What .venv holds: the configuration it was made from, and the accelerator of its build."""
+
+    configuration: str
+    accelerator: str
+    root: str
+
+    @classmethod
+    def read(cls, path: Path) -> Stamp | None:
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    def serves(self, configuration: str, asked: str, root: Path) -> bool:
+        """An accelerator that was chosen once stays, until another one is asked for."""
+        return (
+            self.configuration == configuration
+            and self.root == str(root)
+            and asked in {"", self.accelerator}
+        )
+
+
+def main() -> int:
+    try:
+        require_python()
+        install(os.environ)
+    except (SetUpError, ValueError) as error:
+        say(f"\nspecd could not be set up: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("\ninterrupted; `make install` goes on where it can")
+        return 130
+    return 0
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def require_python() -> None:
+    """Hand over to a newer Python where this one is too old and a newer one is installed."""
+    if sys.version_info >= OLDEST_PYTHON:
+        return
+    for minor in range(OLDEST_PYTHON[1] + 4, OLDEST_PYTHON[1] - 1, -1):
+        newer = shutil.which(f"python3.{minor}")
+        if newer and subprocess.run([newer, "-c", ""], check=False).returncode == 0:
+            os.execv(newer, [newer, "-m", "scripts.install"])
+    have = ".".join(map(str, sys.version_info[:3]))
+    raise SetUpError(
+        f"it needs Python 3.11 or newer, and this is {have} ({sys.executable})."
+        "  Install one (Debian, Ubuntu: apt install python3.12 python3.12-venv),"
+        " or name it: make PYTHON=/path/to/python3.12 install"
+    )
+
+
+def install(environment: Mapping[str, str]) -> None:
+    asked = environment.get("SPECD_ACCEL", "").strip().lower()
+    configuration = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamp = Stamp.read(STAMP)
+    if stamp and stamp.serves(configuration, asked, ROOT) and (VENV / "bin" / "specd").exists():
+        return
+    requirement = llama_requirement(ROOT / "pyproject.toml")
+    machine = inspect_machine()
+    choice = choose(machine, asked, requirement)
+    if stamp and not asked and stamp.accelerator in CMAKE_ARGS:
+        choice = Choice(stamp.accelerator, "as before (`make clean` forgets it)")
+    say(f"llama.cpp for {choice.accelerator}: {choice.reason}.")
+    if choice.hint:
+        say(choice.hint)
+    make_venv()
+    STAMP.unlink(missing_ok=True)
+    wheel = find_or_build(requirement, choice, machine, environment)
+    pip_install(wheel)
+    check_library(choice)
+    Stamp(configuration, choice.accelerator, str(ROOT)).write(STAMP)
+    say("specd is set up: .venv/bin/specd")
+
+
+def llama_requirement(pyproject: Path) -> str:
+    """The exact pin, from where it is declared."""
+    import tomllib  # noqa: PLC0415 - `require_python` runs on Pythons that lack it
+
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    return next(str(d) for d in project["dependencies"] if d.startswith("llama-cpp-python=="))
+
+
+# --------------------------------------------------------------------------- the environment
+
+
+def make_venv() -> None:
+    if PYTHON.exists() and run_quietly([str(PYTHON), "-m", "pip", "--version"]):
+        return
+    if not run_quietly([sys.executable, "-c", "import ensurepip, venv"]):
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        raise SetUpError(
+            f"{sys.executable} cannot make virtual environments: venv and ensurepip are missing."
+            f"  Debian, Ubuntu: apt install python{version}-venv"
+        )
+    say(f"making {VENV.name} with {sys.executable}")
+    run([sys.executable, "-m", "venv", "--clear", str(VENV)], "the virtual environment failed")
+
+
+def run_quietly(command: Sequence[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def run(command: Sequence[str], complaint: str) -> None:
+    if subprocess.run(command, check=False, cwd=ROOT).returncode:
+        raise SetUpError(f"{complaint} (above): {' '.join(command)}")
+
+
+def pip_install(wheel: Path) -> None:
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
+    # Forced: pip takes an equal version for the same build, which another accelerator is not.
+    run(
+        [*pip, "--quiet", "--force-reinstall", "--no-deps", str(wheel)],
+        "llama-cpp-python could not be installed",
+    )
+    say("installing specd and what it depends on")
+    run([*pip, "-e", ".[dev]"], "pip failed")
+
+
+def check_library(choice: Choice) -> None:
+    """Load the library once, now, where its failure can be explained."""
+    command = [str(PYTHON), "-c", "import llama_cpp"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        said = tried.stderr.strip().splitlines()[-1:] or [f"exit status {tried.returncode}"]
+        raise SetUpError(
+            f"llama.cpp was built for {choice.accelerator}, but it does not load here: {said[0]}."
+            "  SPECD_ACCEL=cpu make install builds for the CPU."
+        )
+
+
+# --------------------------------------------------------------------------- the wheel
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "specd" / "wheels"
+
+
+def find_wheel(folder: Path, requirement: str) -> Path | None:
+    version = requirement.partition("==")[2]
+    return next(iter(sorted(folder.glob(f"llama_cpp_python-{version}-*.whl"))), None)
+
+
+def find_or_build(
+    requirement: str, choice: Choice, machine: Machine, environment: Mapping[str, str]
+) -> Path:
+    extra = environment.get("CMAKE_ARGS", "")
+    folder = cache_folder(environment) / fingerprint(choice, machine, extra)
+    if wheel := find_wheel(folder, requirement):
+        say(f"taking the wheel that was built before: {wheel}")
+        return wheel
+    require_compiler(environment)
+    say(f"building {requirement}: about five minutes on the CPU, longer for a GPU ({BUILD_LOG})")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        build(requirement, build_environment(choice, machine, environment), Path(scratch))
+        built = find_wheel(Path(scratch), requirement)
+        if built is None:
+            raise SetUpError(f"pip made no wheel of {requirement}; see {BUILD_LOG}")
+        # Renamed into place: a build that was cut short is never taken for a wheel.
+        return built.replace(folder / built.name)
+
+
+def require_compiler(environment: Mapping[str, str]) -> None:
+    names = [environment["CXX"]] if environment.get("CXX") else ["c++", "g++", "clang++"]
+    if not any(shutil.which(name.split()[0]) for name in names):
+        raise SetUpError(
+            f"no C++ compiler ({', '.join(names)}), which llama.cpp is built with."
+            "  Debian, Ubuntu: apt install build-essential; Fedora: dnf install gcc-c++;"
+            " macOS: xcode-select --install"
+        )
+
+
+def build_environment(
+    choice: Choice, machine: Machine, environment: Mapping[str, str]
+) -> dict[str, str]:
+    args = " ".join((*CMAKE_ARGS[choice.accelerator], environment.get("CMAKE_ARGS", ""))).strip()
+    changed = {"CMAKE_ARGS": args}
+    if choice.accelerator == "cuda" and machine.nvcc and not environment.get("CUDACXX"):
+        changed["CUDACXX"] = machine.nvcc
+    return {**environment, **changed}
+
+
+def build(requirement: str, environment: Mapping[str, str], folder: Path) -> None:
+    # No cache of pip's: it would hand out a build for another accelerator as the same wheel.
+    options = ["--verbose", "--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
+    command = [str(PYTHON), "-m", "pip", "wheel", *options, "-w", str(folder), requirement]
+    progress = Progress(sys.stdout, live=sys.stdout.isatty())
+    status = follow(command, environment, BUILD_LOG, progress)
+    if status:
+        lines = BUILD_LOG.read_text(encoding="utf-8", errors="replace").splitlines()
+        say("\n".join(lines[-40:]))
+        raise SetUpError(f"the build of {requirement} failed; all of its output is in {BUILD_LOG}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
