@@ -1,0 +1,181 @@
+"""Which drafter a target gets, and the reason where it gets none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specd.core import NoPair
+from specd.pairs import Pairs, Rule, Rules
+from specd.store import Library
+from tests.gguf_files import (
+    VOCABULARY,
+    OllamaStore,
+    byte_vocabulary,
+    write_llama,
+    write_mamba,
+    write_truncated,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> OllamaStore:
+    store = OllamaStore(tmp_path / "models")
+    store.add("big", weights=write_llama(tmp_path / "big.gguf"))
+    store.add("small", weights=write_llama(tmp_path / "small.gguf", seed=1))
+    return store
+
+
+def rules(*drafters: str, target: str = "big*", reason: str = "") -> tuple[Rule, ...]:
+    return (Rule(targets=(target,), drafters=drafters, origin="registry", reason=reason),)
+
+
+def users(*drafters: str) -> tuple[Rule, ...]:
+    return (Rule(targets=("big*",), drafters=drafters, origin="user"),)
+
+
+def pairs(store: OllamaStore, chosen: Rules, *, enabled: bool = True) -> Pairs:
+    return Pairs(Library(store.root, demo=False), chosen, enabled=enabled)
+
+
+def resolve_and_pair(
+    store: OllamaStore, chosen: Rules, name: str = "big", *, enabled: bool = True
+) -> tuple[str, str, NoPair | None, str]:
+    """The drafter's name and source, the reason and its sentence."""
+    library = Library(store.root, demo=False)
+    pair = pairs(store, chosen, enabled=enabled).pair(library.resolve(name))
+    assert (pair.drafter is None) == (pair.reason is not None) == bool(pair.detail)
+    if pair.drafter is None:
+        return "", "", pair.reason, pair.detail
+    return pair.drafter.name, pair.drafter.source, pair.reason, pair.detail
+
+
+def test_a_rule_finds_an_installed_drafter(store: OllamaStore) -> None:
+    found = resolve_and_pair(store, Rules(packaged=rules("none:1b*", "small*")))
+    assert found == ("small:latest", "registry", None, "")
+
+
+def test_the_models_own_draft_goes_first(store: OllamaStore, tmp_path: Path) -> None:
+    store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
+    name, source, reason, _ = resolve_and_pair(store, Rules(user=users("small")))
+    assert (name, source, reason) == ("big:latest (its own draft)", "manifest", None)
+
+
+def test_an_unfit_draft_layer_leaves_the_rule_its_turn(store: OllamaStore, tmp_path: Path) -> None:
+    shuffled = write_llama(tmp_path / "x.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))
+    store.add("big", weights=tmp_path / "big.gguf", draft=shuffled)
+    assert resolve_and_pair(store, Rules(packaged=rules("small")))[:2] == (
+        "small:latest",
+        "registry",
+    )
+    assert resolve_and_pair(store, Rules())[2] is NoPair.VOCABULARY_DIFFERS
+
+
+def test_the_users_rule_goes_before_the_packaged_one(store: OllamaStore, tmp_path: Path) -> None:
+    store.add("mine", weights=write_llama(tmp_path / "mine.gguf", seed=2))
+    found = resolve_and_pair(store, Rules(user=users("mine"), packaged=rules("small")))
+    assert found[:2] == ("mine:latest", "user")
+
+
+def test_a_rule_may_name_a_file(store: OllamaStore, tmp_path: Path) -> None:
+    found = resolve_and_pair(store, Rules(user=users(str(tmp_path / "small.gguf"))))
+    assert found[:2] == ("small.gguf", "user")
+    missing = resolve_and_pair(store, Rules(user=users(str(tmp_path / "gone.gguf"))))
+    assert missing[2] is NoPair.UNREADABLE
+    assert "gone.gguf" in missing[3]
+
+
+def test_of_several_drafters_the_first_that_fits_is_taken(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    other = write_llama(tmp_path / "x.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))
+    store.add("stranger", weights=other)
+    found = resolve_and_pair(store, Rules(packaged=rules("stranger", "small")))
+    assert found[0] == "small:latest"
+
+
+def test_an_unfit_drafter_is_refused_with_the_token_that_differs(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    other = write_llama(tmp_path / "x.gguf", vocabulary=VOCABULARY.with_token(65, "@@"))
+    store.add("stranger", weights=other)
+    _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("stranger")))
+    assert reason is NoPair.VOCABULARY_DIFFERS
+    assert detail == (
+        "The drafter stranger:latest does not speak the vocabulary of big:latest:"
+        " token 65 is “A” in one and “@@” in the other."
+    )
+
+
+def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> None:
+    assert resolve_and_pair(store, Rules())[2:] == (
+        NoPair.NOT_FOUND,
+        "No rule names a drafter for big:latest.",
+    )
+    assert resolve_and_pair(store, Rules(packaged=rules("tiny:1b", "tiny:2b")))[2:] == (
+        NoPair.NOT_FOUND,
+        "No drafter for big:latest is installed; any of these would do: tiny:1b, tiny:2b.",
+    )
+
+
+def test_a_model_never_drafts_for_itself(store: OllamaStore) -> None:
+    assert resolve_and_pair(store, Rules(packaged=rules("big")))[2] is NoPair.NOT_FOUND
+
+
+def test_a_rule_without_drafters_forbids(store: OllamaStore, tmp_path: Path) -> None:
+    reason, detail = resolve_and_pair(store, Rules(packaged=rules(reason="it is fast")))[2:]
+    assert reason is NoPair.REFUSED_BY_RULE
+    assert detail == "big:latest is served plain: it is fast."
+    store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
+    assert resolve_and_pair(store, Rules(user=users()))[2] is NoPair.REFUSED_BY_RULE
+
+
+def test_a_damaged_drafter_is_named_and_the_target_served_plain(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("broken", weights=write_truncated(tmp_path / "x.gguf"))
+    _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("broken")))
+    assert reason is NoPair.UNREADABLE
+    assert "broken:latest" in detail
+    assert "cut short" in detail
+    store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "x.gguf")
+    assert resolve_and_pair(store, Rules())[2] is NoPair.UNREADABLE
+
+
+def test_what_cannot_rewind_neither_drafts_nor_is_drafted_for(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("snake", weights=write_mamba(tmp_path / "mamba.gguf"))
+    anything = Rules(packaged=rules("small", target="*"))
+    _, _, reason, detail = resolve_and_pair(store, anything, "snake")
+    assert reason is NoPair.CANNOT_REWIND
+    assert "mamba" in detail
+    assert resolve_and_pair(store, Rules(packaged=rules("snake")))[2] is NoPair.CANNOT_REWIND
+
+
+@pytest.mark.parametrize(
+    "architecture,reason",
+    [("eagle3", NoPair.UNREADABLE), ("llada", NoPair.CANNOT_REWIND)],
+)
+def test_heads_and_diffusion_models_are_no_drafters(
+    store: OllamaStore, tmp_path: Path, architecture: str, reason: NoPair
+) -> None:
+    store.add("odd", weights=write_llama(tmp_path / "odd.gguf", architecture=architecture))
+    found = resolve_and_pair(store, Rules(packaged=rules("odd")))
+    assert found[2] is reason
+    assert architecture in found[3]
+
+
+def test_the_users_switch_is_the_reason_before_all_others(store: OllamaStore) -> None:
+    found = resolve_and_pair(store, Rules(packaged=rules("small")), enabled=False)
+    assert found[2:] == (NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
+
+
+def test_a_drafter_installed_later_is_found(store: OllamaStore, tmp_path: Path) -> None:
+    library = Library(store.root, demo=False)
+    finder = Pairs(library, Rules(packaged=rules("late")))
+    target = library.resolve("big")
+    assert finder.pair(target).reason is NoPair.NOT_FOUND
+    store.add("late", weights=tmp_path / "small.gguf")
+    assert finder.pair(target).drafter is not None

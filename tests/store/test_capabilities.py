@@ -1,0 +1,67 @@
+"""What a model can do, from its metadata and its template."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from specd.store.capabilities import capabilities, go_variables
+from specd.store.facts import GgufFacts, human_count
+from specd.store.manifest import Config
+
+FACTS = GgufFacts(
+    architecture="llama",
+    n_ctx_train=0,
+    n_embd=0,
+    n_parameters=0,
+    file_type="",
+    chat_template=None,
+    bos_token="",
+    eos_token="",
+    has_pooling=False,
+    has_vision=False,
+    has_audio=False,
+)
+GO = "{{- if .Tools }}{{ end }}{{ range $i, $m := .Messages }}{{ $m.Thinking }}{{ end }}"
+
+
+@pytest.mark.parametrize(
+    "changes,go,projector,expected",
+    [
+        ({}, None, False, ["completion"]),
+        ({"has_pooling": True}, None, False, ["embedding"]),
+        ({"has_vision": True, "has_audio": True}, None, False, ["completion", "vision", "audio"]),
+        ({}, None, True, ["completion", "vision"]),
+        ({"chat_template": "{% if tools %}"}, None, False, ["completion", "tools"]),
+        ({"chat_template": "<think></think>"}, None, False, ["completion", "thinking"]),
+        ({"chat_template": "<think>"}, GO, False, ["completion"]),
+        ({}, GO, False, ["completion", "tools", "thinking"]),
+        ({"chat_template": "x"}, "{{ .Suffix }}", False, ["completion", "insert"]),
+        ({"architecture": "gptoss"}, None, False, ["completion", "thinking"]),
+    ],
+)
+def test_capabilities_follow_the_contract(
+    changes: dict[str, object], go: str | None, projector: bool, expected: list[str]
+) -> None:
+    facts = dataclasses.replace(FACTS, **changes)  # type: ignore[arg-type]
+    found = capabilities(facts, Config(), go_template=go, has_projector=projector)
+    assert list(found) == expected
+
+
+def test_the_configs_own_capabilities_are_added_once() -> None:
+    config = Config(model_family="gptoss", capabilities=["completion", "image"])
+    found = capabilities(FACTS, config, go_template=None, has_projector=False)
+    assert found == ("completion", "thinking", "image")
+
+
+def test_text_outside_of_actions_names_no_variable() -> None:
+    assert go_variables("Use .Tools {{ .System }}") == frozenset({"system"})
+
+
+@pytest.mark.parametrize(
+    "n,text",
+    [(999, "999"), (37_120, "37.12K"), (751_630_000, "751.63M"), (8_030_261_248, "8.0B")],
+)
+def test_parameters_are_counted_as_ollama_writes_them(n: int, text: str) -> None:
+    assert human_count(n) == text
