@@ -136,6 +136,7 @@ def write_llama(
     noise: float = 0.0,
     chat_template: str | None = CHAT_TEMPLATE,
     architecture: str = "llama",
+    file_type: int = LlamaFileType.ALL_F32,
     extra: Mapping[str, int | bool | str | float] | None = None,
 ) -> Path:
     """A random llama; its greedy text wanders and does not end by itself.
@@ -145,7 +146,7 @@ def write_llama(
     """
     weights = _Weights(seed, noise)
     writer = GGUFWriter(path, architecture)
-    _add_general(writer, path.stem)
+    _add_general(writer, path.stem, file_type)
     _add_attention_shape(writer, shape)
     _add_vocabulary(writer, vocabulary, chat_template)
     _add_extra(writer, extra or {})
@@ -227,10 +228,10 @@ def _output(weights: _Weights, vocabulary: Vocabulary, n_embd: int) -> Array:
     return output
 
 
-def _add_general(writer: GGUFWriter, name: str) -> None:
+def _add_general(writer: GGUFWriter, name: str, file_type: int = LlamaFileType.ALL_F32) -> None:
     writer.add_type("model")
     writer.add_name(name)
-    writer.add_file_type(LlamaFileType.ALL_F32)
+    writer.add_file_type(file_type)
 
 
 def _add_attention_shape(writer: GGUFWriter, shape: Shape) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,11 @@ NAME: Final = name.parse("specd-demo")
 @functools.cache
 def stored_demo() -> Stored | None:
     """None where the package was installed without the weights, or inside an archive."""
-    folder = resources.files("specd") / "demo"
+    return demo_in(resources.files("specd") / "demo")
+
+
+def demo_in(folder: Traversable) -> Stored | None:
+    """The pair that lies in a folder, if it does so as files that can be opened by path."""
     target, drafter = folder / "target.gguf", folder / "drafter.gguf"
     if not (isinstance(target, Path) and isinstance(drafter, Path)):
         return None

@@ -137,8 +137,7 @@ class Library:
 
     def _read_stored(self, path: Path) -> Stored:
         name = names.from_parts(path.relative_to(self._manifests).parts)
-        if name is None:
-            raise StoreError(f"{path} is no manifest's place")
+        assert name is not None, f"{path} was found by its name"
         return from_manifest(self._root, name, read_manifest(path))
 
     # ---------------------------------------------------------------- summaries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,14 @@ def test_long_arrays_are_decoded_on_use(tmp_path: Path) -> None:
     assert header.token("tokenizer.ggml.eos_token_id") == "<|end|>"
     with pytest.raises(IndexError):
         tokens[len(tokens)]
+
+
+def test_a_header_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> None:
+    tokens = (*VOCABULARY.tokens, *(f"{i:0>100}" for i in range(12_000)))
+    types = (*VOCABULARY.types, *(1 for _ in range(12_000)))
+    big = dataclasses.replace(VOCABULARY, tokens=tokens, types=types)
+    header = read_header(write_llama(tmp_path / "a.gguf", vocabulary=big))
+    assert header.strings("tokenizer.ggml.tokens") == tokens
 
 
 def write_all_kinds(path: Path, endian: GGUFEndian) -> Path:
@@ -153,6 +162,7 @@ TENSOR = struct.pack("<Q", 1) + b"t" + struct.pack("<IIQ", 0, 0, 0)
         (one_value(4, bytes(4), n_values=2), "occurs twice"),
         (one_value(9, NESTED), "nested too deeply"),
         (one_value(8, struct.pack("<Q", 2**63)), "cut short"),
+        (one_value(9, struct.pack("<IQQ", 8, 2, 8) + bytes(8)), "cut short"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version is 1"),
         (b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + TENSOR * 2 + bytes(64), "'t' occurs twice"),
         (

@@ -75,6 +75,14 @@ def test_a_summary_says_what_ollama_says(
     assert summary.capabilities == ("completion",)
 
 
+def test_a_file_type_not_known_here_is_left_empty(
+    store: OllamaStore, library: Library, tmp_path: Path
+) -> None:
+    odd = write_llama(tmp_path / "odd.gguf", file_type=9999)
+    store.add("odd", weights=odd, config={"file_type": ""})
+    assert library.list()[0].details.quantization_level == ""
+
+
 def test_the_gguf_speaks_where_the_config_is_silent(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
@@ -199,6 +207,11 @@ def mistype_config(store: OllamaStore) -> None:
     store.blob_path(config).write_text('{"model_family": 7}')
 
 
+def lose_config(store: OllamaStore) -> None:
+    config = json.loads(store.manifest_path("bad").read_bytes())["config"]["digest"]
+    store.blob_path(config).unlink()
+
+
 def damage_weights(store: OllamaStore) -> None:
     os.truncate(store.weights_path("bad"), 100)
 
@@ -212,6 +225,7 @@ DAMAGES = [
     damage_digest,
     damage_config,
     mistype_config,
+    lose_config,
     damage_weights,
     lose_weights,
 ]
