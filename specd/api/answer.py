@@ -1,0 +1,57 @@
+"""One answer of the generation room, as dialects take it: streamed, or gathered whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from specd import core
+from specd.api.border import closing
+from specd.api.ports import Generation
+from specd.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All deltas in one, and how it ended."""
+
+    whole: core.Delta
+    done: core.Done
+
+
+async def answer_events(
+    generation: Generation, request: core.GenerateRequest
+) -> AsyncIterator[core.Delta | core.Done]:
+    """Deltas that carry something, then one Done.
+
+    The Done is held until the source has ended, so that a client who has seen it finds the slot
+    free.  Raises SpecdError, also where the source ends without a Done.
+    """
+    done: core.Done | None = None
+    async with closing(generation.generate(request)) as events:
+        async for event in events:
+            if isinstance(event, core.Done):
+                done = event
+            elif event.content or event.thinking or event.logprobs:
+                yield event
+    if done is None:
+        raise EngineError("model runner has unexpectedly stopped")
+    yield done
+
+
+async def whole_answer(generation: Generation, request: core.GenerateRequest) -> Answer:
+    deltas: list[core.Delta] = []
+    async with closing(answer_events(generation, request)) as events:
+        async for event in events:
+            if isinstance(event, core.Done):
+                return Answer(whole=_joined(deltas), done=event)
+            deltas.append(event)
+    raise AssertionError("answer_events ends in a Done or an error")
+
+
+def _joined(deltas: list[core.Delta]) -> core.Delta:
+    return core.Delta(
+        content="".join(delta.content for delta in deltas),
+        thinking="".join(delta.thinking for delta in deltas),
+        logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+    )

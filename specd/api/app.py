@@ -1,0 +1,47 @@
+"""Joins the dialects into one aiohttp application."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from specd.api import middleware
+from specd.api.ollama.routes import OllamaRoutes
+from specd.api.openai.routes import OpenAIRoutes
+from specd.api.ports import Clock, Generation, Library, Rooms, Scheduler, Settings
+
+#: Ollama has no limit; this one is far above any request with images, and below most memories.
+MAX_BODY_BYTES: Final = 512 * 2**20
+
+
+def build_app(
+    generation: Generation,
+    library: Library,
+    scheduler: Scheduler,
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
+) -> web.Application:
+    """All routes and rules.  Run it with `build_runner`, or a client that leaves goes unnoticed."""
+    rooms = Rooms(
+        generation=generation, library=library, scheduler=scheduler, clock=clock or Clock()
+    )
+    origins = middleware.Origins(settings.origins)
+    guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []
+    app = web.Application(
+        middlewares=(middleware.cors(origins), *guards, middleware.no_route),
+        client_max_size=MAX_BODY_BYTES,
+    )
+    app.on_response_prepare.append(middleware.response_headers(origins))
+    app.add_routes(OllamaRoutes(rooms).table())
+    app.add_routes(OpenAIRoutes(rooms, draw_id).table())
+    return app
+
+
+def build_runner(app: web.Application) -> web.AppRunner:
+    """A runner that cancels the handler when its client has gone, also before the first byte."""
+    return web.AppRunner(app, handler_cancellation=True, access_log=None)

@@ -1,0 +1,152 @@
+"""A request's body as typed fields, with Go's decoding rules and its error texts.
+
+Content type, unknown fields and bytes after the first value are ignored; keys match ignoring case;
+`null` leaves a field unset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from specd.api.go_json import decode_first
+from specd.errors import InvalidRequest
+
+Codec = Callable[[object], object]
+Fields = dict[str, Codec]
+
+
+class Mismatch(Exception):
+    """A value of the wrong JSON type; `path` grows while the error leaves the nested structs."""
+
+    def __init__(self, found: str, go_type: str, path: tuple[str, ...] = ()) -> None:
+        self.found = found
+        self.go_type = go_type
+        self.path = path
+        super().__init__(found, go_type, path)
+
+    def under(self, field: str) -> Mismatch:
+        return Mismatch(self.found, self.go_type, (field, *self.path))
+
+
+async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dict[str, Any]:
+    """The fields that were sent and are not null, by name.
+
+    go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
+    Raises InvalidRequest (EmptyBody where nothing was sent).
+    """
+    value = decode_first(await request.read())
+    if value is None:
+        return {}
+    try:
+        return decode_struct(value, fields, go_name)
+    except Mismatch as wrong:
+        target = (
+            f"struct field {go_name.rpartition('.')[2]}.{'.'.join(wrong.path)}"
+            if wrong.path
+            else "value"
+        )
+        raise InvalidRequest(
+            f"json: cannot unmarshal {wrong.found} into Go {target} of type {wrong.go_type}"
+        ) from wrong
+
+
+def decode_struct(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
+    """Decode each known field; of several wrong types the first is told, after all were tried.
+
+    A codec that raises InvalidRequest itself ends the decoding at once, as Go's custom ones do.
+    """
+    if not isinstance(value, dict):
+        raise Mismatch(json_type(value), go_name)
+    names = {name.lower(): name for name in fields}
+    decoded: dict[str, Any] = {}
+    first: Mismatch | None = None
+    for key, item in value.items():
+        name = names.get(key.lower())
+        if name is None or item is None:
+            continue
+        try:
+            decoded[name] = fields[name](item)
+        except Mismatch as wrong:
+            first = first or wrong.under(name)
+    if first is not None:
+        raise first
+    return decoded
+
+
+def json_type(value: object) -> str:
+    """How Go's error texts call the type of a JSON value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def go_any_type(value: object) -> str:
+    """`%T` of a JSON value that Go decoded into an interface."""
+    if value is None:
+        return "<nil>"
+    names: dict[type, str] = {bool: "bool", int: "float64", float: "float64", str: "string"}
+    names |= {list: "[]interface {}", dict: "map[string]interface {}"}
+    return names[type(value)]
+
+
+# --------------------------------------------------------------------------- codecs
+
+
+def string(value: object) -> str:
+    if not isinstance(value, str):
+        raise Mismatch(json_type(value), "string")
+    return value
+
+
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Mismatch(json_type(value), "bool")
+    return value
+
+
+def integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Mismatch(json_type(value), "int")
+    if isinstance(value, float) or not -(2**63) <= value < 2**63:
+        raise Mismatch(f"number {value!r}", "int")
+    return value
+
+
+def number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Mismatch(json_type(value), "float64")
+    return float(value)
+
+
+def mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Mismatch(json_type(value), "map[string]interface {}")
+    return value
+
+
+def anything(value: object) -> object:
+    return value
+
+
+def list_of(codec: Codec, go_type: str, *, null: object) -> Codec:
+    """An array of `codec`; a null element is `null`, Go's zero value."""
+
+    def decode(value: object) -> list[object]:
+        if not isinstance(value, list):
+            raise Mismatch(json_type(value), go_type)
+        return [null if item is None else codec(item) for item in value]
+
+    return decode
+
+
+def struct(fields: Fields, go_name: str) -> Codec:
+    def decode(value: object) -> dict[str, Any]:
+        return decode_struct(value, fields, go_name)
+
+    return decode

@@ -1,0 +1,52 @@
+"""The border of the HTTP edge: no exception leaves a handler, each becomes an answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from specd.api.errors import BodyTooLarge
+from specd.errors import SpecdError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+ErrorReply = Callable[[SpecdError], web.Response]
+
+
+def told(error: Exception) -> SpecdError:
+    """The error as the caller is told it; what nobody foresaw is logged with its traceback."""
+    if isinstance(error, SpecdError):
+        return error
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return BodyTooLarge("request body too large")
+    log.error("unexpected error in a request", exc_info=error)
+    return SpecdError(f"internal error: {type(error).__name__}")
+
+
+def guarded(handler: Handler, reply: ErrorReply) -> Handler:
+    """The handler, with its errors in the dialect's shape."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - the border
+            return reply(told(error))
+
+    return handle
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """`contextlib.aclosing` for what is typed as a mere iterator: frees the slot now."""
+    try:
+        yield events
+    finally:
+        close: Callable[[], Awaitable[None]] | None = getattr(events, "aclose", None)
+        if close is not None:
+            await close()

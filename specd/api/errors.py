@@ -1,0 +1,29 @@
+"""The HTTP status of each error; the dialects add their own bodies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from specd import errors
+from specd.api.lookup import CloudDisabled
+
+
+class BodyTooLarge(errors.SpecdError):
+    pass
+
+
+# The first row that fits decides.
+_STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
+    (errors.InvalidOption, 500),  # Ollama's choice
+    (errors.InvalidRequest, 400),
+    (errors.NotImplementedHere, 501),
+    (errors.ModelNotFound, 404),
+    (CloudDisabled, 403),
+    (BodyTooLarge, 413),
+    (errors.Cancelled, 499),
+    (errors.Unavailable, 503),
+)
+
+
+def status_of(error: errors.SpecdError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

@@ -1,0 +1,76 @@
+"""Finds the model of a request and checks what it can do: the same for every dialect.
+
+The order of the checks is Ollama's; clients see which one answers first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from specd import core
+from specd.api.ports import Library
+from specd.api.wire import quote
+from specd.errors import InvalidRequest, ModelNotFound, NotImplementedHere, SpecdError, Unsupported
+from specd.store import ModelInfo
+
+T = TypeVar("T")
+
+
+class CloudDisabled(SpecdError):
+    """The model lives at ollama.com, where specd never asks."""
+
+
+async def find_model(library: Library, name: str) -> core.ModelRef:
+    """Raises ModelNotFound with the name as it was sent, also for an empty one."""
+    if not name:
+        raise ModelNotFound(name)
+    try:
+        return await _read(lambda: library.resolve(name), "remote model is unavailable")
+    except ModelNotFound as error:
+        raise ModelNotFound(name) from error
+
+
+async def find_info(library: Library, name: str, *, verbose: bool = False) -> ModelInfo:
+    """Raises ModelNotFound with the short name, tag and all."""
+    return await _read(
+        lambda: library.show(name, verbose=verbose), "remote model details are unavailable"
+    )
+
+
+async def _read(read: Callable[[], T], elsewhere: str) -> T:
+    try:
+        return await asyncio.to_thread(read)
+    except Unsupported as error:
+        raise CloudDisabled(f"ollama cloud is disabled: {elsewhere}") from error
+
+
+def require(ref: core.ModelRef, capability: str) -> None:
+    """For capabilities that a field asks for: tools, insert."""
+    if capability not in ref.capabilities:
+        raise Unsupported(f"{ref.full_name} does not support {capability}")
+
+
+def require_completion(ref: core.ModelRef, sent_name: str, verb: str) -> None:
+    """verb: what the endpoint is called in the error, "generate" or "chat"."""
+    if "completion" not in ref.capabilities:
+        raise Unsupported(f"{quote(sent_name)} does not support {verb}")
+
+
+def require_thinking(ref: core.ModelRef, sent_name: str, think: bool | str | None) -> None:
+    if think and "thinking" not in ref.capabilities:
+        raise Unsupported(f"{quote(sent_name)} does not support thinking")
+
+
+def refuse_images(ref: core.ModelRef) -> None:
+    if "vision" not in ref.capabilities:
+        raise Unsupported(
+            "Multimodal data provided, but model does not support multimodal requests."
+        )
+    raise NotImplementedHere("images are not supported by this version of specd")
+
+
+def check_top_logprobs(n: int) -> None:
+    if not 0 <= n <= 20:
+        raise InvalidRequest("top_logprobs must be between 0 and 20")

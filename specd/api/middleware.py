@@ -1,0 +1,203 @@
+"""Before any route: who may call (CORS, Host), and Go's answers where no route fits.
+
+Rules are Ollama's: gin-contrib/cors 1.7.2, the guard against DNS rebinding, gin's redirects.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import psutil
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+import specd
+
+_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "0.0.0.0")  # noqa: S104 - origins, not bound
+_LOCAL_ORIGINS: Final = (
+    *(
+        f"{scheme}://{host}{port}"
+        for host in _LOCAL_HOSTS
+        for scheme in ("http", "https")
+        for port in ("", ":*")
+    ),
+    "app://*",
+    "file://*",
+    "tauri://*",
+    "vscode-webview://*",
+    "vscode-file://*",
+)
+_STAINLESS: Final = (
+    "Arch", "Async", "Custom-Poll-Interval", "Helper-Method", "Lang", "Os", "Package-Version",
+    "Poll-Helper", "Retry-Count", "Runtime", "Runtime-Version", "Timeout",
+)  # fmt: skip
+_PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS",
+    "Access-Control-Allow-Headers": ",".join(
+        (
+            "Authorization", "Content-Type", "User-Agent", "Accept", "X-Requested-With",
+            "Openai-Beta", *(f"X-Stainless-{name}" for name in _STAINLESS),
+        )
+    ),
+    "Access-Control-Max-Age": "43200",
+}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- CORS
+
+
+class Origins:
+    """Which web pages may call; entries hold at most one `*`, which stands for any text."""
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        self._all = "*" in allowed
+        entries = [entry for entry in (*allowed, *_LOCAL_ORIGINS) if entry]
+        self._patterns = [
+            re.compile(".*".join(map(re.escape, entry.split("*", 1))), re.DOTALL)
+            for entry in entries
+        ]
+
+    def allows(self, origin: str) -> bool:
+        return self._all or any(pattern.fullmatch(origin) for pattern in self._patterns)
+
+    def headers(self, origin: str) -> dict[str, str]:
+        if self._all:
+            return {"Access-Control-Allow-Origin": "*"}
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+
+
+def cors(origins: Origins) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        origin = _foreign_origin(request)
+        if origin and not origins.allows(origin):
+            return web.Response(status=403)
+        if origin and request.method == hdrs.METH_OPTIONS:
+            return web.Response(status=204, headers=_PREFLIGHT)
+        return await handler(request)
+
+    return check
+
+
+def response_headers(
+    origins: Origins,
+) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Signal `on_response_prepare`: a stream sends its headers before its handler returns."""
+
+    async def add(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers[hdrs.SERVER] = f"specd/{specd.__version__}"
+        origin = _foreign_origin(request)
+        if origin and origins.allows(origin):
+            response.headers.update(origins.headers(origin))
+
+    return add
+
+
+def _foreign_origin(request: web.BaseRequest) -> str:
+    """The page that calls from elsewhere; empty for the same origin and for no browser."""
+    origin = request.headers.get(hdrs.ORIGIN, "")
+    return "" if origin in {f"http://{request.host}", f"https://{request.host}"} else origin
+
+
+# --------------------------------------------------------------------------- Host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a daemon bound to `host` is reached from this machine alone."""
+    address = _address(host)
+    return address.is_loopback if address else host.lower() == "localhost"
+
+
+def host_guard() -> Middleware:
+    """Refuse foreign names: a web page could have let its own name resolve to this machine."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = _without_port(request.headers.get(hdrs.HOST, ""))
+        if address := _address(host):
+            if _is_near(address):
+                return await handler(request)
+        elif _is_own_name(host):
+            if request.method == hdrs.METH_OPTIONS:
+                return web.Response(status=204)
+            return await handler(request)
+        return web.Response(status=403)
+
+    return check
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _address(host: str) -> _Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_near(address: _Address) -> bool:
+    if address.is_loopback or address.is_unspecified or _is_private(address):
+        return True
+    return any(
+        entry.address.partition("%")[0] == str(address)
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+    )
+
+
+_PRIVATE: Final = tuple(
+    ipaddress.ip_network(block)
+    for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+)
+
+
+def _is_private(address: _Address) -> bool:
+    """Go's IsPrivate (RFC 1918, RFC 4193); Python's `is_private` holds far more."""
+    return any(address in block for block in _PRIVATE)
+
+
+def _is_own_name(host: str) -> bool:
+    name = host.lower()
+    if name in {"", "localhost", socket.gethostname().lower()}:
+        return True
+    return name.endswith((".localhost", ".local", ".internal"))
+
+
+def _without_port(host: str) -> str:
+    if bracketed := re.fullmatch(r"\[(.*)\](?::\d*)?", host):
+        return bracketed[1]
+    name, colon, _ = host.rpartition(":")
+    return name if colon and ":" not in name else host
+
+
+# --------------------------------------------------------------------------- no route
+
+
+@web.middleware
+async def no_route(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Gin's answers to a path or a method that is not routed."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        if elsewhere := await _without_slash(request):
+            # Redirects of other methods must keep the method and the body.
+            status = 301 if request.method == hdrs.METH_GET else 307
+            return web.Response(status=status, headers={hdrs.LOCATION: elsewhere})
+        return web.Response(status=404, text="404 page not found")
+    except web.HTTPMethodNotAllowed as error:
+        allow = ", ".join(sorted(error.allowed_methods))
+        return web.Response(status=405, text="405 method not allowed", headers={hdrs.ALLOW: allow})
+
+
+async def _without_slash(request: web.Request) -> str | None:
+    path = request.rel_url.raw_path
+    if path == "/" or not path.endswith("/"):
+        return None
+    url = request.rel_url.with_path(path[:-1], encoded=True, keep_query=True)
+    found = await request.app.router.resolve(request.clone(rel_url=url))
+    return None if found.http_exception else str(url)

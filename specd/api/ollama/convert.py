@@ -1,0 +1,138 @@
+"""Between Ollama's inference bodies and the nouns of `core`, both ways; key order is Ollama's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specd import core
+from specd.api.logprobs import logprob_entries
+from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody
+from specd.api.speculation import speculation_object
+from specd.api.wire import present, utc_time
+
+Json = dict[str, object]
+
+
+def generate_request(body: GenerateBody, ref: core.ModelRef) -> core.GenerateRequest:
+    prompt = core.TextPrompt(
+        text=body.prompt,
+        system=body.system or None,
+        raw=body.raw,
+        context=tuple(body.context),
+    )
+    return _request(body, ref, prompt, want_context=not body.raw)
+
+
+def chat_request(body: ChatBody, ref: core.ModelRef) -> core.GenerateRequest:
+    prompt = core.ChatPrompt(messages=tuple(body.messages), tools=tuple(body.tools))
+    return _request(body, ref, prompt, want_context=False)
+
+
+def _request(
+    body: InferenceBody,
+    ref: core.ModelRef,
+    prompt: core.ChatPrompt | core.TextPrompt,
+    *,
+    want_context: bool,
+) -> core.GenerateRequest:
+    return core.GenerateRequest(
+        model=ref.name,
+        prompt=prompt,
+        options=body.options,
+        keep_alive_s=body.keep_alive,
+        think=body.think,
+        truncate=body.truncate,
+        shift=body.shift,
+        n_logprobs=body.top_logprobs if body.logprobs else None,
+        want_context=want_context,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateWriter:
+    """Objects of `/api/generate`; `model` is the name as it was sent."""
+
+    model: str
+
+    def piece(self, delta: core.Delta, now_ns: int) -> Json:
+        head = self._head(delta, now_ns, done=False)
+        return head | present(logprobs=logprob_entries(delta.logprobs))
+
+    def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
+        """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
+        return (
+            self._head(delta, now_ns, done=True)
+            | {"done_reason": done.reason.value}
+            | present(context=list(done.context))
+            | _metrics(done, total_ns)
+            | present(logprobs=logprob_entries(delta.logprobs))
+            | {"speculation": speculation_object(done.speculation)}
+        )
+
+    def idle(self, reason: str, now_ns: int) -> Json:
+        """After a load or an unload."""
+        return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
+
+    def rendered(self, prompt: str, now_ns: int) -> Json:
+        head = self._head(core.Delta(), now_ns, done=False)
+        return head | {"_debug_info": {"rendered_template": prompt}}
+
+    def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
+        return (
+            {"model": self.model, "created_at": utc_time(now_ns), "response": delta.content}
+            | present(thinking=delta.thinking)
+            | {"done": done}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWriter:
+    """Objects of `/api/chat`; `model` is the name as it was sent."""
+
+    model: str
+
+    def piece(self, delta: core.Delta, now_ns: int) -> Json:
+        head = self._head(delta, now_ns, done=False)
+        return head | present(logprobs=logprob_entries(delta.logprobs))
+
+    def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
+        """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
+        return (
+            self._head(delta, now_ns, done=True)
+            | {"done_reason": done.reason.value}
+            | present(logprobs=logprob_entries(delta.logprobs))
+            | _metrics(done, total_ns)
+            | {"speculation": speculation_object(done.speculation)}
+        )
+
+    def idle(self, reason: str, now_ns: int) -> Json:
+        """After a load or an unload."""
+        return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
+
+    def rendered(self, prompt: str, now_ns: int) -> Json:
+        head = self._head(core.Delta(), now_ns, done=False, role="")
+        return head | {"_debug_info": {"rendered_template": prompt}}
+
+    def _head(self, delta: core.Delta, now_ns: int, *, done: bool, role: str = "assistant") -> Json:
+        message: Json = {"role": role, "content": delta.content}
+        return {
+            "model": self.model,
+            "created_at": utc_time(now_ns),
+            "message": message | present(thinking=delta.thinking),
+            "done": done,
+        }
+
+
+Writer = GenerateWriter | ChatWriter
+
+
+def _metrics(done: core.Done, total_ns: int) -> Json:
+    """Nanoseconds and counts; what is 0 is left out."""
+    return present(
+        total_duration=total_ns,
+        load_duration=done.load_ns,
+        prompt_eval_count=done.usage.n_prompt,
+        prompt_eval_duration=done.usage.prompt_ns,
+        eval_count=done.usage.n_generated,
+        eval_duration=done.usage.generate_ns,
+    )

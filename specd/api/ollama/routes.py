@@ -1,0 +1,205 @@
+"""The routes of `/` and `/api/*`: what each handler does, in the order in which Ollama does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+import specd
+from specd import core
+from specd.api import lookup
+from specd.api.answer import answer_events, whole_answer
+from specd.api.border import closing, guarded
+from specd.api.ollama import schema
+from specd.api.ollama.convert import (
+    ChatWriter,
+    GenerateWriter,
+    Json,
+    Writer,
+    chat_request,
+    generate_request,
+)
+from specd.api.ollama.errors import error_line, error_reply
+from specd.api.ollama.models import ps_object, show_object, tags_object
+from specd.api.ports import Rooms
+from specd.api.streaming import NDJSON, stream
+from specd.api.wire import dump
+from specd.errors import InvalidRequest, NotImplementedHere
+
+
+def json_reply(value: Json) -> web.Response:
+    return web.Response(
+        body=dump(value), headers={"Content-Type": "application/json; charset=utf-8"}
+    )
+
+
+class OllamaRoutes:
+    def __init__(self, rooms: Rooms) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+        self._scheduler = rooms.scheduler
+        self._clock = rooms.clock
+
+    def table(self) -> list[web.RouteDef]:
+        rows: list[tuple[str, str, Handler]] = [
+            ("GET HEAD", "/", self.alive),
+            ("GET HEAD", "/api/version", self.version),
+            ("GET", "/api/status", self.status),
+            ("GET HEAD", "/api/tags", self.tags),
+            ("GET", "/api/ps", self.ps),
+            ("POST", "/api/show", self.show),
+            ("POST", "/api/generate", self.generate),
+            ("POST", "/api/chat", self.chat),
+        ]
+        return [
+            web.route(method, path, guarded(handler, error_reply))
+            for methods, path, handler in rows
+            for method in methods.split()
+        ]
+
+    # ------------------------------------------------------------------ the daemon and its models
+
+    async def alive(self, _: web.Request) -> web.Response:
+        return web.Response(text="Ollama is running")
+
+    async def version(self, _: web.Request) -> web.Response:
+        return json_reply({"version": specd.OLLAMA_API_VERSION, "specd_version": specd.__version__})
+
+    async def status(self, _: web.Request) -> web.Response:
+        return json_reply({"cloud": {"disabled": True, "source": "config"}})
+
+    async def tags(self, _: web.Request) -> web.Response:
+        return json_reply(tags_object(await asyncio.to_thread(self._library.list)))
+
+    async def ps(self, _: web.Request) -> web.Response:
+        residents = self._scheduler.residents()
+        summaries = await asyncio.to_thread(self._library.list) if residents else ()
+        return json_reply(ps_object(residents, summaries, self._clock.wall_ns()))
+
+    async def show(self, request: web.Request) -> web.Response:
+        body = await schema.read_show(request)
+        name = body.model or body.name
+        if not name:
+            raise InvalidRequest("model is required")
+        info = await lookup.find_info(self._library, name, verbose=body.verbose)
+        # Copilot finds its model again by this key, under the name that it asked for.
+        copilot = request.headers.get("User-Agent", "").startswith("GitHubCopilotChat/")
+        return json_reply(show_object(info, system=body.system, basename=name if copilot else ""))
+
+    # ------------------------------------------------------------------ inference
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        started_ns = self._clock.steady_ns()
+        body = await schema.read_generate(request)
+        lookup.check_top_logprobs(body.top_logprobs)
+        ref = await lookup.find_model(self._library, body.model)
+        writer = GenerateWriter(body.model)
+        if not body.prompt and body.keep_alive == 0:
+            return await self._unload(ref, writer)
+        _check_generate(body, ref)
+        if not body.prompt:
+            return await self._load(body, ref, writer)
+        _refuse_unserved_generate(body, ref)
+        return await self._answer(request, body, generate_request(body, ref), writer, started_ns)
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        started_ns = self._clock.steady_ns()
+        body = await schema.read_chat(request)
+        lookup.check_top_logprobs(body.top_logprobs)
+        if not body.model:
+            raise InvalidRequest("model is required")
+        ref = await lookup.find_model(self._library, body.model)
+        writer = ChatWriter(body.model)
+        if not body.messages and body.keep_alive == 0:
+            return await self._unload(ref, writer)
+        _check_chat(body, ref)
+        if not body.messages:
+            return await self._load(body, ref, writer)
+        _refuse_unserved_chat(body, ref)
+        return await self._answer(request, body, chat_request(body, ref), writer, started_ns)
+
+    async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:
+        await self._generation.unload(ref.name)
+        return json_reply(writer.idle("unload", self._clock.wall_ns()))
+
+    async def _load(
+        self, body: schema.InferenceBody, ref: core.ModelRef, writer: Writer
+    ) -> web.Response:
+        await self._generation.load(ref.name, body.options, body.keep_alive)
+        return json_reply(writer.idle("load", self._clock.wall_ns()))
+
+    async def _answer(
+        self,
+        request: web.Request,
+        body: schema.InferenceBody,
+        asked: core.GenerateRequest,
+        writer: Writer,
+        started_ns: int,
+    ) -> web.StreamResponse:
+        if body.debug_render_only:
+            prompt = await asyncio.to_thread(self._generation.render, asked)
+            return json_reply(writer.rendered(prompt, self._clock.wall_ns()))
+        if body.stream:
+            lines = self._lines(asked, writer, started_ns)
+            return await stream(request, lines, content_type=NDJSON, error_piece=error_line)
+        answer = await whole_answer(self._generation, asked)
+        return json_reply(self._last(writer, answer.done, started_ns, answer.whole))
+
+    async def _lines(
+        self, asked: core.GenerateRequest, writer: Writer, started_ns: int
+    ) -> AsyncIterator[bytes]:
+        async with closing(answer_events(self._generation, asked)) as events:
+            async for event in events:
+                if isinstance(event, core.Done):
+                    yield dump(self._last(writer, event, started_ns, core.Delta())) + b"\n"
+                else:
+                    yield dump(writer.piece(event, self._clock.wall_ns())) + b"\n"
+
+    def _last(self, writer: Writer, done: core.Done, started_ns: int, unsent: core.Delta) -> Json:
+        total_ns = self._clock.steady_ns() - started_ns
+        return writer.last(done, self._clock.wall_ns(), total_ns, unsent)
+
+
+def _check_generate(body: schema.GenerateBody, ref: core.ModelRef) -> None:
+    if "image" in ref.capabilities:
+        raise InvalidRequest("image generation models are not currently supported")
+    if body.raw and (body.template or body.system or body.context):
+        raise InvalidRequest("raw mode does not support template, system, or context")
+    lookup.require_thinking(ref, body.model, body.think)
+    lookup.require_completion(ref, body.model, "generate")
+    if body.suffix:
+        lookup.require(ref, "insert")
+
+
+def _check_chat(body: schema.ChatBody, ref: core.ModelRef) -> None:
+    lookup.require_thinking(ref, body.model, body.think)
+    lookup.require_completion(ref, body.model, "chat")
+    if body.tools:
+        lookup.require(ref, "tools")
+
+
+def _refuse_unserved_generate(body: schema.GenerateBody, ref: core.ModelRef) -> None:
+    """Fields that Ollama honours and this version does not: refused, never ignored."""
+    if body.template:
+        raise NotImplementedHere("template is not supported by this version of specd")
+    if body.suffix:
+        raise NotImplementedHere("suffix is not supported by this version of specd")
+    if body.images:
+        lookup.refuse_images(ref)
+    _refuse_format(body)
+
+
+def _refuse_unserved_chat(body: schema.ChatBody, ref: core.ModelRef) -> None:
+    if body.tools:
+        raise NotImplementedHere("tools are not supported by this version of specd")
+    if any(message.images for message in body.messages):
+        lookup.refuse_images(ref)
+    _refuse_format(body)
+
+
+def _refuse_format(body: schema.InferenceBody) -> None:
+    if body.wants_format:
+        raise NotImplementedHere("format is not supported by this version of specd")

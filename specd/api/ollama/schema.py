@@ -1,0 +1,200 @@
+"""What `/api/*` reads from a body: Ollama's fields with Go's types and error texts.
+
+Every field here is honoured or refused; fields not named here are ignored, as Ollama ignores them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+from specd.api import base64_data
+from specd.api.body import (
+    Codec,
+    Fields,
+    anything,
+    boolean,
+    decode_struct,
+    go_any_type,
+    integer,
+    list_of,
+    mapping,
+    read_fields,
+    string,
+    struct,
+)
+from specd.api.wire import dump, quote
+from specd.core import Message
+from specd.durations import parse_go_duration
+from specd.errors import InvalidRequest
+
+_EFFORTS: Final = ("high", "medium", "low", "max")
+_EFFORT_WORDS: Final = '"high", "medium", "low", "max", true, or false'
+# Longest time.Duration; what is longer, or negative, is for ever.
+_MAX_DURATION_S: Final = (2**63 - 1) / 1e9
+
+
+class InvalidFormat(InvalidRequest):
+    """`format` is neither "json" nor a schema; Ollama answers it 500."""
+
+
+# --------------------------------------------------------------------------- codecs
+
+
+def keep_alive(value: object) -> float:
+    """Seconds; inf for ever.  A number is seconds, a string a Go duration."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise InvalidRequest(f"Unsupported type: '{go_any_type(value)}'")
+    try:
+        seconds = parse_go_duration(value) if isinstance(value, str) else float(value)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+    return seconds if 0 <= seconds < _MAX_DURATION_S else math.inf
+
+
+def think(value: object) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        raise InvalidRequest(f"think must be a boolean or string ({_EFFORT_WORDS})")
+    if value not in _EFFORTS:
+        raise InvalidRequest(f"invalid think value: {quote(value)} (must be {_EFFORT_WORDS})")
+    return value
+
+
+def _image(value: object) -> bytes:
+    return base64_data.decode(string(value))
+
+
+_images: Final[Codec] = list_of(_image, "[]api.ImageData", null=b"")
+_TOOL_CALL: Final[Fields] = {
+    "id": string,
+    "function": struct(
+        {"index": integer, "name": string, "arguments": mapping}, "api.ToolCallFunction"
+    ),
+}
+_MESSAGE: Final[Fields] = {
+    "role": string,
+    "content": string,
+    "thinking": string,
+    "images": _images,
+    "tool_calls": list_of(struct(_TOOL_CALL, "api.ToolCall"), "[]api.ToolCall", null={}),
+    "tool_name": string,
+    "tool_call_id": string,
+}
+
+
+def _message(value: object) -> Message:
+    # Ollama decodes a message through a local type of this name.
+    fields = decode_struct(value, _MESSAGE, "api.Alias")
+    for name in ("images", "tool_calls"):
+        fields[name] = tuple(fields.get(name, ()))
+    return Message(**fields | {"role": fields.get("role", "").lower()})
+
+
+_SHARED: Final[Fields] = {
+    "model": string,
+    "stream": boolean,
+    "format": anything,
+    "keep_alive": keep_alive,
+    "options": mapping,
+    "think": think,
+    "truncate": boolean,
+    "shift": boolean,
+    "_debug_render_only": boolean,
+    "logprobs": boolean,
+    "top_logprobs": integer,
+}
+_GENERATE: Final[Fields] = _SHARED | {
+    "prompt": string,
+    "suffix": string,
+    "system": string,
+    "template": string,
+    "context": list_of(integer, "[]int", null=0),
+    "raw": boolean,
+    "images": _images,
+}
+_CHAT: Final[Fields] = _SHARED | {
+    "messages": list_of(_message, "[]api.Message", null=Message(role="")),
+    "tools": list_of(mapping, "api.Tools", null={}),
+}
+_SHOW: Final[Fields] = {"model": string, "name": string, "system": string, "verbose": boolean}
+
+
+# --------------------------------------------------------------------------- bodies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceBody:
+    """What generate and chat share.  keep_alive: seconds; None where it was not sent."""
+
+    model: str = ""
+    stream: bool = True
+    format: object = None
+    keep_alive: float | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    think: bool | str | None = None
+    truncate: bool = True
+    shift: bool | None = None
+    debug_render_only: bool = False
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+    @property
+    def wants_format(self) -> bool:
+        """Raises InvalidFormat."""
+        if self.format in (None, ""):
+            return False
+        if self.format == "json" or isinstance(self.format, dict):
+            return True
+        sent = quote(dump(self.format).decode())
+        raise InvalidFormat(
+            f'invalid format: {sent}; expected "json" or a valid JSON Schema object'
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateBody(InferenceBody):
+    prompt: str = ""
+    suffix: str = ""
+    system: str = ""
+    template: str = ""
+    context: list[int] = field(default_factory=list)
+    raw: bool = False
+    images: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatBody(InferenceBody):
+    messages: list[Message] = field(default_factory=list)
+    tools: list[Mapping[str, object]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowBody:
+    """`name` is the older spelling of `model`, which the `ollama` command still sends."""
+
+    model: str = ""
+    name: str = ""
+    system: str = ""
+    verbose: bool = False
+
+
+async def read_generate(request: web.Request) -> GenerateBody:
+    return GenerateBody(**_renamed(await read_fields(request, "api.GenerateRequest", _GENERATE)))
+
+
+async def read_chat(request: web.Request) -> ChatBody:
+    return ChatBody(**_renamed(await read_fields(request, "api.ChatRequest", _CHAT)))
+
+
+async def read_show(request: web.Request) -> ShowBody:
+    return ShowBody(**await read_fields(request, "api.ShowRequest", _SHOW))
+
+
+def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix("_"): value for key, value in fields.items()}

@@ -1,0 +1,176 @@
+"""From OpenAI's chat body to the nouns of `core`, by the rules of Ollama's compatibility layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from specd import core
+from specd.api import base64_data
+from specd.api.body import go_any_type
+from specd.api.openai.schema import ChatBody
+from specd.api.wire import quote
+from specd.errors import InvalidRequest
+
+_EFFORTS: Final[Mapping[str, bool | str]] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "max": "max",
+    "xhigh": "max",
+    "ultra": "max",
+}
+_IMAGE_PREFIXES: Final = tuple(
+    f"data:{kind};base64," for kind in ("image/jpeg", "image/jpg", "image/png", "image/webp", "")
+)
+
+
+def chat_request(
+    body: ChatBody, ref: core.ModelRef, messages: tuple[core.Message, ...], think: bool | str | None
+) -> core.GenerateRequest:
+    return core.GenerateRequest(
+        model=ref.name,
+        prompt=core.ChatPrompt(messages=messages, tools=tuple(body.tools)),
+        options=options(body),
+        think=think,
+        n_logprobs=body.top_logprobs if body.logprobs else None,
+    )
+
+
+def options(body: ChatBody) -> dict[str, object]:
+    """Temperature and top_p are 1 where they were not sent, whatever the Modelfile says."""
+    sent = {
+        "num_predict": body.max_tokens,
+        "seed": body.seed,
+        "frequency_penalty": body.frequency_penalty,
+        "presence_penalty": body.presence_penalty,
+        "stop": _stops(body.stop),
+    }
+    return {
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
+    } | {key: value for key, value in sent.items() if value is not None}
+
+
+def _stops(stop: object) -> list[str] | None:
+    """Elements that are no strings are skipped, as Ollama skips them."""
+    if isinstance(stop, str):
+        return [stop]
+    if isinstance(stop, list):
+        return [entry for entry in stop if isinstance(entry, str)]
+    return None
+
+
+def effort(body: ChatBody) -> bool | str | None:
+    """`think` for a reasoning effort; None is the model's default."""
+    asked = body.reasoning_effort if body.reasoning is None else body.reasoning.get("effort", "")
+    if not asked:
+        return None
+    if asked not in _EFFORTS:
+        raise InvalidRequest(
+            f"invalid reasoning value: {quote(asked)}"
+            ' (must be "high", "medium", "low", "max", or "none")'
+        )
+    return _EFFORTS[asked]
+
+
+# --------------------------------------------------------------------------- messages
+
+
+def to_messages(sent: Sequence[Mapping[str, Any]]) -> tuple[core.Message, ...]:
+    """Each content part becomes a message of its own, of the same role.
+
+    Raises InvalidRequest with Ollama's texts.
+    """
+    names = _tool_names(sent)
+    return tuple(message for raw in sent for message in _one(raw, names))
+
+
+def _tool_names(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Function names by the id of their call, for the tools' answers."""
+    return {
+        call.get("id", ""): call.get("function", {}).get("name", "")
+        for raw in sent
+        for call in raw.get("tool_calls", ())
+    }
+
+
+def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core.Message]:
+    role = raw.get("role", "").lower()
+    call_id = raw.get("tool_call_id", "")
+    content = raw.get("content")
+    rest: dict[str, Any] = {
+        "role": role,
+        "thinking": raw.get("reasoning", ""),
+        "tool_calls": tuple(_tool_call(call) for call in raw.get("tool_calls", ())),
+        "tool_name": raw.get("name", "") or tool_names.get(call_id, ""),
+        "tool_call_id": call_id,
+    }
+    if isinstance(content, str):
+        yield core.Message(content=content, **rest)
+    elif isinstance(content, list):
+        *before, last = [_part(part) for part in content] or [{}]
+        for part in before:
+            yield core.Message(role=role, **part)
+        yield core.Message(**rest, **last)
+    elif content is None and rest["tool_calls"]:
+        yield core.Message(**rest)
+    else:
+        raise InvalidRequest(f"invalid message content type: {go_any_type(content)}")
+
+
+def _tool_call(call: Mapping[str, Any]) -> Mapping[str, object]:
+    function = call.get("function", {})
+    try:
+        arguments = json.loads(function.get("arguments", ""))
+    except ValueError as error:
+        raise InvalidRequest("invalid tool call arguments") from error
+    if not isinstance(arguments, dict):
+        raise InvalidRequest("invalid tool call arguments")
+    named = {"name": function.get("name", ""), "arguments": arguments}
+    return {"id": call.get("id", ""), "function": named}
+
+
+def _part(part: object) -> dict[str, Any]:
+    """The field of a message that one content part fills."""
+    if not isinstance(part, dict):
+        raise InvalidRequest("invalid message format")
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        return {"content": part["text"]}
+    if kind == "image_url":
+        return {"images": (_image(part.get("image_url")),)}
+    if kind == "input_audio":
+        return {"images": (_audio(part.get("input_audio")),)}
+    raise InvalidRequest("invalid message format")
+
+
+def _image(sent: object) -> bytes:
+    url = sent.get("url") if isinstance(sent, dict) else sent
+    if not isinstance(url, str):
+        raise InvalidRequest("invalid image input")
+    if url.startswith(("http://", "https://")):
+        raise InvalidRequest(
+            "image URLs are not currently supported, please use base64 encoded data instead"
+        )
+    prefix = next((prefix for prefix in _IMAGE_PREFIXES if url.startswith(prefix)), None)
+    if prefix is None:
+        raise InvalidRequest("invalid image input")
+    return _decoded(url.removeprefix(prefix), "invalid image input")
+
+
+def _audio(sent: object) -> bytes:
+    data = sent.get("data") if isinstance(sent, dict) else None
+    if not isinstance(data, str):
+        raise InvalidRequest("invalid input_audio")
+    return _decoded(data, "invalid input_audio")
+
+
+def _decoded(text: str, complaint: str) -> bytes:
+    try:
+        return base64_data.decode(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(complaint) from error

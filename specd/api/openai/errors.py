@@ -1,0 +1,32 @@
+"""OpenAI's error shape, with the texts of the native API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from specd.api.errors import status_of
+from specd.api.streaming import sse_event
+from specd.api.wire import dump
+from specd.errors import SpecdError
+
+_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error"}
+
+
+def error_reply(error: SpecdError) -> web.Response:
+    return web.Response(
+        status=status_of(error),
+        body=_body(error),
+        headers={"Content-Type": "application/json; charset=utf-8"},
+    )
+
+
+def error_event(error: SpecdError) -> bytes:
+    """The last event of a stream whose status is already sent; OpenAI's clients raise it."""
+    return sse_event(_body(error))
+
+
+def _body(error: SpecdError) -> bytes:
+    kind = _TYPES.get(status_of(error), "api_error")
+    return dump({"error": {"message": str(error), "type": kind, "param": None, "code": None}})

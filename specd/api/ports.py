@@ -1,0 +1,73 @@
+"""What the HTTP edge asks of the rooms behind it, as Protocols that fakes can implement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from specd import core
+from specd.scheduler import Resident
+from specd.settings import HostAddress
+from specd.store import ModelInfo, ModelSummary
+
+
+class Generation(Protocol):
+    def generate(self, request: core.GenerateRequest, /) -> AsyncIterator[core.Delta | core.Done]:
+        """An async generator; exactly one Done, last.  Raises SpecdError; closing it cancels."""
+
+    async def load(
+        self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
+    ) -> None:
+        """Return when the model is ready to answer."""
+
+    async def unload(self, model: str, /) -> None:
+        """Let the model leave when it is idle; nothing happens where it is not loaded."""
+
+    def render(self, request: core.GenerateRequest, /) -> str:
+        """The prompt as the engine would be given it."""
+
+
+class Library(Protocol):
+    """Reads files: the edge calls it in a thread."""
+
+    def list(self) -> Sequence[ModelSummary]:
+        """Newest first."""
+
+    def resolve(self, name: str, /) -> core.ModelRef:
+        """Raises InvalidName, ModelNotFound, StoreError; Unsupported for a model elsewhere."""
+
+    def show(self, name: str, /, *, verbose: bool = False) -> ModelInfo:
+        """Raises as `resolve` does."""
+
+
+class Scheduler(Protocol):
+    def residents(self) -> Sequence[Resident]: ...
+
+
+class Settings(Protocol):
+    """origins: OLLAMA_ORIGINS.  host: where the daemon listens."""
+
+    @property
+    def origins(self) -> tuple[str, ...]: ...
+    @property
+    def host(self) -> HostAddress: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """wall_ns: Unix time.  steady_ns: for durations."""
+
+    wall_ns: Callable[[], int] = time.time_ns
+    steady_ns: Callable[[], int] = time.monotonic_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """What every dialect's handlers are given."""
+
+    generation: Generation
+    library: Library
+    scheduler: Scheduler
+    clock: Clock

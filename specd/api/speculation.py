@@ -1,0 +1,42 @@
+"""What a response says of speculation: specd's own object, the same in every dialect."""
+
+from __future__ import annotations
+
+from specd.core import SpeculationStats, Usage
+
+
+def speculation_object(stats: SpeculationStats) -> dict[str, object]:
+    """speedup: measured against the same model's plain speed; null while that is unknown."""
+    wire: dict[str, object] = {
+        "drafter": stats.drafter,
+        "pair_source": stats.pair_source,
+        "draft_n": stats.draft_n,
+        "draft_n_accepted": stats.draft_n_accepted,
+        "acceptance_rate": round(stats.acceptance_rate, 4),
+        "mean_draft_length": round(stats.mean_draft_length, 4),
+        "rounds": stats.rounds,
+        "state": stats.state.value,
+        "reason": stats.reason,
+        "speedup": None if stats.speedup is None else round(stats.speedup, 4),
+    }
+    return wire | ({"detail": stats.detail} if stats.detail else {})
+
+
+def timings_object(usage: Usage, stats: SpeculationStats) -> dict[str, object]:
+    """llama-server's `timings`, which dashboards read; milliseconds."""
+    n_evaluated = usage.n_prompt - usage.n_cached
+    return {
+        "cache_n": usage.n_cached,
+        "prompt_n": n_evaluated,
+        "prompt_ms": usage.prompt_ns / 1e6,
+        "prompt_per_second": _per_second(n_evaluated, usage.prompt_ns),
+        "predicted_n": usage.n_generated,
+        "predicted_ms": usage.generate_ns / 1e6,
+        "predicted_per_second": _per_second(usage.n_generated, usage.generate_ns),
+        "draft_n": stats.draft_n,
+        "draft_n_accepted": stats.draft_n_accepted,
+    }
+
+
+def _per_second(count: int, nanoseconds: int) -> float:
+    return count / nanoseconds * 1e9 if nanoseconds else 0.0

@@ -1,0 +1,58 @@
+"""Streams an answer: the status waits for the first piece, and a gone client ends it at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+
+from specd.api.border import closing, told
+from specd.errors import SpecdError
+
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
+
+
+async def stream(
+    request: web.Request,
+    pieces: AsyncIterator[bytes],
+    *,
+    content_type: str,
+    error_piece: Callable[[SpecdError], bytes],
+) -> web.StreamResponse:
+    """Send each piece as it comes.
+
+    An error before the first piece is raised, so that it has a status of its own; a later one is
+    the last piece.
+    """
+    async with closing(pieces):
+        piece = await anext(pieces)
+        response = web.StreamResponse(headers={"Content-Type": content_type})
+        try:
+            await response.prepare(request)
+            await response.write(piece)
+            await _send_rest(response, pieces, error_piece)
+            await response.write_eof()
+        except ConnectionError:
+            pass  # the client has gone; closing the pieces frees its slot
+        return response
+
+
+async def _send_rest(
+    response: web.StreamResponse,
+    pieces: AsyncIterator[bytes],
+    error_piece: Callable[[SpecdError], bytes],
+) -> None:
+    """What goes wrong in making a piece is told; what goes wrong in sending one is raised."""
+    while True:
+        try:
+            piece = await anext(pieces, b"")
+        except Exception as error:  # noqa: BLE001 - the border: the status is already sent
+            piece = error_piece(told(error))
+        if not piece:
+            return
+        await response.write(piece)
+
+
+def sse_event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

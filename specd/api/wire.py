@@ -1,0 +1,55 @@
+"""How values look on the wire: compact JSON with Go's escapes, Go's times, Go's quotes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Final
+
+# Go escapes these in every string (encoding/json, HTML-safe by default).
+_ESCAPES: Final = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+_MAX_DURATION_S: Final = (2**63 - 1) / 1e9
+
+
+def dump(value: object) -> bytes:
+    """Compact JSON in the order of the keys; raises ValueError for NaN and infinity."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.translate(_ESCAPES).encode(errors="replace")
+
+
+def quote(text: str) -> str:
+    """A string as Go's %q shows it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def utc_time(unix_ns: int) -> str:
+    """RFC 3339 with nanoseconds, trailing zeros dropped, in UTC ("…Z")."""
+    seconds, nanoseconds = divmod(unix_ns, 10**9)
+    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{_fraction(nanoseconds, 9)}Z"
+
+
+def local_time(moment: dt.datetime) -> str:
+    """RFC 3339 in the server's zone, with its offset ("Z" where that is none)."""
+    local = moment.astimezone()
+    offset = f"{local:%z}"
+    shown = "Z" if local.utcoffset() == dt.timedelta() else f"{offset[:3]}:{offset[3:5]}"
+    return f"{local:%Y-%m-%dT%H:%M:%S}{_fraction(local.microsecond, 6)}{shown}"
+
+
+def expiry_time(unix_s: float, now_ns: int) -> str:
+    """When a model leaves; for ever is Go's longest duration from now (292 years)."""
+    latest = now_ns / 1e9 + _MAX_DURATION_S
+    return local_time(dt.datetime.fromtimestamp(min(unix_s, latest), dt.UTC))
+
+
+def _fraction(value: int, width: int) -> str:
+    digits = f"{value:0{width}d}".rstrip("0")
+    return f".{digits}" if digits else ""
+
+
+def present(**fields: object) -> dict[str, object]:
+    """The fields that are not empty: Go's `omitempty`."""
+    return {key: value for key, value in fields.items() if value not in (None, "", 0, [], {}, ())}
