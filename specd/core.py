@@ -258,13 +258,17 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """n_prompt includes n_cached; durations are nanoseconds of engine time."""
+    """n_prompt includes n_cached; durations are nanoseconds of engine time.
+
+    native_ns: the part of generate_ns that target passes took; the rest is drafting and ours.
+    """
 
     n_prompt: int = 0
     n_cached: int = 0
     prompt_ns: int = 0
     n_generated: int = 0
     generate_ns: int = 0
+    native_ns: int = 0
 
 
 class SpeculationState(StrEnum):

@@ -6,7 +6,6 @@ here; requests come in through `submit` and `cancel` between steps, answers leav
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,8 +16,6 @@ from specd.core import (
     EngineRequest,
     Failed,
     FailureKind,
-    NoPair,
-    SpeculationStats,
     StopReason,
     Token,
     TokenId,
@@ -27,23 +24,12 @@ from specd.engine import admission, batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
 from specd.engine.sampler import Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
+from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.drafter import Drafter, DraftJob
 from specd.engine.speculative.verifier import verify
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Finished, ToDaemon, Tokens
-
-log = logging.getLogger("specd.engine")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrafterFacts:
-    """What an answer says of its drafter, or of why there is none."""
-
-    name: str | None = None
-    pair_source: str | None = None
-    reason: str = ""
-    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -81,14 +67,12 @@ class Loop:
         self.slots = [Slot(i) for i in range(n_slots)]
         self._target = target
         self._vocabulary = vocabulary
-        self._controller = controller
         self._emit = emit
         self._n_ctx = n_ctx
-        self._drafter = drafter
-        self._facts = drafter_facts or DrafterFacts()
+        facts = drafter_facts or DrafterFacts()
+        self._speculation = Speculation(controller, drafter, facts, clock_ns)
         self._clock_ns = clock_ns
         self._waiting: deque[Waiting] = deque()
-        self._last_rows: dict[int, int] = {}
         self._n_admitted = 0
 
     # ------------------------------------------------------------------ between steps
@@ -134,7 +118,7 @@ class Loop:
         began_ns = self._clock_ns()
         decoding = self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
-        jobs = self._draft(decoding)
+        jobs = self._speculation.draft(decoding, self._n_ctx, self._target.n_batch)
         drafts = {slot_id: job.tokens for slot_id, job in jobs.items()}
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
         if not len(plan.batch):
@@ -142,6 +126,7 @@ class Loop:
         drafted_ns = self._clock_ns()
         try:
             self._target.decode(plan.batch)
+            decoded_ns = self._clock_ns()
             for group in plan.groups:
                 self._verify(group, jobs.get(group.slot.id))
             for chunk in plan.chunks:
@@ -149,7 +134,7 @@ class Loop:
         except DecodeFailed as error:
             self._lose([*decoding, *prefilling], str(error))
             return
-        self._account(plan, began_ns, drafted_ns)
+        self._account(plan, began_ns, drafted_ns, decoded_ns)
 
     def _admit(self) -> None:
         """Give waiting requests to idle slots, first come first served."""
@@ -165,15 +150,10 @@ class Loop:
             slot.last_used = self._n_admitted
             slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached)
             slot.tally.started_ns = self._clock_ns()
-            self._open_control(slot, waiting.request)
-
-    def _open_control(self, slot: Slot, request: EngineRequest) -> None:
-        n_max = 0 if self._drafter is None else request.n_draft_max
-        temperature = request.sampling.temperature
-        self._controller.open(slot.request_id, n_max, request.mode, temperature)
+            self._speculation.open(slot)
 
     def _decoding(self) -> list[Slot]:
-        """Decoding slots with room for one more row each: shifted, or ended where they may not be."""
+        """Decoding slots with room for one more row: shifted, or ended where they may not be."""
         ready = []
         for slot in self.slots:
             if slot.state is not SlotState.DECODE:
@@ -192,66 +172,10 @@ class Loop:
         n_keep = min(self._n_keep(slot.request), slot.n_past - 2)
         n_discard = (slot.n_past - n_keep) // 2
         self._target.shift(slot.id, n_keep, n_discard)
-        if self._drafter is not None:
-            self._drafter.shift(slot.id, n_keep, n_discard)
+        self._speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
         slot.n_past -= n_discard
         return True
-
-    # ------------------------------------------------------------------ drafting
-
-    def _draft(self, decoding: list[Slot]) -> dict[int, DraftJob]:
-        """Drafts by slot id, at the lengths that the controller chose."""
-        if self._drafter is None:
-            return {}
-        jobs = [job for slot in decoding if (job := self._job(slot, decoding)) is not None]
-        if not jobs:
-            return {}
-        began_ns = self._clock_ns()
-        n_missed = sum(self._drafter.n_missed(j.slot, len(j.history)) for j in jobs)
-        try:
-            n_passes = self._drafter.draft(jobs)
-        except DecodeFailed as error:
-            log.warning("the drafter failed, this step is plain: %s", error)
-            for job in jobs:
-                self._drafter.rewind(job.slot, 0)
-            return {}
-        seconds = (self._clock_ns() - began_ns) * 1e-9
-        self._controller.observe_draft(n_passes, n_missed, seconds)
-        for job in jobs:
-            n_sent = self._controller.choose(self.slots[job.slot].request_id, job.margins)
-            del job.tokens[n_sent:]
-        return {job.slot: job for job in jobs}
-
-    def _job(self, slot: Slot, decoding: list[Slot]) -> DraftJob | None:
-        """A draft to be made for the slot, or None where this step is plain for it."""
-        assert self._drafter is not None
-        assert slot.sampler is not None
-        request_id = slot.request_id
-        room = min(self._n_ctx - slot.n_past - 1, slot.n_left - 1, self._share(decoding))
-        if room <= 0:
-            return None
-        others = [other for other in decoding if other is not slot]
-        n_max = self._controller.plan(
-            request_id,
-            self._drafter.n_missed(slot.id, len(slot.tokens)),
-            len(others),
-            sum(self._last_rows.get(other.id, 1) for other in others),
-        )
-        if n_max <= 0:
-            return None
-        return DraftJob(
-            slot=slot.id,
-            history=slot.tokens,
-            sampler=slot.sampler,
-            position=slot.tally.n_generated,
-            n_max=min(n_max, room),
-            extend=lambda margins: self._controller.extend(request_id, margins),
-        )
-
-    def _share(self, decoding: list[Slot]) -> int:
-        """Draft rows that one of the decoding slots may add without overfilling the pass."""
-        return self._target.n_batch // len(decoding) - 1
 
     # ------------------------------------------------------------------ after the pass
 
@@ -269,16 +193,13 @@ class Loop:
         slot.n_past += n_valid
         if n_valid < n_sent + 1:
             self._target.rewind(slot.id, slot.n_past)
-        if self._drafter is not None:
-            self._drafter.rewind(slot.id, slot.n_past)
-        self._last_rows[slot.id] = n_sent + 1
+        self._speculation.rewind(slot, slot.n_past)
         n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
         slot.tally.n_steps += 1
         slot.tally.count_draft(n_sent, n_accepted)
-        if job is not None:
-            # An answer that ended inside its draft says nothing of the drafted rest.
-            n_judged = n_sent if n_accepted < len(said.tokens) else n_accepted
-            self._controller.observe_step(slot.request_id, job.margins, n_judged, n_accepted)
+        # An answer that ended inside its draft says nothing of the drafted rest.
+        n_judged = n_sent if n_accepted < len(said.tokens) else n_accepted
+        self._speculation.observe(slot, job, n_judged, n_accepted, n_sent + 1)
         if said.ended is not None:
             self._finish(slot, said.ended)
 
@@ -328,15 +249,19 @@ class Loop:
         slot.pending_logprobs = []
         self._emit(Tokens(slot.request_id, token))
 
-    def _account(self, plan: batching.Pass, began_ns: int, drafted_ns: int) -> None:
+    def _account(
+        self, plan: batching.Pass, began_ns: int, drafted_ns: int, decoded_ns: int
+    ) -> None:
         """Tell the controller what the pass cost; passes with prompt in them say nothing."""
+        for group in plan.groups:
+            group.slot.tally.native_ns += decoded_ns - drafted_ns
         if plan.chunks:
             return
         now_ns = self._clock_ns()
         n_slots = len(plan.groups)
-        self._controller.observe_target(len(plan.batch), (now_ns - drafted_ns) * 1e-9)
+        seconds = (now_ns - drafted_ns) * 1e-9
+        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds) / n_slots
         step_s = (now_ns - began_ns) * 1e-9 / n_slots
-        plain_s = self._controller.costs.target_s(n_slots) / n_slots
         for group in plan.groups:
             group.slot.tally.step_s += step_s
             group.slot.tally.plain_s += plain_s
@@ -350,37 +275,18 @@ class Loop:
         done = Done(
             reason=reason,
             usage=slot.tally.usage(self._clock_ns()),
-            speculation=self._speculation(slot),
+            speculation=self._speculation.stats(slot),
             context=tuple(slot.tokens) if slot.request.want_context else (),
         )
         self._emit(Finished(slot.request_id, done))
         self._release(slot)
 
-    def _speculation(self, slot: Slot) -> SpeculationStats:
-        """What the answer says of speculation; the reason is the nearest one that holds."""
-        assert slot.request is not None
-        state, reason = self._controller.state(slot.request_id)
-        detail = ""
-        if self._drafter is None:
-            reason, detail = self._facts.reason, self._facts.detail
-        elif slot.request.n_draft_max == 0:
-            reason = NoPair.DISABLED_BY_USER
-        return slot.tally.speculation(
-            drafter=self._facts.name if self._drafter is not None else None,
-            pair_source=self._facts.pair_source if self._drafter is not None else None,
-            state=state,
-            reason=str(reason),
-            detail=detail,
-            speedup=slot.tally.speedup(),
-        )
-
     def _release(self, slot: Slot) -> None:
-        self._controller.close(slot.request_id)
-        self._last_rows.pop(slot.id, None)
+        self._speculation.close(slot)
         slot.release()
 
     def _lose(self, slots: list[Slot], message: str) -> None:
-        """A pass failed: its slots' caches are undefined, so they are emptied and their requests end."""
+        """A pass failed and left its slots' caches undefined: empty them, end their requests."""
         for slot in slots:
             if slot.state is SlotState.IDLE:
                 continue
@@ -391,8 +297,7 @@ class Loop:
         """Cut the slot's caches to n_past tokens, or to none where they can only be emptied."""
         kept = n_past if self._target.can_rewind else 0
         self._target.rewind(slot.id, kept)
-        if self._drafter is not None:
-            self._drafter.rewind(slot.id, kept)
+        self._speculation.rewind(slot, kept)
         slot.n_past = kept
         del slot.tokens[kept:]
         return kept

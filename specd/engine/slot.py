@@ -30,6 +30,7 @@ class Tally:
     n_accepted: int = 0
     rounds: int = 0
     n_steps: int = 0
+    native_ns: int = 0
     step_s: float = 0.0
     plain_s: float = 0.0
     drafted_per_depth: list[int] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Tally:
             prompt_ns=began - self.started_ns,
             n_generated=self.n_generated,
             generate_ns=now_ns - began,
+            native_ns=self.native_ns,
         )
 
     def speedup(self) -> float | None:

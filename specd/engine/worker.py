@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 from specd.core import EngineSpec, FailureKind
 from specd.engine import pair
-from specd.engine.loop import DrafterFacts, Loop
+from specd.engine.loop import Loop
+from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
 from specd.errors import LoadFailed

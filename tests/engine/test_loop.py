@@ -20,8 +20,9 @@ from specd.core import (
     SpeculationState,
     StopReason,
 )
-from specd.engine.loop import DrafterFacts, Loop
+from specd.engine.loop import Loop
 from specd.engine.slot import SlotState
+from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel

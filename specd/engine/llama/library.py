@@ -13,8 +13,8 @@ import llama_cpp
 log = logging.getLogger("specd.engine.llama")
 
 VERSION = "0.3.36"
-_LEVELS = {1: logging.DEBUG, 2: logging.WARNING, 3: logging.ERROR, 4: logging.DEBUG}
-_ERROR_LEVEL = 3
+#: ggml.h: debug 1, info 2, warn 3, error 4, and 5 to continue a line (the bindings are one off).
+_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _BUFFER = re.compile(r"(\S+)\s+(?:\w+ )?buffer size\s*=\s*([0-9.]+) MiB")
 
 
@@ -27,7 +27,7 @@ class NativeLog:
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=8)
         self.buffers: list[tuple[str, int]] = []
-        self._level = logging.DEBUG
+        self._level = 1
         self._line = ""
         self._callback = llama_cpp.llama_log_callback(self._receive)
         llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
@@ -45,11 +45,12 @@ class NativeLog:
             self._line = ""
 
     def _take(self, line: str) -> None:
-        if self._level == _ERROR_LEVEL:
+        level = _LEVELS[self._level]
+        if level == logging.ERROR:
             self.errors.append(line.strip())
         if found := _BUFFER.search(line):
             self.buffers.append((found[1], int(float(found[2]) * (1 << 20))))
-        log.log(_LEVELS.get(self._level, logging.DEBUG), "%s", line)
+        log.log(level, "%s", line)
 
     def begin(self) -> None:
         """Forget errors and buffers of what was loaded before."""

@@ -24,7 +24,7 @@ _LOOKAHEAD = 8
 #: Memory of the running speeds, in steps.
 _SPEED_MEMORY = 32.0
 #: Park after this many drafting steps if the measured gain is below the figure beside it.
-_PATIENCE = ((2, 0.7), (4, 0.85), (8, 1.0))
+_PATIENCE = ((2, 0.6), (4, 0.8), (8, 0.9), (24, 1.0))
 #: A probe must gain this much before drafting resumes, so that noise does not flap.
 _RESUME_GAIN = 1.03
 _PROBE_STEPS = 2

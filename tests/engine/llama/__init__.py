@@ -1,0 +1,1 @@
+"""The engine over real llama.cpp: the demo pair, random weights, damaged files."""

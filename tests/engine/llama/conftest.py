@@ -1,0 +1,105 @@
+"""A loaded pair and its loop, in this process: no faults are injected here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specd
+from specd.core import Done, EngineRequest, EngineSpec, SamplingParams
+from specd.engine import pair
+from specd.engine.backend import Backend, Batch
+from specd.engine.loop import Loop
+from specd.engine.sampler import Row
+from specd.engine.worker import make_loop
+from specd.ipc.messages import Finished, ToDaemon, Tokens
+
+DEMO = Path(specd.__file__).parent / "demo"
+TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
+
+#: Rows do not depend on what shares their pass: f32 cache, no flash attention, quantised weights.
+BATCH_INVARIANT = {"kv_cache_type": "f32", "flash_attention": False}
+
+
+@dataclass
+class Engine:
+    loop: Loop
+    loaded: pair.LoadedPair
+    said: list[ToDaemon] = field(default_factory=list)
+
+    def answer(self, prompt: str | tuple[str | int, ...], **fields: Any) -> tuple[str, Done]:
+        """Text and end of one request that runs alone."""
+        self.said.clear()
+        self.loop.submit(1, request(prompt, **fields))
+        while self.loop.busy:
+            self.loop.step()
+        end = self.said[-1]
+        assert isinstance(end, Finished)
+        assert isinstance(end.event, Done), end.event
+        text = "".join(m.token.text for m in self.said if isinstance(m, Tokens))
+        return text, end.event
+
+
+def request(prompt: str | tuple[str | int, ...], **fields: Any) -> EngineRequest:
+    sampling = {
+        name: fields.pop(name)
+        for name in ("seed", "temperature", "top_k", "top_p", "repeat_penalty")
+        if name in fields
+    }
+    fields.setdefault("n_predict", 64)
+    pieces = (prompt,) if isinstance(prompt, str) else prompt
+    return EngineRequest(prompt=pieces, sampling=SamplingParams(**sampling), **fields)
+
+
+def load(target: Path, drafter: Path | None = None, **fields: Any) -> Engine:
+    """One thread: the tests share few cores, and llama.cpp's threads wait for each other."""
+    spec = EngineSpec(
+        weights=str(target),
+        drafter=str(drafter) if drafter else None,
+        drafter_name="drafter" if drafter else "",
+        n_threads=1,
+        **{"n_ctx": 512, **fields},
+    )
+    loaded = pair.load(spec, lambda _: None)
+    engine = Engine.__new__(Engine)
+    said: list[ToDaemon] = []
+    engine.loop, engine.loaded, engine.said = make_loop(spec, loaded, said.append), loaded, said
+    return engine
+
+
+class Recorder:
+    """A backend that remembers the last row drawn from at each position of slot 0."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._batch = Batch()
+        self.rows: dict[int, Row] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def decode(self, batch: Batch) -> None:
+        self._batch = batch
+        self._backend.decode(batch)
+
+    def row(self, index: int) -> Row:
+        row = self._backend.row(index)
+        self.rows[self._batch.positions[index]] = row.copy()
+        return row
+
+
+@pytest.fixture(scope="session")
+def invariant_demo() -> Engine:
+    return load(TARGET, DRAFTER, **BATCH_INVARIANT)
+
+
+@pytest.fixture(scope="session")
+def demo() -> Engine:
+    return load(TARGET, DRAFTER, n_slots=3)
+
+
+LoadEngine = Callable[..., Engine]

@@ -1,0 +1,118 @@
+"""Loading: facts of a good pair, a sentence for each bad file, plain service without a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specd.core import FailureKind, NoPair, StopReason
+from specd.errors import LoadFailed
+from specd.ipc.messages import Finished
+from tests import gguf_files
+from tests.engine.llama.conftest import TARGET, Engine, load, request
+
+
+def test_facts_of_the_demo_pair(demo: Engine) -> None:
+    facts = demo.loaded.facts
+    assert facts.n_ctx == 512
+    assert facts.drafter is not None
+    assert facts.target.device == facts.drafter.device == "CPU"
+    # Weights and cache of each are counted, and a CPU holds none of it in video memory.
+    assert facts.target.total_bytes > TARGET.stat().st_size
+    assert facts.target.total_bytes > facts.drafter.total_bytes
+    assert facts.target.vram_bytes == facts.drafter.vram_bytes == 0
+    assert facts.plain_tokens_per_s > 0
+
+
+def test_a_context_longer_than_the_model_was_trained_for_is_cut_to_that() -> None:
+    engine = load(TARGET, n_ctx=1_000_000)
+    assert engine.loaded.facts.n_ctx == engine.loaded.facts.n_ctx_train
+
+
+@pytest.mark.parametrize(
+    "write, reason",
+    [
+        (lambda p: gguf_files.write_truncated(gguf_files.write_llama(p)), "corrupted|incomplete"),
+        (gguf_files.write_bad_magic, "magic"),
+        (gguf_files.write_huge_counts, "."),
+        (gguf_files.write_unknown_architecture, "unknown model architecture"),
+        (lambda p: p.with_name("absent.gguf"), "."),
+    ],
+    ids=["truncated", "magic", "counts", "architecture", "absent"],
+)
+def test_a_bad_file_is_refused_with_its_name_and_the_reason(
+    tmp_path: Path, write: Callable[[Path], Path], reason: str
+) -> None:
+    path = write(tmp_path / "bad.gguf")
+    with pytest.raises(LoadFailed, match=reason) as caught:
+        load(path)
+    assert path.name in str(caught.value)
+
+
+def test_a_bad_drafter_leaves_the_target_served_plain_with_the_reason(tmp_path: Path) -> None:
+    bad = gguf_files.write_truncated(gguf_files.write_llama(tmp_path / "bad.gguf"))
+    engine = load(TARGET, bad)
+    stats = engine.answer("def f(", n_predict=8)[1].speculation
+    assert stats.drafter is None
+    assert stats.reason == NoPair.LOAD_FAILED
+    assert "bad.gguf" in stats.detail
+
+
+def test_a_recurrent_model_is_served_plain_with_the_reason(tmp_path: Path) -> None:
+    mamba = gguf_files.write_mamba(tmp_path / "mamba.gguf")
+    engine = load(mamba, mamba)
+    first, done = engine.answer("hello", n_predict=12, seed=1)
+    assert done.speculation.reason == NoPair.CANNOT_REWIND
+    # Its state cannot be cut back to a prefix: a second request must start afresh, not fail.
+    engine.answer("help", n_predict=5)
+    assert engine.answer("hello", n_predict=12, seed=1)[0] == first
+
+
+def test_a_drafter_with_a_padded_vocabulary_never_drafts_what_the_target_lacks(
+    tmp_path: Path,
+) -> None:
+    vocabulary = gguf_files.byte_vocabulary()
+    target = gguf_files.write_llama(tmp_path / "t.gguf", vocabulary=vocabulary)
+    drafter = gguf_files.write_llama(
+        tmp_path / "d.gguf", vocabulary=vocabulary.with_padding(64), seed=5
+    )
+    engine = load(target, drafter)
+    text, done = engine.answer("the thing", seed=3, temperature=1.5, top_k=0, top_p=1.0)
+    assert done.speculation.draft_n > 0
+    assert (
+        engine.answer("the thing", seed=3, temperature=1.5, top_k=0, top_p=1.0, n_draft_max=0)[0]
+        == text
+    )
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_token_id_out_of_range_is_refused_and_the_engine_lives(demo: Engine, token: int) -> None:
+    demo.said.clear()
+    demo.loop.submit(9, request(("def f(", token)))
+    end = demo.said[-1]
+    assert isinstance(end, Finished)
+    assert getattr(end.event, "kind", None) is FailureKind.INVALID
+    assert demo.answer("def f(", n_predict=4)[1].usage.n_generated > 0
+
+
+def test_text_of_all_kinds_survives_the_tokenizer(demo: Engine) -> None:
+    vocabulary = demo.loaded.vocabulary
+    for text in ("def f():\n\treturn 1\r\n", "naïve 漢字 🙂👩‍👩‍👧", "   \n\n\t ", "a" * 5000):
+        tokens = vocabulary.tokenize(text, add_bos=False)
+        assert b"".join(map(vocabulary.piece, tokens)).decode() == text
+
+
+def test_a_long_answer_shifts_its_context_and_goes_on(demo: Engine) -> None:
+    engine = load(TARGET, n_ctx=256)
+    _, done = engine.answer("x = 1\n" * 60, n_predict=300, temperature=1.0, top_k=0)
+    assert done.usage.n_prompt < 256
+    assert done.reason in {StopReason.LENGTH, StopReason.STOP}
+    assert done.usage.n_generated > 10
+
+
+def test_a_second_turn_evaluates_only_what_is_new(demo: Engine) -> None:
+    _, first = demo.answer("def walk(top):\n    ", n_predict=20, want_context=True)
+    _, second = demo.answer((*first.context, "\n    return 7"), n_predict=4)
+    assert second.usage.n_cached >= len(first.context) - 1

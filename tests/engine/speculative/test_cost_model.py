@@ -1,0 +1,57 @@
+"""Costs as measured, interpolated, and kept fresh."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.engine.speculative.cost_model import CostModel
+
+
+def test_measured_widths_are_returned_and_others_interpolated() -> None:
+    costs = CostModel({1: 1.0, 4: 4.0, 8: 6.0})
+    assert costs.target_s(1) == 1.0
+    assert costs.target_s(2) == 2.0
+    assert costs.target_s(6) == 5.0
+    assert costs.target_s(12) == 8.0
+
+
+def test_noise_never_makes_a_wider_pass_cheaper_beyond_what_was_measured() -> None:
+    assert CostModel({1: 1.0, 2: 0.9}).target_s(10) == 1.0
+
+
+@given(st.integers(1, 40), st.floats(1.0, 3.0))
+def test_a_cost_that_changes_is_followed(width: int, factor: float) -> None:
+    costs = CostModel({1: 1.0, 17: 3.0})
+    truth = costs.target_s(width) * factor
+    for _ in range(150):
+        costs.observe_target(width, truth)
+    assert costs.target_s(width) == pytest.approx(truth, rel=0.05)
+
+
+def test_one_hiccup_moves_an_estimate_little() -> None:
+    costs = CostModel({1: 1.0, 4: 2.0})
+    costs.observe_target(4, 500.0)
+    assert costs.target_s(4) < 2.5
+    assert costs.target_s(1) < 1.1
+
+
+def test_costs_measured_on_a_busy_machine_are_corrected_by_one_fast_pass() -> None:
+    costs = CostModel({1: 100.0, 4: 200.0})
+    costs.observe_target(1, 1.0)
+    assert costs.target_s(1) == pytest.approx(1.0)
+    assert costs.target_s(4) == pytest.approx(2.0)
+
+
+def test_reading_missed_tokens_is_priced_apart_from_drafting() -> None:
+    costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.01)
+    assert costs.draft_s(0, 100) == 0.0
+    assert costs.draft_s(3, 100) == pytest.approx(1.3)
+    for _ in range(200):
+        costs.observe_draft(1, 1000, 20.1)
+    assert costs.draft_s(1) == pytest.approx(0.1)
+    assert costs.draft_s(1, 1000) == pytest.approx(20.1, rel=0.05)
+    for _ in range(200):
+        costs.observe_draft(4, 1, 1.2)
+    assert costs.draft_s(4, 1) == pytest.approx(1.2, rel=0.05)
