@@ -13,6 +13,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "specd"
 BASE = frozenset({"core", "durations", "errors", "options", "settings"})
 
+COMMANDS = {
+    "cli/serve.py": {"daemon"},
+    "cli/bench.py": {"bench"},
+    "cli/pairs.py": {"pairs", "store"},
+}
+
 
 def read_table() -> dict[str, frozenset[str]]:
     """Rooms → the rooms they may import, as the page's table says."""
@@ -27,8 +33,8 @@ def read_table() -> dict[str, frozenset[str]]:
             names = ROOMS - {"engine"}
         for room in rooms.split(","):
             allowed[room.strip()] = frozenset(names)
-    # `serve` is the one command that starts the daemon, `bench` the one that runs benches.
-    allowed["cli"] = allowed["cli"] - {"daemon", "bench"}
+    # What the page gives to one command alone.
+    allowed["cli"] = allowed["cli"] - frozenset().union(*COMMANDS.values())
     return allowed
 
 
@@ -52,8 +58,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 def allowed_for(path: Path, table: dict[str, frozenset[str]]) -> frozenset[str]:
     room = room_of(path)
-    extra = {"cli/serve.py": {"daemon"}, "cli/bench.py": {"bench"}}
-    own = {room} | extra.get(str(path.relative_to(PACKAGE)), set())
+    own = {room} | COMMANDS.get(str(path.relative_to(PACKAGE)), set())
     return table[room] | own
 
 

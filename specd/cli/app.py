@@ -1,0 +1,56 @@
+"""The command line as a whole: which commands there are, and how their errors end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import specd
+from specd.cli import demo, list_, pairs, ps, run, serve, show, stop
+from specd.errors import SpecdError
+
+app = typer.Typer(
+    name="specd",
+    help="A drop-in replacement for the Ollama daemon that decodes speculatively.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+# In the order of the help.
+app.command("serve")(serve.serve)
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("list")(list_.list_models)
+app.command("ls", hidden=True)(list_.list_models)
+app.command("ps")(ps.ps)
+app.command("show")(show.show)
+app.command("stop")(stop.stop)
+app.command("pairs")(pairs.pairs)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"specd {specd.__version__} (Ollama API {specd.OLLAMA_API_VERSION})")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say the version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command of sys.argv; exits 0, 1 with a sentence, 2 for bad usage, 130 by Ctrl-C."""
+    try:
+        app()
+    except SpecdError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)

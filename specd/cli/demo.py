@@ -1,0 +1,110 @@
+"""`specd demo`: the demo pair with speculation off and on, side by side, measured now.
+
+The mathematics of the table lives in demo_report.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specd.cli.client import Client, DaemonRefused, DaemonUnreachable, daemon_client
+from specd.cli.demo_report import Comparison, Run, report_table, verdict
+from specd.cli.private_daemon import private_daemon
+from specd.cli.words import make_console
+
+MODEL = "specd-demo"
+
+# Beginnings of Python files: the demo pair knows the look of nothing else.
+PROMPTS = (
+    "def binary_search(",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\nimport sys\n\n\ndef main():\n",
+    "class TestParser(unittest.TestCase):\n    def test_empty(self):\n",
+    "async def fetch(self, url):\n    try:\n",
+)
+
+
+def demo(
+    tokens: Annotated[int, typer.Option(min=1, max=1500, help="Tokens of each answer.")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.8,
+    seed: Annotated[int, typer.Option(min=0)] = 42,
+) -> None:
+    """Show the demo pair with speculation off and on, and what it gained."""
+    demonstration = Demonstration(make_console(), tokens, temperature, seed)
+    asyncio.run(demonstration.run(daemon_client()))
+
+
+class Demonstration:
+    """Asks every prompt twice, same seed, and compares."""
+
+    def __init__(self, console: Console, tokens: int, temperature: float, seed: int) -> None:
+        self._console = console
+        self._options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
+
+    async def run(self, client: Client, prompts: Sequence[str] = PROMPTS) -> None:
+        """client: of the daemon to ask first; one without the demo is left alone."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(client)
+            if not await _has_demo(client):
+                self._console.print("Starting a daemon of its own for the demo ...")
+                url = await stack.enter_async_context(private_daemon())
+                client = await stack.enter_async_context(Client(url))
+            await self._warm_up(client, prompts[0])
+            comparisons = [
+                await self._compare(client, number, prompt) for number, prompt in enumerate(prompts)
+            ]
+        self._console.print(report_table(comparisons, self._options))
+        self._console.print()
+        for sentence in verdict(comparisons):
+            self._console.print(sentence, markup=False)
+
+    async def _warm_up(self, client: Client, prompt: str) -> None:
+        """Load both models and fill the caches of both ways, so that neither pays for it."""
+        for speculative in (False, True):
+            await self._ask(client, prompt, speculative=speculative, show=False)
+
+    async def _compare(self, client: Client, number: int, prompt: str) -> Comparison:
+        """Both ways, in alternating order, so that a machine warming up favours neither."""
+        first = number % 2 == 1
+        self._console.rule(f"[bold]{number + 1}[/bold] · {_way(first)}", align="left")
+        runs = {first: await self._ask(client, prompt, speculative=first, show=True)}
+        self._console.print(f"— again, {_way(not first)} ...", style="dim")
+        runs[not first] = await self._ask(client, prompt, speculative=not first, show=False)
+        comparison = Comparison(prompt, plain=runs[False], speculative=runs[True])
+        self._console.print(f"  {comparison.words}\n", style="dim", markup=False)
+        return comparison
+
+    async def _ask(self, client: Client, prompt: str, *, speculative: bool, show: bool) -> Run:
+        options = self._options if speculative else {**self._options, "draft_num_predict": 0}
+        body = {"model": MODEL, "prompt": prompt, "options": options}
+        text: list[str] = []
+        part = {}
+        if show:
+            self._console.print(prompt, end="", style="bold", markup=False, soft_wrap=True)
+        async with aclosing(client.stream("/api/generate", body)) as parts:
+            async for part in parts:
+                text.append(part.get("response", ""))
+                if show:
+                    self._console.print(text[-1], end="", markup=False, soft_wrap=True)
+        if show:
+            self._console.print()
+        return Run.of("".join(text), part)
+
+
+def _way(speculative: bool) -> str:
+    return "with speculation" if speculative else "plain"
+
+
+async def _has_demo(client: Client) -> bool:
+    """False where nobody answers, and where a daemon (Ollama, say) does not know the demo."""
+    try:
+        await client.post("/api/show", {"model": MODEL})
+    except (DaemonUnreachable, DaemonRefused):
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""What `specd demo` measured, as a table and in sentences.  All figures come from final objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from rich.table import Table
+
+from specd.cli.client import Json
+
+# Closer than this, two runs on a busy machine cannot be told apart.
+_NOISE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer: its text and the engine's own count and time."""
+
+    text: str
+    n_tokens: int
+    seconds: float
+    speculation: Json = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str, final: Json) -> Self:
+        seconds = final.get("eval_duration", 0) / 1e9
+        return cls(text, final.get("eval_count", 0), seconds, final.get("speculation") or {})
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second; 0 where nothing was measured."""
+        return self.n_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def drafted(self) -> int:
+        return int(self.speculation.get("draft_n", 0))
+
+    @property
+    def accepted(self) -> int:
+        return int(self.speculation.get("draft_n_accepted", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    prompt: str
+    plain: Run
+    speculative: Run
+
+    @property
+    def same_text(self) -> bool:
+        return self.plain.text == self.speculative.text
+
+    @property
+    def words(self) -> str:
+        plain, speculative = self.plain.speed, self.speculative.speed
+        return (
+            f"plain {plain:.1f} tokens/s, with speculation {speculative:.1f} tokens/s,"
+            f" {_text_words(self)}"
+        )
+
+
+def _text_words(comparison: Comparison) -> str:
+    if comparison.same_text:
+        return "same text"
+    pairs = zip(comparison.plain.text, comparison.speculative.text, strict=False)
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    at = min(len(comparison.plain.text), len(comparison.speculative.text))
+    return f"the texts differ from character {(at if first is None else first) + 1} on"
+
+
+def total(runs: Sequence[Run]) -> Run:
+    """All tokens in all the time: long answers count for more."""
+    speculation = {
+        "draft_n": sum(run.drafted for run in runs),
+        "draft_n_accepted": sum(run.accepted for run in runs),
+    }
+    n_tokens, seconds = sum(run.n_tokens for run in runs), sum(run.seconds for run in runs)
+    return Run("", n_tokens, seconds, speculation)
+
+
+def report_table(comparisons: Sequence[Comparison], options: Mapping[str, object]) -> Table:
+    said = ", ".join(f"{name} {value}" for name, value in options.items())
+    table = Table(title=f"specd-demo: {said}", title_justify="left")
+    table.add_column("prompt", no_wrap=True, overflow="ellipsis", max_width=28)
+    for header in ("plain\ntokens/s", "speculative\ntokens/s", "drafted", "accepted"):
+        table.add_column(header, justify="right")
+    table.add_column("same text")
+    for item in comparisons:
+        name = item.prompt.strip().splitlines()[0]
+        same = "yes" if item.same_text else "no"
+        table.add_row(name, *_cells(item.plain, item.speculative), same)
+    plain = total([item.plain for item in comparisons])
+    speculative = total([item.speculative for item in comparisons])
+    same = "yes" if all(item.same_text for item in comparisons) else "no"
+    table.add_section()
+    table.add_row("all", *_cells(plain, speculative), same, style="bold")
+    return table
+
+
+def _cells(plain: Run, speculative: Run) -> tuple[str, str, str, str]:
+    drafted, accepted = speculative.drafted, speculative.accepted
+    share = f"{accepted} ({accepted / drafted:.0%})" if drafted else "0"
+    return f"{plain.speed:.1f}", f"{speculative.speed:.1f}", str(drafted), share
+
+
+def verdict(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the table means, in sentences."""
+    plain = total([item.plain for item in comparisons]).speed
+    speculative = total([item.speculative for item in comparisons]).speed
+    sentences = [_gain(speculative / plain if plain else 1.0)]
+    sentences += _controller([item.speculative.speculation for item in comparisons])
+    if not all(item.same_text for item in comparisons):
+        sentences.append(
+            "Texts may part where two tokens are all but equally likely: a wider pass of the"
+            " target rounds a little differently (docs/speculation.md)."
+        )
+    return sentences
+
+
+def _gain(ratio: float) -> str:
+    if ratio > 1 + _NOISE:
+        return f"Speculation paid: {ratio:.2f} times the plain speed."
+    small = "The demo target is so small that a draft costs nearly as much as it saves"
+    if ratio >= 1 - _NOISE:
+        return f"Speculation made no difference here ({ratio:.2f} times the plain speed). {small}."
+    return f"Speculation did not pay here: {ratio:.2f} times the plain speed. {small}."
+
+
+def _controller(runs: Sequence[Json]) -> list[str]:
+    """Whether the controller was drafting at the end of each run, and why not."""
+    idle = [run for run in runs if run.get("state") in {"parked", "off"}]
+    if not idle:
+        return []
+    groups = Counter((str(run["state"]), _reason(run)) for run in idle)
+    return [
+        f"In {n} of {len(runs)} answers speculation was {_STATES[state]} (state: {state}"
+        + (f", {reason})." if reason else ").")
+        for (state, reason), n in groups.items()
+    ]
+
+
+_STATES = {"parked": "switched off by the controller", "off": "off from the start"}
+
+
+def _reason(run: Json) -> str:
+    return ": ".join(str(run[key]) for key in ("reason", "detail") if run.get(key))

@@ -1,0 +1,13 @@
+"""`specd serve`: the daemon itself, in this process."""
+
+from __future__ import annotations
+
+import typer
+
+
+def serve() -> None:
+    """Start the daemon on OLLAMA_HOST."""
+    from specd import daemon
+    from specd.settings import Settings
+
+    raise typer.Exit(daemon.main(Settings()))
