@@ -1,0 +1,1 @@
+"""What `specd bench` runs: workloads, targets of real size, measurement, report."""
