@@ -1,0 +1,114 @@
+"""`specd demo`: both ways asked fairly, and a table that says what was measured."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from specd.cli.client import Client
+from specd.cli.demo import Demonstration
+from specd.cli.demo_report import Comparison, Run, report_table, total, verdict
+from specd.cli.private_daemon import DaemonFailed, private_daemon
+from tests.cli.fake_daemon import FakeDaemon, Json
+
+ACTIVE = {"state": "active", "draft_n": 50, "draft_n_accepted": 40}
+PARKED = {"state": "parked", "reason": "too_slow", "draft_n": 8, "draft_n_accepted": 4}
+
+
+def compared(
+    plain_s: float, speculative_s: float, speculation: Json, text: str = "x"
+) -> Comparison:
+    plain = Run("x", 100, plain_s, {"state": "off"})
+    return Comparison("def f(", plain, Run(text, 100, speculative_s, speculation))
+
+
+async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_order() -> None:
+    def generate(body: Json) -> list[Json]:
+        plain = body["options"].get("draft_num_predict") == 0
+        final = {"done": True, "eval_count": 10, "eval_duration": 10**9 if plain else 5 * 10**8}
+        return [{"response": "text"}, {**final, "speculation": {} if plain else ACTIVE}]
+
+    daemon = FakeDaemon({"/api/show": {}, "/api/generate": generate})
+    out = io.StringIO()
+    async with daemon.serve() as url:
+        demonstration = Demonstration(Console(file=out, width=200), 10, 0.8, 7)
+        await demonstration.run(Client(url), ["one", "two"])
+    asked = [body for path, body in daemon.asked if path == "/api/generate"]
+    ways = [(body["prompt"], "draft_num_predict" in body["options"]) for body in asked]
+    warm_up = [("one", True), ("one", False)]
+    assert ways == [*warm_up, ("one", True), ("one", False), ("two", False), ("two", True)]
+    assert {body["options"]["seed"] for body in asked} == {7}
+    assert "2.00 times the plain speed" in out.getvalue()
+    assert out.getvalue().count("same text") == 3  # a line for each prompt, and the header
+
+
+def test_the_table_adds_up_tokens_and_time_not_speeds() -> None:
+    whole = total([Run("", 100, 1.0), Run("", 100, 3.0, ACTIVE)])
+    assert whole.speed == 50.0
+    assert (whole.drafted, whole.accepted) == (50, 40)
+    assert total([]).speed == 0.0
+
+
+def test_the_table_says_yes_only_where_all_texts_are_the_same() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(report_table([compared(2, 1, ACTIVE), compared(2, 1, ACTIVE, "y")], {"seed": 1}))
+    assert isinstance(console.file, io.StringIO)
+    rows = [line for line in console.file.getvalue().splitlines() if "40 (80%)" in line]
+    assert [("yes" in row, "no" in row) for row in rows] == [(True, False), (False, True)]
+    assert "80 (80%)" in console.file.getvalue()
+
+
+def test_a_gain_is_said_as_a_gain() -> None:
+    assert verdict([compared(2, 1, ACTIVE)]) == [
+        "Speculation paid: 2.00 times the plain speed.",
+    ]
+
+
+def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
+    said = verdict([compared(1, 1.25, PARKED), compared(1, 1.25, ACTIVE)])
+    assert said[0].startswith("Speculation did not pay here: 0.80 times the plain speed.")
+    assert said[1] == (
+        "In 1 of 2 answers speculation was switched off by the controller"
+        " (state: parked, too_slow)."
+    )
+
+
+def test_texts_that_differ_are_said_to_differ_and_where() -> None:
+    comparison = Comparison("p", Run("abc", 3, 1), Run("abX", 3, 1))
+    assert "differ from character 3 on" in comparison.words
+    assert any("equally likely" in sentence for sentence in verdict([comparison]))
+    longer = Comparison("p", Run("abc", 3, 1), Run("abcd", 4, 1))
+    assert "differ from character 4 on" in longer.words
+
+
+async def test_a_private_daemon_that_ends_at_once_is_reported_with_its_last_words() -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no port for me')"]
+    with pytest.raises(DaemonFailed, match=r"status 1:\nno port for me"):
+        async with private_daemon(command):
+            pass
+
+
+_SERVER = """
+import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b'{"version": "0"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+assert os.environ["SPECD_DEMO"] == "1" and not os.listdir(os.environ["OLLAMA_MODELS"])
+host, port = os.environ["OLLAMA_HOST"].split(":")
+http.server.HTTPServer((host, int(port)), H).serve_forever()
+"""
+
+
+async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> None:
+    async with private_daemon([sys.executable, "-c", _SERVER]) as url, Client(url) as client:
+        assert await client.get("/api/version") == {"version": "0"}
+    async with Client(url) as client:
+        with pytest.raises(Exception, match="no daemon answers"):
+            await client.get("/api/version")

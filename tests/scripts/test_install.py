@@ -1,0 +1,80 @@
+"""The set-up: what is due, where wheels are kept, what is said when something is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import install
+from scripts.accelerator import Choice, Machine, fingerprint
+from scripts.install import SetUpError, Stamp
+
+ROOT = Path(__file__).parents[2]
+PIN = "llama-cpp-python==1.2.3"
+WHEEL = "llama_cpp_python-1.2.3-py3-none-linux_x86_64.whl"
+
+
+def test_the_pin_is_read_from_where_it_is_declared() -> None:
+    assert install.llama_requirement(ROOT / "pyproject.toml") == "llama-cpp-python==0.3.36"
+
+
+@pytest.mark.parametrize(
+    "configuration,asked,root,serves",
+    [
+        ("abc", "", "/here", True),
+        ("abc", "cuda", "/here", True),
+        ("abc", "cpu", "/here", False),
+        ("other", "", "/here", False),
+        ("abc", "", "/moved", False),
+    ],
+)
+def test_a_second_install_is_due_only_where_something_changed(
+    tmp_path: Path, configuration: str, asked: str, root: str, serves: bool
+) -> None:
+    Stamp("abc", "cuda", "/here").write(tmp_path / "stamp")
+    stamp = Stamp.read(tmp_path / "stamp")
+    assert stamp is not None
+    assert stamp.serves(configuration, asked, Path(root)) is serves
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"configuration": "x", "more": 1}'])
+def test_a_damaged_stamp_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "stamp").write_text(text)
+    assert Stamp.read(tmp_path / "stamp") is None
+
+
+def test_wheels_lie_in_the_users_cache() -> None:
+    assert install.cache_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/specd/wheels")
+    assert install.cache_folder({}).parts[-3:] == (".cache", "specd", "wheels")
+
+
+def test_a_wheel_that_was_built_before_is_taken(tmp_path: Path) -> None:
+    choice, machine = Choice("cpu", ""), Machine("Linux")
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    folder = install.cache_folder(environment) / fingerprint(choice, machine, "")
+    folder.mkdir(parents=True)
+    (folder / WHEEL).touch()
+    assert install.find_or_build(PIN, choice, machine, environment) == folder / WHEEL
+
+
+def test_a_wheel_of_another_version_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / WHEEL).touch()
+    assert install.find_wheel(tmp_path, "llama-cpp-python==1.2.4") is None
+
+
+def test_a_missing_compiler_is_said_with_what_to_install() -> None:
+    with pytest.raises(SetUpError, match="apt install build-essential"):
+        install.require_compiler({"CXX": "no-such-compiler"})
+
+
+def test_cmake_is_told_the_accelerator_and_what_the_user_adds() -> None:
+    machine = Machine("Linux", nvcc="/opt/cuda/bin/nvcc")
+    environment = install.build_environment(
+        Choice("cuda", ""), machine, {"CMAKE_ARGS": "-DX=1", "HOME": "/h"}
+    )
+    assert environment == {
+        "CMAKE_ARGS": "-DGGML_CUDA=on -DX=1",
+        "CUDACXX": "/opt/cuda/bin/nvcc",
+        "HOME": "/h",
+    }
