@@ -1,5 +1,6 @@
 """The daemon's side of one engine process."""
 
 from specd.runner.process import Process, State
+from specd.runner.supervisor import ENGINE
 
-__all__ = ["Process", "State"]
+__all__ = ["ENGINE", "Process", "State"]

@@ -2,5 +2,6 @@
 
 from specd.scheduler.lease import Engine, Lease
 from specd.scheduler.loop import Resident, SchedulerLoop
+from specd.scheduler.scheduler import Scheduler
 
-__all__ = ["Engine", "Lease", "Resident", "SchedulerLoop"]
+__all__ = ["Engine", "Lease", "Resident", "Scheduler", "SchedulerLoop"]

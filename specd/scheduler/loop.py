@@ -68,12 +68,21 @@ class SchedulerLoop:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
-    async def stop(self) -> None:
-        """Refuse who waits, end every engine; returns when none is left."""
-        self._closing = True
+    async def stop(self, grace_s: float = 0.0, hurry: asyncio.Event | None = None) -> None:
+        """Refuse who waits, let running answers end, stop every engine; returns when none is left.
+
+        Answers get `grace_s` seconds, or until `hurry` is set; then they end with SHUTDOWN.
+        """
         if self._task is None:
             return
-        self._inbox.put_nowait(lambda _now: self._scheduler.shutdown())
+        self._closing = True
+        self._inbox.put_nowait(self._scheduler.close)
+        hurried = asyncio.ensure_future((hurry or asyncio.Event()).wait())
+        await asyncio.wait(
+            {self._task, hurried}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        hurried.cancel()
+        self._inbox.put_nowait(self._scheduler.shutdown)
         await self._task
         self._task = None
 

@@ -176,13 +176,23 @@ class Scheduler:
             runner.expires_at = now
         return self._expire(now) + self._advance()
 
-    def shutdown(self) -> list[Effect]:
+    def close(self, now: float) -> list[Effect]:
+        """Refuse who waits and who comes; an engine leaves when its last user has."""
         self._shutting_down = True
         error = errors.ShuttingDown("server is shutting down")
         refused = [Refuse(waiter.id, error) for waiter in self._queue]
         self._queue.clear()
-        stopped = [r for r in self._runners.values() if r.phase is not Phase.LEAVING]
-        return [*refused, *(self._stop(runner) for runner in stopped)]
+        for runner in self._runners.values():
+            runner.keep_alive_s = 0.0
+            if self._idle(runner):
+                runner.expires_at = now
+        return [*refused, *self._expire(now), *self._advance()]
+
+    def shutdown(self, now: float) -> list[Effect]:
+        """`close`, and every engine stops, used or not."""
+        closed = self.close(now)
+        used = [r for r in self._runners.values() if r.phase is not Phase.LEAVING]
+        return [*closed, *(self._stop(runner) for runner in used)]
 
     # ----------------------------------------------------------------------- questions
 

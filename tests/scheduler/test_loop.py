@@ -210,6 +210,45 @@ async def test_stop_refuses_who_waits_and_ends_the_engines() -> None:
             await take(loop)
 
 
+async def test_stop_lets_a_running_use_end_within_its_grace() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        holding, release = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with lease(loop):
+                holding.set()
+                await release.wait()
+
+        task = asyncio.create_task(hold())
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        await holding.wait()
+        stopping = asyncio.create_task(loop.stop(grace_s=1000.0))
+        with pytest.raises(errors.ShuttingDown):
+            await take(loop, "b")
+        assert not engine.gone.is_set()
+        release.set()
+        await task
+        await stopping
+        assert engine.gone.is_set()
+
+
+async def test_hurry_ends_the_grace() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        hurry = asyncio.Event()
+        async with contextlib.AsyncExitStack() as stack:
+            entering = asyncio.create_task(stack.enter_async_context(lease(loop)))
+            engine = await starter.started.get()
+            engine.loading.set_result(FACTS)
+            await entering
+            stopping = asyncio.create_task(loop.stop(grace_s=1000.0, hurry=hurry))
+            hurry.set()
+            await stopping
+            assert engine.gone.is_set()
+
+
 async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
     def broken(spec: core.EngineSpec) -> Engine:
         raise RuntimeError("a bug")

@@ -253,16 +253,27 @@ def test_who_joins_a_load_under_way_gets_it_although_another_is_in_front() -> No
     assert s.loaded(runner_id, 0.0) == [Grant(1, runner_id), Grant(3, runner_id)]
 
 
-def test_shutdown_refuses_who_waits_and_stops_every_engine() -> None:
-    s = scheduler()
-    loaded = load(s, waiter(1, "a"))
-    loading = started(s.request(waiter(2, "b")))
-    refused, *stops = s.shutdown()
+def test_close_refuses_who_waits_and_keeps_only_engines_in_use() -> None:
+    s = scheduler(max_loaded=3)
+    used = load(s, waiter(1, "a"))
+    idle = load(s, waiter(2, "b"))
+    s.leave(2, 0.0)
+    loading = started(s.request(waiter(3, "c")))
+    refused, *stops = s.close(0.0)
     assert isinstance(refused, Refuse)
     assert isinstance(refused.error, errors.ShuttingDown)
-    assert stops == [Stop(loaded), Stop(loading)]
-    [late] = s.request(waiter(3, "a"))
+    assert stops == [Stop(idle), Stop(loading)]
+    [late] = s.request(waiter(4, "a"))
     assert isinstance(late, Refuse)
+    assert s.leave(1, 0.0) == [Stop(used)]
+
+
+def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
+    s = scheduler()
+    used = load(s, waiter(1, "a"))
+    assert s.shutdown(0.0) == [Stop(used)]
+    assert s.shutdown(0.0) == []
+    assert s.leave(1, 0.0) == []
 
 
 MAX_LOADED = 2

@@ -1,0 +1,158 @@
+"""The composition root: builds the rooms, wires them, serves, and stops them in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from logging.handlers import QueueHandler, QueueListener
+
+from aiohttp import web
+
+import specd
+from specd.api.app import build_app
+from specd.errors import BadSetting, SpecdError
+from specd.generation import Generation
+from specd.pairs import Pairs, load_rules
+from specd.placement import Cpu, Defaults, devices
+from specd.runner import ENGINE, Process
+from specd.scheduler import Scheduler, SchedulerLoop
+from specd.sd_notify import notify
+from specd.settings import Settings
+from specd.store import Library
+
+log = logging.getLogger(__name__)
+
+# After the engines have stopped every answer has its end: this is for writing it out.
+LAST_LINES_S = 2.0
+
+
+async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
+    """Serve until SIGTERM or SIGINT; a second signal cuts running answers short.
+
+    command: what starts an engine.  Raises BadSetting where nothing can be served.
+    """
+    stop, hurry = _signals()
+    machine = await asyncio.to_thread(_machine, settings)
+    scheduler = _scheduler(settings, machine, command)
+    library = Library(settings.models, demo=settings.demo)
+    rules = await asyncio.to_thread(load_rules, settings.pairs_file)
+    pairs = Pairs(library, rules, enabled=settings.speculative_decode)
+    generation = Generation(library, pairs, scheduler, settings)
+    app = build_app(generation=generation, library=library, scheduler=scheduler, settings=settings)
+    # A client that goes away ends its handler, and that frees the slot.
+    server = web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=LAST_LINES_S
+    )
+    await server.setup()
+    try:
+        site = await _listen(server, settings)
+        scheduler.start()
+        _announce(server, settings, machine)
+        await stop.wait()
+        log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
+        notify("STOPPING=1", "STATUS=waiting for running answers")
+        await site.stop()
+        await scheduler.stop(settings.shutdown_grace_s, hurry)
+    finally:
+        await scheduler.stop()
+        await server.cleanup()
+    log.info("stopped")
+
+
+def main(settings: Settings) -> int:
+    """`specd serve`: the exit status."""
+    with _logging(settings.debug):
+        try:
+            asyncio.run(run(settings))
+        except SpecdError as error:
+            log.error("%s", error)  # noqa: TRY400 - a sentence for the user, no traceback
+            return 1
+    return 0
+
+
+# --------------------------------------------------------------------------- wiring
+
+
+def _machine(settings: Settings) -> Defaults:
+    return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
+
+
+def _scheduler(settings: Settings, machine: Defaults, command: Sequence[str]) -> SchedulerLoop:
+    decisions = Scheduler(
+        fill=machine.fill,
+        max_loaded=settings.max_loaded_models or machine.max_loaded,
+        max_queue=settings.max_queue,
+        default_keep_alive_s=settings.keep_alive_s,
+    )
+    return SchedulerLoop(
+        decisions,
+        lambda spec: Process(spec, load_timeout_s=settings.load_timeout_s, command=command),
+    )
+
+
+async def _listen(server: web.AppRunner, settings: Settings) -> web.TCPSite:
+    address = settings.host
+    site = web.TCPSite(server, address.host or None, address.port)
+    try:
+        await site.start()
+    except OSError as error:
+        raise BadSetting(
+            f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error};"
+            " another server, perhaps Ollama itself, may be using it"
+        ) from error
+    return site
+
+
+def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> None:
+    host, port = server.addresses[0][:2]
+    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("specd %s listens on %s, models in %s", specd.__version__, where, settings.models)
+    for device in machine.devices:
+        log.info("%s: %.1f GiB", device.name, device.total_bytes / 2**30)
+    notify("READY=1", f"STATUS=listening on {where}")
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Set by the first and by the second signal; the third ends the process on the spot."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGTERM, signal.SIGINT)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            hurry.set()
+            for number in caught:
+                loop.remove_signal_handler(number)
+        stop.set()
+
+    for number in caught:
+        loop.add_signal_handler(number, on_signal)
+    return stop, hurry
+
+
+@contextmanager
+def _logging(debug: int) -> Iterator[None]:
+    """To stderr, written by a thread of its own: a slow terminal never blocks the event loop.
+
+    debug: OLLAMA_DEBUG; 2 adds what the libraries say.
+    """
+    lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    writer = logging.StreamHandler(sys.stderr)
+    writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    listener = QueueListener(lines, writer)
+    logging.basicConfig(
+        level=logging.DEBUG if debug > 1 else logging.WARNING,
+        handlers=[QueueHandler(lines)],
+        force=True,
+    )
+    logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
+    listener.start()
+    try:
+        yield
+    finally:
+        listener.stop()
