@@ -1,0 +1,181 @@
+"""The whole daemon as a process of its own, with the fake engine in the engines' place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from tests.gguf_files import OllamaStore, write_llama
+
+ROOT = Path(__file__).parents[1]
+FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+SCRIPT = """
+import asyncio, sys
+from specd.daemon import run
+from specd.settings import Settings
+asyncio.run(run(Settings(), command=sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    process: asyncio.subprocess.Process
+    url: str
+    http: aiohttp.ClientSession
+
+    def generate(self, prompt: str, **fields: object) -> Any:
+        return self.http.post("/api/generate", json={"model": "m", "prompt": prompt, **fields})
+
+    async def answer(self, prompt: str, **fields: object) -> list[dict[str, Any]]:
+        async with self.generate(prompt, **fields) as response:
+            return [json.loads(line) async for line in response.content]
+
+    def engines(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path: Path, **variables: str) -> AsyncIterator[Daemon]:
+    """Ready when the daemon itself says so, to the socket in systemd's place."""
+    OllamaStore(tmp_path / "models").add(
+        "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            SCRIPT,
+            *FAKE,
+            env=os.environ
+            | {
+                "PYTHONPATH": str(ROOT),
+                "NOTIFY_SOCKET": str(tmp_path / "notify"),
+                "OLLAMA_HOST": "127.0.0.1:0",
+                "OLLAMA_MODELS": str(tmp_path / "models"),
+            }
+            | variables,
+        )
+        try:
+            hearing = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(systemd, 1000))
+            ending = asyncio.ensure_future(process.wait())
+            await asyncio.wait({hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            assert hearing.done(), "the daemon ended before it was ready"
+            ready, status = hearing.result().decode().splitlines()
+            assert ready == "READY=1"
+            url = status.removeprefix("STATUS=listening on ")
+            async with aiohttp.ClientSession(url) as http:
+                yield Daemon(process, url, http)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def ended(processes: list[psutil.Process]) -> bool:
+    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=30)
+    return not alive
+
+
+async def test_it_answers_loads_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        *chunks, last = await daemon.answer("a b")
+        assert "".join(chunk["response"] for chunk in chunks) == "a b "
+        assert (last["done"], last["done_reason"]) == (True, "stop")
+        engines = daemon.engines()
+        await daemon.answer("c")
+        assert daemon.engines() == engines
+        daemon.process.send_signal(signal.SIGTERM)
+        assert await daemon.process.wait() == 0
+        assert await ended(engines)
+
+
+async def test_a_running_answer_is_told_when_its_grace_is_over(tmp_path: Path) -> None:
+    async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
+        async with daemon.generate("hang") as response:
+            assert json.loads(await response.content.readline())["response"] == "last words"
+            engines = daemon.engines()
+            daemon.process.send_signal(signal.SIGTERM)
+            lines = [json.loads(line) async for line in response.content]
+        assert len(lines) == 1
+        assert "error" in lines[0]
+        assert await daemon.process.wait() == 0
+        assert await ended(engines)
+
+
+async def test_a_second_signal_cuts_the_grace_short(tmp_path: Path) -> None:
+    async with running(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon:
+        async with daemon.generate("hang") as response:
+            await response.content.readline()
+            daemon.process.send_signal(signal.SIGINT)
+            # Refused: the first signal has been heard.
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                while True:
+                    async with aiohttp.ClientSession(daemon.url) as http:
+                        await (await http.get("/api/version")).read()
+            daemon.process.send_signal(signal.SIGINT)
+            assert "error" in json.loads(await response.content.readline())
+        assert await daemon.process.wait() == 0
+
+
+async def test_a_killed_engine_costs_one_answer(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        async with daemon.generate("hang") as response:
+            await response.content.readline()
+            for engine in daemon.engines():
+                engine.kill()
+            lines = [json.loads(line) async for line in response.content]
+        [line] = lines
+        assert line["error"].startswith("model runner has unexpectedly stopped, this may be due")
+        assert (await daemon.answer("a"))[-1]["done"]
+
+
+async def test_a_client_that_leaves_in_mid_stream_frees_the_slot(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        async with daemon.generate("hang", keep_alive=0) as response:
+            await response.content.readline()
+            engines = daemon.engines()
+            response.close()
+        # keep_alive 0: the engine ends as soon as nobody uses it.
+        assert await ended(engines)
+
+
+async def test_a_client_that_leaves_before_the_first_byte_frees_the_slot(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        asking = asyncio.create_task(daemon.answer("hang", stream=False, keep_alive=0))
+        loaded: list[object] = []
+        while not loaded:
+            async with daemon.http.get("/api/ps") as response:
+                loaded = (await response.json())["models"]
+        engines = daemon.engines()
+        asking.cancel()
+        assert await ended(engines)
+
+
+async def test_a_busy_port_is_a_clear_error(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        second = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "import sys; from specd.daemon import main; from specd.settings import Settings\n"
+            "sys.exit(main(Settings()))",
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OLLAMA_HOST": daemon.url},
+        )
+        _, said = await second.communicate()
+        assert second.returncode == 1
+        assert b"cannot listen on " + daemon.url.encode() in said
+        assert b"Traceback" not in said
