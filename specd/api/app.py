@@ -26,7 +26,11 @@ def build_app(
     clock: Clock | None = None,
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
-    """All routes and rules.  Run it with `build_runner`, or a client that leaves goes unnoticed."""
+    """All routes and rules.
+
+    Run it with `handler_cancellation`, or a client that leaves before the first byte goes
+    unnoticed.
+    """
     rooms = Rooms(
         generation=generation, library=library, scheduler=scheduler, clock=clock or Clock()
     )
@@ -40,8 +44,3 @@ def build_app(
     app.add_routes(OllamaRoutes(rooms).table())
     app.add_routes(OpenAIRoutes(rooms, draw_id).table())
     return app
-
-
-def build_runner(app: web.Application) -> web.AppRunner:
-    """A runner that cancels the handler when its client has gone, also before the first byte."""
-    return web.AppRunner(app, handler_cancellation=True, access_log=None)

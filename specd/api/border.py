@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
@@ -39,6 +39,12 @@ def guarded(handler: Handler, reply: ErrorReply) -> Handler:
             return reply(told(error))
 
     return handle
+
+
+def route(method: str, path: str, handler: Handler, reply: ErrorReply) -> web.RouteDef:
+    """A guarded route; aiohttp would answer HEAD wherever GET is, Ollama does not."""
+    options = {"allow_head": False} if method == hdrs.METH_GET else {}
+    return web.RouteDef(method, path, guarded(handler, reply), options)
 
 
 @asynccontextmanager

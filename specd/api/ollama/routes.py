@@ -12,7 +12,7 @@ import specd
 from specd import core
 from specd.api import lookup
 from specd.api.answer import answer_events, whole_answer
-from specd.api.border import closing, guarded
+from specd.api.border import closing, route
 from specd.api.ollama import schema
 from specd.api.ollama.convert import (
     ChatWriter,
@@ -55,7 +55,7 @@ class OllamaRoutes:
             ("POST", "/api/chat", self.chat),
         ]
         return [
-            web.route(method, path, guarded(handler, error_reply))
+            route(method, path, handler, error_reply)
             for methods, path, handler in rows
             for method in methods.split()
         ]

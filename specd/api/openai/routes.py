@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from specd import core
 from specd.api import lookup
 from specd.api.answer import answer_events, whole_answer
-from specd.api.border import closing, guarded
+from specd.api.border import closing, route
 from specd.api.openai.completion import ChunkWriter, Json, completion
 from specd.api.openai.convert import chat_request, effort, to_messages
 from specd.api.openai.errors import error_event, error_reply
@@ -44,9 +44,7 @@ class OpenAIRoutes:
             ("GET", "/v1/models", self.models),
             ("GET", "/v1/models/{model}", self.model),
         ]
-        return [
-            web.route(method, path, guarded(handler, error_reply)) for method, path, handler in rows
-        ]
+        return [route(method, path, handler, error_reply) for method, path, handler in rows]
 
     async def models(self, _: web.Request) -> web.Response:
         return json_reply(models_object(await asyncio.to_thread(self._library.list)))

@@ -1,0 +1,203 @@
+"""Rooms behind the HTTP edge that answer from a script, and an aiohttp client in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import DummyCookieJar
+from aiohttp.test_utils import TestClient, TestServer
+
+from specd import core
+from specd.api.app import build_app
+from specd.api.ports import Clock
+from specd.errors import ModelNotFound, Unsupported
+from specd.scheduler import Resident
+from specd.settings import HostAddress
+from specd.store import ModelDetails, ModelInfo, ModelSummary
+from specd.store import name as names
+
+LOOPBACK = HostAddress("http", "127.0.0.1", 11434)
+WALL_NS = 1_785_585_600_000_000_120  # 2026-08-01T12:00:00.00000012Z
+LOCAL = dt.timezone(dt.timedelta(hours=2))
+MODIFIED = dt.datetime(2026, 7, 1, 10, 0, 0, 500_000, tzinfo=LOCAL)
+
+STATS = core.SpeculationStats(
+    drafter="tiny:latest",
+    pair_source="manifest",
+    draft_n=8,
+    draft_n_accepted=6,
+    rounds=2,
+    state=core.SpeculationState.ACTIVE,
+    speedup=1.75,
+)
+DONE = core.Done(
+    reason=core.StopReason.STOP,
+    usage=core.Usage(n_prompt=5, n_cached=2, prompt_ns=10, n_generated=7, generate_ns=20),
+    speculation=STATS,
+    context=(1, 2, 3),
+    load_ns=30,
+)
+
+Script = Sequence[core.Delta | core.Done | Exception | asyncio.Event]
+HELLO: Script = (core.Delta(content="Hel"), core.Delta(content="lo"), DONE)
+
+
+def model_ref(name: str, *capabilities: str) -> core.ModelRef:
+    parsed = names.parse(name)
+    return core.ModelRef(
+        name=parsed.short,
+        full_name=parsed.full,
+        digest="a" * 64,
+        weights=Path("weights.gguf"),
+        capabilities=capabilities or ("completion",),
+        architecture="llama",
+    )
+
+
+def summary(name: str, capabilities: tuple[str, ...] = ("completion",)) -> ModelSummary:
+    return ModelSummary(
+        name=names.parse(name).short,
+        digest="a" * 64,
+        size_bytes=1234,
+        modified_at=MODIFIED,
+        details=ModelDetails(
+            format="gguf",
+            family="llama",
+            families=("llama",),
+            parameter_size="5M",
+            quantization_level="Q8_0",
+            context_length=2048,
+        ),
+        capabilities=capabilities,
+    )
+
+
+def info(name: str) -> ModelInfo:
+    return ModelInfo(
+        summary=summary(name),
+        license="",
+        modelfile="# Modelfile\nFROM x",
+        parameters="",
+        template="{{ messages }}",
+        system="Be brief.",
+        messages=(core.Message(role="user", content="Hi"),),
+        model_info={"general.architecture": "llama", "general.basename": "demo"},
+        tensors=(),
+        projector_info=None,
+        requires="",
+    )
+
+
+class FakeLibrary:
+    """Knows the models of `refs`, under any case."""
+
+    def __init__(self, *refs: core.ModelRef) -> None:
+        self._refs = {names.parse(ref.name).key: ref for ref in refs}
+
+    def list(self) -> Sequence[ModelSummary]:
+        return [summary(ref.name, ref.capabilities) for ref in self._refs.values()]
+
+    def resolve(self, name: str, /) -> core.ModelRef:
+        parsed = names.parse(name)
+        if parsed.source is names.Source.CLOUD:
+            raise Unsupported("not on this machine")
+        if parsed.key not in self._refs:
+            raise ModelNotFound(parsed.short)
+        return self._refs[parsed.key]
+
+    def show(self, name: str, /, *, verbose: bool = False) -> ModelInfo:
+        return info(self.resolve(name).name)
+
+
+@dataclass
+class FakeGeneration:
+    """Plays `script`: an exception in it is raised, an Event in it is waited for for ever."""
+
+    script: Script = HELLO
+    requests: list[core.GenerateRequest] = field(default_factory=list)
+    loads: list[tuple[str, Mapping[str, object], float | None]] = field(default_factory=list)
+    unloads: list[str] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def generate(
+        self, request: core.GenerateRequest, /
+    ) -> AsyncIterator[core.Delta | core.Done]:
+        self.requests.append(request)
+        try:
+            for event in self.script:
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, asyncio.Event):
+                    event.set()
+                    await asyncio.Event().wait()
+                else:
+                    yield event
+        finally:
+            self.closed.set()
+
+    async def load(
+        self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
+    ) -> None:
+        self.loads.append((model, options, keep_alive_s))
+
+    async def unload(self, model: str, /) -> None:
+        self.unloads.append(model)
+
+    def render(self, request: core.GenerateRequest, /) -> str:
+        self.requests.append(request)
+        return "<rendered>"
+
+
+@dataclass
+class FakeScheduler:
+    loaded: list[Resident] = field(default_factory=list)
+
+    def residents(self) -> Sequence[Resident]:
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class FakeSettings:
+    origins: tuple[str, ...] = ()
+    host: HostAddress = LOOPBACK
+
+
+MODELS = (
+    model_ref("plain"),
+    model_ref("thinker", "completion", "thinking"),
+    model_ref("able", "completion", "tools", "insert", "vision", "thinking"),
+    model_ref("embedder", "embedding"),
+    model_ref("painter", "image"),
+)
+
+
+def ticking() -> Clock:
+    """Wall time stands; each look at the steady clock is 100 ns later."""
+    steady = iter(range(0, 10**9, 100))
+    return Clock(wall_ns=lambda: WALL_NS, steady_ns=lambda: next(steady))
+
+
+@asynccontextmanager
+async def client(
+    generation: FakeGeneration | None = None,
+    *,
+    models: Sequence[core.ModelRef] = MODELS,
+    loaded: Sequence[Resident] = (),
+    settings: FakeSettings | None = None,
+) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
+    app = build_app(
+        generation or FakeGeneration(),
+        FakeLibrary(*models),
+        FakeScheduler(list(loaded)),
+        settings or FakeSettings(),
+        clock=ticking(),
+        draw_id=lambda: 42,
+    )
+    # Like the daemon's own runner, the test server cancels the handler of a client that has gone.
+    async with TestClient(TestServer(app), cookie_jar=DummyCookieJar()) as http:
+        yield http

@@ -1,0 +1,106 @@
+"""JSON is read, and refused, in Go's way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.api.go_json import EmptyBody, decode_first, explain
+from specd.errors import InvalidRequest
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "raw, text",
+    [
+        ("{", "unexpected EOF"),
+        ('{"a"', "unexpected EOF"),
+        ('{"a":"b', "unexpected EOF"),
+        ("tru", "unexpected EOF"),
+        ("[1,", "unexpected EOF"),
+        ("x", "invalid character 'x' looking for beginning of value"),
+        ("'a'", "invalid character '\\'' looking for beginning of value"),
+        ("NaN", "invalid character 'N' looking for beginning of value"),
+        ('{"a":Infinity}', "invalid character 'I' looking for beginning of value"),
+        ("\ufeff{}", "invalid character 'ï' looking for beginning of value"),
+        ("{a:1}", "invalid character 'a' looking for beginning of object key string"),
+        ('{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        ('{"a" 1}', "invalid character '1' after object key"),
+        ('{"a":1 "b":2}', "invalid character '\"' after object key:value pair"),
+        ('{"a":01}', "invalid character '1' after object key:value pair"),
+        ("[1 2]", "invalid character '2' after array element"),
+        ("[1,]", "invalid character ']' looking for beginning of value"),
+        ('{"a":"\n"}', "invalid character '\\n' in string literal"),
+        ('"\\x"', "invalid character 'x' in string escape code"),
+        ('"\\u00g0"', "invalid character 'g' in \\u hexadecimal character escape"),
+        ("trub", "invalid character 'b' in literal true (expecting 'e')"),
+        ("nil", "invalid character 'i' in literal null (expecting 'u')"),
+        ("-x", "invalid character 'x' in numeric literal"),
+        ("[1.x]", "invalid character 'x' after decimal point in numeric literal"),
+        ("[1e+x]", "invalid character 'x' in exponent of numeric literal"),
+        ('{"a":"\x00"}', "invalid character '\\x00' in string literal"),
+    ],
+)
+def test_a_syntax_error_has_the_sentence_of_go(raw: str, text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_first(raw.encode())
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("raw", [b"", b"  \r\n\t"])
+def test_white_space_alone_is_an_empty_body(raw: bytes) -> None:
+    with pytest.raises(EmptyBody, match="EOF"):
+        decode_first(raw)
+
+
+def test_only_the_first_value_is_read() -> None:
+    assert decode_first(b' {"a":1} trailing } garbage') == {"a": 1}
+    assert decode_first(b"1 2") == 1
+
+
+def test_bytes_that_are_no_utf8_and_half_surrogates_are_replaced() -> None:
+    assert decode_first(b'"\xff"') == "\ufffd"
+    assert decode_first(b'{"\\ud800":["\\udc00x"]}') == {"\ufffd": ["\ufffdx"]}
+    assert decode_first(b'"\\ud83d\\ude00"') == "😀"
+
+
+def test_nesting_without_end_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="exceeded max depth"):
+        decode_first(b"[" * 200_000 + b"]" * 200_000)
+
+
+@pytest.mark.parametrize("raw", [b"1e999", b"9" * 400, b"[-1e400]"])
+def test_a_number_beyond_a_float_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="cannot unmarshal number"):
+        decode_first(raw)
+
+
+@given(JSON)
+def test_whatever_was_written_is_read_and_nothing_is_found_wrong(value: object) -> None:
+    raw = json.dumps(value).encode()
+    assert json.dumps(decode_first(raw)) == json.dumps(json.loads(raw)) or "\\ud" in raw.decode()
+    assert explain(raw) == "invalid JSON"
+
+
+@given(JSON)
+def test_every_part_of_an_object_is_an_unexpected_end(value: object) -> None:
+    raw = json.dumps({"k": value}).encode()
+    for end in range(1, len(raw)):
+        assert explain(raw[:end]) == "unexpected EOF"
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_value_or_a_clear_error(raw: bytes) -> None:
+    try:
+        decode_first(raw)
+    except InvalidRequest as error:
+        assert str(error) not in {"", "invalid JSON"}  # noqa: PT017
