@@ -6,7 +6,7 @@ The mathematics of the table lives in demo_report.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Annotated
 
@@ -34,18 +34,21 @@ def demo(
     tokens: Annotated[int, typer.Option(min=1, max=1500, help="Tokens of each answer.")] = 128,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.8,
     seed: Annotated[int, typer.Option(min=0)] = 42,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs each way; the median counts.")] = 3,
 ) -> None:
     """Show the demo pair with speculation off and on, and what it gained."""
-    demonstration = Demonstration(make_console(), tokens, temperature, seed)
+    options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
+    demonstration = Demonstration(make_console(), options, repeats)
     asyncio.run(demonstration.run(daemon_client()))
 
 
 class Demonstration:
-    """Asks every prompt twice, same seed, and compares."""
+    """Asks every prompt both ways with one seed, `repeats` times each, and compares."""
 
-    def __init__(self, console: Console, tokens: int, temperature: float, seed: int) -> None:
+    def __init__(self, console: Console, options: Mapping[str, float], repeats: int) -> None:
         self._console = console
-        self._options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
+        self._options = options
+        self._repeats = repeats
 
     async def run(self, client: Client, prompts: Sequence[str] = PROMPTS) -> None:
         """client: of the daemon to ask first; one without the demo is left alone."""
@@ -70,19 +73,24 @@ class Demonstration:
             await self._ask(client, prompt, speculative=speculative, show=False)
 
     async def _compare(self, client: Client, number: int, prompt: str) -> Comparison:
-        """Both ways, in alternating order, so that a machine warming up favours neither."""
-        first = number % 2 == 1
-        self._console.rule(f"[bold]{number + 1}[/bold] · {_way(first)}", align="left")
-        runs = {first: await self._ask(client, prompt, speculative=first, show=True)}
-        self._console.print(f"— again, {_way(not first)} ...", style="dim")
-        runs[not first] = await self._ask(client, prompt, speculative=not first, show=False)
-        comparison = Comparison(prompt, plain=runs[False], speculative=runs[True])
-        self._console.print(f"  {comparison.words}\n", style="dim", markup=False)
+        """Both ways in alternating order, so that a machine warming up favours neither."""
+        runs: dict[bool, list[Run]] = {False: [], True: []}
+        shown = number % 2 == 1
+        self._console.print(f"── {number + 1}, {_way(speculative=shown)}", style="cyan")
+        for repeat in range(self._repeats):
+            first = shown ^ (repeat % 2 == 1)
+            for speculative in (first, not first):
+                show = repeat == 0 and speculative is shown
+                run = await self._ask(client, prompt, speculative=speculative, show=show)
+                runs[speculative].append(run)
+        comparison = Comparison(prompt, plain_runs=runs[False], speculative_runs=runs[True])
+        self._console.print(f"── {comparison.words}\n", style="cyan", markup=False)
         return comparison
 
     async def _ask(self, client: Client, prompt: str, *, speculative: bool, show: bool) -> Run:
-        options = self._options if speculative else {**self._options, "draft_num_predict": 0}
-        body = {"model": MODEL, "prompt": prompt, "options": options}
+        options = {**self._options} if speculative else {**self._options, "draft_num_predict": 0}
+        # Raw: the demo continues a file, and is not asked a question.
+        body = {"model": MODEL, "prompt": prompt, "raw": True, "options": options}
         text: list[str] = []
         part = {}
         if show:
@@ -97,7 +105,7 @@ class Demonstration:
         return Run.of("".join(text), part)
 
 
-def _way(speculative: bool) -> str:
+def _way(*, speculative: bool) -> str:
     return "with speculation" if speculative else "plain"
 
 

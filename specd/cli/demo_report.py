@@ -45,30 +45,45 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
+    """One prompt, asked as often one way as the other, with one seed."""
+
     prompt: str
-    plain: Run
-    speculative: Run
+    plain_runs: Sequence[Run]
+    speculative_runs: Sequence[Run]
+
+    @property
+    def plain(self) -> Run:
+        return _median(self.plain_runs)
+
+    @property
+    def speculative(self) -> Run:
+        return _median(self.speculative_runs)
 
     @property
     def same_text(self) -> bool:
-        return self.plain.text == self.speculative.text
+        return len({run.text for run in (*self.plain_runs, *self.speculative_runs)}) == 1
 
     @property
     def words(self) -> str:
-        plain, speculative = self.plain.speed, self.speculative.speed
         return (
-            f"plain {plain:.1f} tokens/s, with speculation {speculative:.1f} tokens/s,"
-            f" {_text_words(self)}"
+            f"plain {self.plain.speed:.1f} tokens/s,"
+            f" with speculation {self.speculative.speed:.1f} tokens/s, {_text_words(self)}"
         )
+
+
+def _median(runs: Sequence[Run]) -> Run:
+    """The run of middling speed: one that the machine disturbed does not count."""
+    return sorted(runs, key=lambda run: run.speed)[len(runs) // 2]
 
 
 def _text_words(comparison: Comparison) -> str:
     if comparison.same_text:
         return "same text"
-    pairs = zip(comparison.plain.text, comparison.speculative.text, strict=False)
-    first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-    at = min(len(comparison.plain.text), len(comparison.speculative.text))
-    return f"the texts differ from character {(at if first is None else first) + 1} on"
+    texts = [run.text for run in (*comparison.plain_runs, *comparison.speculative_runs)]
+    columns = enumerate(zip(*texts, strict=False))
+    shortest = min(map(len, texts))
+    n_same = next((i for i, letters in columns if len(set(letters)) > 1), shortest)
+    return f"the texts part after {n_same} characters"
 
 
 def total(runs: Sequence[Run]) -> Run:
@@ -83,7 +98,8 @@ def total(runs: Sequence[Run]) -> Run:
 
 def report_table(comparisons: Sequence[Comparison], options: Mapping[str, object]) -> Table:
     said = ", ".join(f"{name} {value}" for name, value in options.items())
-    table = Table(title=f"specd-demo: {said}", title_justify="left")
+    n_runs = max((len(item.plain_runs) for item in comparisons), default=0)
+    table = Table(title=f"specd-demo: {said}; median of {n_runs}", title_justify="left")
     table.add_column("prompt", no_wrap=True, overflow="ellipsis", max_width=28)
     for header in ("plain\ntokens/s", "speculative\ntokens/s", "drafted", "accepted"):
         table.add_column(header, justify="right")

@@ -22,10 +22,13 @@ def compared(
     plain_s: float, speculative_s: float, speculation: Json, text: str = "x"
 ) -> Comparison:
     plain = Run("x", 100, plain_s, {"state": "off"})
-    return Comparison("def f(", plain, Run(text, 100, speculative_s, speculation))
+    return Comparison("def f(", [plain], [Run(text, 100, speculative_s, speculation)])
 
 
-async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_order() -> None:
+@pytest.mark.parametrize("repeats", [1, 2])
+async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_order(
+    repeats: int,
+) -> None:
     def generate(body: Json) -> list[Json]:
         plain = body["options"].get("draft_num_predict") == 0
         final = {"done": True, "eval_count": 10, "eval_duration": 10**9 if plain else 5 * 10**8}
@@ -34,12 +37,14 @@ async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_orde
     daemon = FakeDaemon({"/api/show": {}, "/api/generate": generate})
     out = io.StringIO()
     async with daemon.serve() as url:
-        demonstration = Demonstration(Console(file=out, width=200), 10, 0.8, 7)
+        demonstration = Demonstration(Console(file=out, width=200), {"seed": 7}, repeats)
         await demonstration.run(Client(url), ["one", "two"])
     asked = [body for path, body in daemon.asked if path == "/api/generate"]
     ways = [(body["prompt"], "draft_num_predict" in body["options"]) for body in asked]
     warm_up = [("one", True), ("one", False)]
-    assert ways == [*warm_up, ("one", True), ("one", False), ("two", False), ("two", True)]
+    one = [("one", True), ("one", False), ("one", False), ("one", True)]
+    two = [("two", False), ("two", True), ("two", True), ("two", False)]
+    assert ways == [*warm_up, *one[: 2 * repeats], *two[: 2 * repeats]]
     assert {body["options"]["seed"] for body in asked} == {7}
     assert "2.00 times the plain speed" in out.getvalue()
     assert out.getvalue().count("same text") == 3  # a line for each prompt, and the header
@@ -77,11 +82,16 @@ def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
 
 
 def test_texts_that_differ_are_said_to_differ_and_where() -> None:
-    comparison = Comparison("p", Run("abc", 3, 1), Run("abX", 3, 1))
-    assert "differ from character 3 on" in comparison.words
+    comparison = Comparison("p", [Run("abc", 3, 1)], [Run("abX", 3, 1)])
+    assert "part after 2 characters" in comparison.words
     assert any("equally likely" in sentence for sentence in verdict([comparison]))
-    longer = Comparison("p", Run("abc", 3, 1), Run("abcd", 4, 1))
-    assert "differ from character 4 on" in longer.words
+    later = Comparison("p", [Run("abc", 3, 1)] * 2, [Run("abc", 3, 1), Run("abcd", 4, 1)])
+    assert not later.same_text
+
+
+def test_a_run_that_the_machine_disturbed_does_not_count() -> None:
+    runs = [Run("x", 100, seconds) for seconds in (1.0, 50.0, 1.1)]
+    assert Comparison("p", runs, runs).plain.seconds == 1.1
 
 
 async def test_a_private_daemon_that_ends_at_once_is_reported_with_its_last_words() -> None:
