@@ -145,11 +145,9 @@ def _logging(debug: int) -> Iterator[None]:
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     listener = QueueListener(lines, writer)
-    logging.basicConfig(
-        level=logging.DEBUG if debug > 1 else logging.WARNING,
-        handlers=[QueueHandler(lines)],
-        force=True,
-    )
+    root = logging.getLogger()
+    root.handlers = [QueueHandler(lines)]
+    root.setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
     logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
     listener.start()
     try:

@@ -86,25 +86,28 @@ class Child:
     async def end(self, grace_s: float) -> None:
         """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then SIGKILL."""
         try:
-            for insist in (self._process.terminate, self._process.kill):
+            for insist in (signal.SIGTERM, signal.SIGKILL):
                 try:
                     async with asyncio.timeout(grace_s):
                         await self._process.wait()
                     return
                 except TimeoutError:
-                    log.warning("engine %d does not end: %s", self.pid, insist.__name__)
-                    with contextlib.suppress(ProcessLookupError):  # it has ended in between
-                        insist()
+                    log.warning("engine %d does not end: %s", self.pid, insist.name)
+                    self._signal(insist)
         finally:
             await self.kill()
 
     async def kill(self) -> None:
         """SIGKILL unless it has gone; returns when it is reaped and its output read."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        self._signal(signal.SIGKILL)
         await self._process.wait()
         await self.channel.close()
         # A grandchild may hold the pipe open for ever: its words are not waited for.
         await asyncio.wait({self._listening}, timeout=LAST_WORDS_S)
         self._listening.cancel()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Not by asyncio's own `kill`: that reaps a child just dead, and its status is lost."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
