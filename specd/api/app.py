@@ -24,6 +24,7 @@ def build_app(
     settings: Settings,
     *,
     clock: Clock | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
     """All routes and rules.
@@ -38,7 +39,7 @@ def build_app(
     guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []
     app = web.Application(
         middlewares=(middleware.cors(origins), *guards, middleware.no_route),
-        client_max_size=MAX_BODY_BYTES,
+        client_max_size=max_body_bytes,
     )
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.add_routes(OllamaRoutes(rooms).table())

@@ -37,7 +37,11 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
     Raises InvalidRequest (EmptyBody where nothing was sent).
     """
-    value = decode_first(await request.read())
+    try:
+        raw = await request.read()
+    except web.RequestPayloadError as error:
+        raise InvalidRequest("unexpected EOF") from error  # cut short, or badly compressed
+    value = decode_first(raw)
     if value is None:
         return {}
     try:

@@ -13,7 +13,7 @@ from aiohttp import DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 
 from specd import core
-from specd.api.app import build_app
+from specd.api.app import MAX_BODY_BYTES, build_app
 from specd.api.ports import Clock
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
@@ -189,6 +189,7 @@ async def client(
     models: Sequence[core.ModelRef] = MODELS,
     loaded: Sequence[Resident] = (),
     settings: FakeSettings | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
         generation or FakeGeneration(),
@@ -196,6 +197,7 @@ async def client(
         FakeScheduler(list(loaded)),
         settings or FakeSettings(),
         clock=ticking(),
+        max_body_bytes=max_body_bytes,
         draw_id=lambda: 42,
     )
     # Like the daemon's own runner, the test server cancels the handler of a client that has gone.

@@ -67,6 +67,15 @@ async def test_a_body_that_is_no_json(path: str, body: str, text: str) -> None:
         ),
         (
             CHAT,
+            '{"messages":[{"content":"a"},{"tool_calls":[{"function":{"arguments":"{}"}}]}]}',
+            (
+                f"{GO} string into Go struct field"
+                " ChatRequest.messages.tool_calls.function.arguments"
+                f" of type {GO_MAP}"
+            ),
+        ),
+        (
+            CHAT,
             '{"messages":"hi"}',
             f"{GO} string into Go struct field ChatRequest.messages of type []api.Message",
         ),
@@ -201,6 +210,20 @@ async def test_models_elsewhere_are_403(name: str, path: str, text: str) -> None
     async with client() as http, http.post(path, json={"model": name}) as reply:
         expected = {"error": f"ollama cloud is disabled: {text}"}
         assert (reply.status, await reply.json()) == (403, expected)
+
+
+async def test_a_body_beyond_the_limit_is_413() -> None:
+    async with client(max_body_bytes=100) as http:
+        async with http.post(GENERATE, data=b" " * 90 + b"{}") as reply:
+            assert reply.status == 404
+        async with http.post(GENERATE, data=b" " * 200) as reply:
+            assert (reply.status, await reply.json()) == (413, {"error": "request body too large"})
+
+
+async def test_a_body_that_cannot_be_unpacked_is_400() -> None:
+    headers = {"Content-Encoding": "gzip"}
+    async with client() as http, http.post(GENERATE, data=b"{}", headers=headers) as reply:
+        assert reply.status == 400
 
 
 FAILURES = [

@@ -239,6 +239,37 @@ def part(kind: str, **fields: object) -> list[object]:
             "invalid tool call arguments",
         ),
         (
+            {"messages": [{"tool_calls": [{"function": {"arguments": "[]"}}]}]},
+            400,
+            "invalid_request_error",
+            "invalid tool call arguments",
+        ),
+        (
+            {"messages": [{"content": ["x"]}]},
+            400,
+            "invalid_request_error",
+            "invalid message format",
+        ),
+        (
+            {"messages": part("image_url", image_url=5)},
+            400,
+            "invalid_request_error",
+            "invalid image input",
+        ),
+        (
+            {"messages": part("image_url", image_url="data:;base64,A")},
+            400,
+            "invalid_request_error",
+            "invalid image input",
+        ),
+        (
+            {"messages": part("input_audio", input_audio="x")},
+            400,
+            "invalid_request_error",
+            "invalid input_audio",
+        ),
+        ({"temperature": "hot"}, 400, "invalid_request_error", "of type float64"),
+        (
             {"tools": [{}]},
             400,
             "invalid_request_error",
