@@ -74,7 +74,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """One resident model.  expires_at: end of the last use + keep_alive_s, inf while in use."""
+    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle."""
 
     id: int
     spec: core.EngineSpec
@@ -302,7 +302,6 @@ class Scheduler:
         if waiter.keep_alive_s is not None:
             runner.keep_alive_s = waiter.keep_alive_s
         runner.users.add(waiter.id)
-        runner.expires_at = math.inf
         return Grant(waiter.id, runner.id)
 
     def _take_from_queue(self, runner: Runner) -> list[Waiter]:

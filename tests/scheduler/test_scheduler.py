@@ -86,6 +86,17 @@ def test_one_load_at_a_time_in_order() -> None:
     assert second.spec.weights == "b"
 
 
+def test_a_load_that_its_first_caller_left_still_blocks_the_next_load() -> None:
+    s = scheduler()
+    runner_id = started(s.request(waiter(1, "a")))
+    s.request(waiter(2, "b"))
+    s.request(waiter(3, "a"))
+    assert s.leave(1, 0.0) == []
+    granted, start = s.loaded(runner_id, 0.0)
+    assert granted == Grant(3, runner_id)
+    assert isinstance(start, Start)
+
+
 def test_a_full_queue_refuses_what_needs_a_load_but_not_what_is_loaded() -> None:
     s = scheduler(max_queue=1)
     runner_id = load(s, waiter(1, "a"))
@@ -415,4 +426,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestScheduler.settings = hypothesis_settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
