@@ -2,5 +2,5 @@
 
 __version__ = "0.1.0"
 
-#: The Ollama level whose REST API specd answers; clients gate features on it (contract: /api/version).
+#: The Ollama level whose REST API specd answers; clients gate features on /api/version.
 OLLAMA_API_VERSION = "0.33.0"

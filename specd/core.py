@@ -156,7 +156,7 @@ class Pair:
     detail: str = ""
 
 
-# --------------------------------------------------------------------------- what an engine is given
+# -------------------------------------------------------------------------- what an engine is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class SpeculationState(StrEnum):
 class SpeculationStats:
     """What speculation did for one request (SPECULATION.md 4).
 
-    speedup: measured tokens/s over the plain tokens/s measured for this model; None before it is known.
+    speedup: measured tokens/s over the plain tokens/s measured for this model; None while unknown.
     """
 
     drafter: str | None = None

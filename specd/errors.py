@@ -1,4 +1,4 @@
-"""Everything that can go wrong, by name.  Knows no HTTP: only `api/*/errors.py` maps these to statuses.
+"""Everything that can go wrong, by name.  Knows no HTTP: `api/*/errors.py` maps it to statuses.
 
 SpecdError
 ├── BadSetting                     a value of the environment that cannot be used
