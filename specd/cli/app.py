@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli import demo, list_, pairs, ps, run, serve, show, stop
+from specd.cli import bench, demo, list_, pairs, ps, run, serve, show, stop
 from specd.errors import SpecdError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("ps")(ps.ps)
 app.command("show")(show.show)
 app.command("stop")(stop.stop)
 app.command("pairs")(pairs.pairs)
+app.command("bench")(bench.bench)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import datetime
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -25,17 +25,16 @@ from specd.settings import Settings
 
 if TYPE_CHECKING:
     from specd.bench.report import Report
+    from specd.bench.session import Question
 
-_DEFAULT_SIZE = "1b"
 _MAX_DRAFT = 16
-_MAX_THREADS = 1024
 
 
 def bench(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the store; without it the demo pair with a synthetic target."
+            help="A model of the store; without it the demo pair, its target padded to 1b."
         ),
     ] = "",
     target: Annotated[Path | None, typer.Option(help="A GGUF instead of a model.")] = None,
@@ -44,20 +43,16 @@ def bench(
     ] = None,
     target_size: Annotated[
         str,
-        typer.Option(
-            help="Pad the target to this many parameters, its text unchanged: 350m, 1b, 3b."
-            f" Without a model: {_DEFAULT_SIZE}."
-        ),
+        typer.Option(help="Pad the target to so many parameters, its text unchanged: 350m, 1b."),
     ] = "",
     prompts: Annotated[int, typer.Option(min=1, help="How many of the workload's prompts.")] = 8,
     tokens: Annotated[int, typer.Option(min=16, max=1500, help="Tokens of each answer.")] = 96,
     temperature: Annotated[
-        list[float], typer.Option(min=0.0, max=2.0, help="May be given more than once.")
-    ] = [0.0, 0.8],  # noqa: B006 - typer copies it
+        list[float] | None,
+        typer.Option(min=0.0, max=2.0, help="May be given more than once; 0 and 0.8 without it."),
+    ] = None,
     drafts: Annotated[str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.")] = "1-8",
-    threads: Annotated[
-        int, typer.Option(min=0, max=_MAX_THREADS, help="0: as many as the daemon would use.")
-    ] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
         str, typer.Option(help="Number format of the KV cache; OLLAMA_KV_CACHE_TYPE without it.")
@@ -73,34 +68,85 @@ def bench(
     ] = False,
 ) -> None:
     """Measure what speculation gains: plain, fixed draft lengths and auto, side by side."""
-    from specd.bench.report import markdown as as_markdown
-    from specd.bench.report import to_json
+    from specd.bench import report as reports
+    from specd.bench.session import Question
 
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise InvalidRequest(f"{json_file.parent}: no such directory")
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
-    lengths = [] if overhead else parse_drafts(drafts)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{json_file.parent}: no such directory")
-    session = _Session(
-        settings,
+    question = Question(
         model=model,
         target=target,
         drafter=drafter,
         target_size=target_size,
         n_prompts=prompts,
         n_tokens=tokens,
-        temperatures=list(dict.fromkeys(temperature)),
-        lengths=lengths,
-        with_auto=not overhead,
+        temperatures=tuple(dict.fromkeys(temperature or (0.0, 0.8))),
+        draft_lengths=parse_lengths(drafts),
+        overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
     )
-    report = session.run()
+    report = _measure(question, settings)
     if json_file is not None:
-        text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
+        text = json.dumps(reports.to_json(report), indent=1, ensure_ascii=False)
         json_file.write_text(text + "\n", encoding="utf-8")
     if markdown:
-        typer.echo(as_markdown(report), nl=False)
+        typer.echo(reports.markdown(report), nl=False)
     else:
-        _print(report)
+        _print(report, make_console())
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """`1-8`, `3`, `1,3,5-7`: ascending, each once.  InvalidRequest for anything else."""
+    lengths: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,3})\s*(?:-\s*([0-9]{1,3})\s*)?", part)
+        if match is None:
+            raise InvalidRequest(f"--drafts: {text!r} is no list of lengths; try 1-8 or 1,3,7")
+        lengths.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not lengths or min(lengths) < 1 or max(lengths) > _MAX_DRAFT:
+        raise InvalidRequest(f"--drafts: lengths go from 1 to {_MAX_DRAFT}")
+    return tuple(sorted(lengths))
+
+
+def _measure(question: Question, settings: Settings) -> Report:
+    from specd.bench.session import run_bench
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    # Standard output carries the report alone.
+    console = Console(stderr=True)
+    n_runs = len(question.plan)
+    with Progress(
+        TextColumn("{task.description}"), *columns, console=console, transient=True
+    ) as progress:
+        padding = progress.add_task("Writing the synthetic target", total=1.0, visible=False)
+        subject = question.subject(
+            settings, lambda share: progress.update(padding, completed=share, visible=True)
+        )
+        progress.update(padding, visible=False)
+        running = progress.add_task("Loading, warming up", total=n_runs)
+        return asyncio.run(
+            run_bench(
+                question,
+                subject,
+                settings,
+                lambda run: progress.update(
+                    running, advance=1, description=f"{run.mode} at {run.temperature:g}"
+                ),
+            )
+        )
+
+
+def _print(report: Report, console: Console) -> None:
+    from specd.bench.report import heading, table, verdict
+
+    for line in heading(report):
+        console.print(line, markup=False)
+    for comparison in report.comparisons:
+        console.print()
+        console.print(table(comparison))
+        for sentence in verdict(report, comparison):
+            console.print(sentence, markup=False)

@@ -1,0 +1,105 @@
+"""Which pair is benched: files, a model of the store with its drafter, or the demo made large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specd import core
+from specd.bench.synthetic import cached
+from specd.errors import InvalidRequest
+from specd.pairs import Pairs, load_rules
+from specd.settings import Settings
+from specd.store import Library
+from specd.store.demo import stored_demo
+
+#: Long enough for every prompt of the workload and the longest answer of the command.
+N_CTX = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """detail: why there is no drafter.  padded: the target was made large for the bench."""
+
+    name: str
+    target: Path
+    drafter: Path | None = None
+    drafter_name: str = ""
+    pair_source: str = ""
+    detail: str = ""
+    padded: bool = False
+
+    def enlarged(self, n_parameters: int, progress: Callable[[float], None]) -> Subject:
+        """The same pair, its target padded to that size.  StoreError where it cannot be."""
+        return replace(self, target=cached(self.target, n_parameters, progress), padded=True)
+
+    def spec(self, settings: Settings, *, n_threads: int, n_gpu_layers: int) -> core.EngineSpec:
+        """As the daemon would load it, with one slot."""
+        return core.EngineSpec(
+            weights=str(self.target),
+            drafter=str(self.drafter) if self.drafter else None,
+            drafter_name=self.drafter_name,
+            pair_source=self.pair_source,
+            no_pair_detail=self.detail,
+            n_ctx=N_CTX,
+            n_slots=1,
+            n_gpu_layers=n_gpu_layers,
+            n_threads=n_threads,
+            flash_attention=settings.flash_attention,
+            kv_cache_type=settings.kv_cache_type,
+            acceptance_threshold=settings.acceptance_threshold,
+        )
+
+
+def find_subject(
+    model: str, target: Path | None, drafter: Path | None, settings: Settings
+) -> Subject:
+    """A model of the store, a file, or the demo pair where neither is named.
+
+    drafter: used instead of the one that the daemon would choose.
+    """
+    if model and target is not None:
+        raise InvalidRequest("give a model or --target, not both")
+    if target is not None:
+        subject = Subject(name=target.name, target=target)
+    elif model:
+        subject = _of_store(model, settings)
+    else:
+        subject = demo_subject()
+    for file in filter(None, (target, drafter)):
+        if not file.is_file():
+            raise InvalidRequest(f"{file}: no such file")
+    if drafter is None:
+        return subject
+    return replace(
+        subject, drafter=drafter, drafter_name=drafter.name, pair_source="user", detail=""
+    )
+
+
+def demo_subject() -> Subject:
+    stored = stored_demo()
+    if stored is None:
+        raise InvalidRequest("this installation lacks the demo pair: name a model to bench")
+    return Subject(
+        name=stored.name.short,
+        target=stored.weights,
+        drafter=stored.last_path("draft"),
+        drafter_name=f"{stored.name.short} (its own draft)",
+        pair_source="manifest",
+    )
+
+
+def _of_store(model: str, settings: Settings) -> Subject:
+    # The demo can be benched by its name whatever the store holds.
+    library = Library(settings.models, demo=True)
+    pair = Pairs(library, load_rules(settings.pairs_file)).pair(library.resolve(model))
+    subject = Subject(name=pair.target.name, target=pair.target.weights, detail=pair.detail)
+    if pair.drafter is None:
+        return subject
+    return replace(
+        subject,
+        drafter=pair.drafter.weights,
+        drafter_name=pair.drafter.name,
+        pair_source=pair.drafter.source,
+    )
