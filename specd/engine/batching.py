@@ -30,9 +30,12 @@ class Chunk:
 
 @dataclass(slots=True)
 class Pass:
+    """drafted: whether time was spent on drafts, sent or not."""
+
     batch: Batch = field(default_factory=Batch)
     groups: list[Group] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
+    drafted: bool = False
 
 
 def build(

@@ -14,8 +14,12 @@ from specd.engine.speculative.cost_model import CostModel
 #: Widths where kernels are known to change step, and the longest draft the controller makes.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, MAX_DRAFT + 1)
 _REPEATS = 3
+#: A pass this long is measured once: it is long enough to be told from noise.
+_LONG_S = 0.1
+#: Widths that are measured whatever they cost: without them no draft length can be judged.
+_AT_LEAST = (1, 4)
 #: Rows of history under the measured ones, so that attention has something to read.
-_HISTORY = 16
+_HISTORY = 8
 _CATCH_UP = 16
 
 Clock = Callable[[], float]
@@ -25,7 +29,7 @@ def calibrate(
     target: Backend,
     drafter: Backend | None,
     *,
-    budget_s: float = 2.0,
+    budget_s: float = 2.5,
     clock: Clock = time.perf_counter,
 ) -> CostModel:
     """Measure within about budget_s; widths left over are interpolated and learned in use.
@@ -35,40 +39,56 @@ def calibrate(
     deadline = clock() + budget_s
     widths = WIDTHS if drafter is not None else (1,)
     target_s: dict[int, float] = {}
-    _measure(target, 1, clock, 1)  # The first pass ever pays for lazy set-up.
-    # Outwards from what is used most, so that a tight budget still knows the ends.
-    for width in sorted(widths, key=lambda w: (w not in (1, 4, MAX_DRAFT + 1), w)):
-        if target_s and clock() > deadline:
+    with_history = _Probe(target, clock)
+    # The ends first: what a tight budget leaves out can be interpolated.
+    for width in sorted(widths, key=lambda w: (w not in _AT_LEAST, w != MAX_DRAFT + 1, w)):
+        if width not in _AT_LEAST and clock() > deadline:
             break
-        target_s[width] = _measure(target, width, clock, _REPEATS)
+        target_s[width] = with_history.measure(width)
+    with_history.close()
     if drafter is None:
         return CostModel(target_s)
-    _measure(drafter, 1, clock, 1)
-    step_s = _measure(drafter, 1, clock, _REPEATS)
-    catch_up_s = max(_measure(drafter, _CATCH_UP, clock, _REPEATS) - step_s, 0.0) / _CATCH_UP
+    small = _Probe(drafter, clock)
+    step_s = small.measure(1)
+    catch_up_s = max(small.measure(_CATCH_UP) - step_s, 0.0) / _CATCH_UP
+    small.close()
     return CostModel(target_s, step_s, catch_up_s)
 
 
-def _measure(backend: Backend, width: int, clock: Clock, repeats: int) -> float:
-    """Seconds of the fastest of some passes of that width, drawing a token from each row."""
-    sampler = CoupledSampler(SamplingParams())
-    width = min(width, backend.n_batch)
-    history = Batch()
-    for position in range(min(_HISTORY, backend.n_batch)):
-        history.add(position % backend.n_vocab, position, 0, wants_logits=False)
-    backend.decode(history)
-    best = float("inf")
-    for _ in range(repeats):
+class _Probe:
+    """Times passes on slot 0 of a backend, after a short history that attention can read."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._sampler = CoupledSampler(SamplingParams())
+        self._n_past = 0
+        # The first pass ever pays for lazy set-up, and is not timed.
+        self._decode(min(_HISTORY, backend.n_batch))
+
+    def measure(self, width: int) -> float:
+        """Seconds of the fastest of a few passes of that width, drawing a token from each row."""
+        width = min(width, self._backend.n_batch)
+        n_past, best = self._n_past, float("inf")
+        for _ in range(_REPEATS):
+            best = min(best, self._decode(width))
+            if self._backend.can_rewind:
+                self._backend.rewind(0, n_past)
+                self._n_past = n_past
+            if best > _LONG_S:
+                break
+        return best
+
+    def _decode(self, width: int) -> float:
         batch = Batch()
         for i in range(width):
-            batch.add(i % backend.n_vocab, len(history) + i, 0, wants_logits=True)
-        began = clock()
-        backend.decode(batch)
+            batch.add(i % self._backend.n_vocab, self._n_past + i, 0, wants_logits=True)
+        began = self._clock()
+        self._backend.decode(batch)
         for i in range(width):
-            sampler.sample(backend.row(i), (), i)
-        best = min(best, clock() - began)
-        backend.rewind(0, len(history) if backend.can_rewind else 0)
-        if not backend.can_rewind:
-            backend.decode(history)
-    backend.rewind(0, 0)
-    return best
+            self._sampler.sample(self._backend.row(i), (), i)
+        self._n_past += width
+        return self._clock() - began
+
+    def close(self) -> None:
+        self._backend.rewind(0, 0)

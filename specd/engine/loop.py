@@ -121,6 +121,7 @@ class Loop:
         jobs = self._speculation.draft(decoding, self._n_ctx, self._target.n_batch)
         drafts = {slot_id: job.tokens for slot_id, job in jobs.items()}
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
+        plan.drafted = bool(jobs)
         if not len(plan.batch):
             return
         drafted_ns = self._clock_ns()
@@ -260,8 +261,11 @@ class Loop:
         now_ns = self._clock_ns()
         n_slots = len(plan.groups)
         seconds = (now_ns - drafted_ns) * 1e-9
-        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds) / n_slots
         step_s = (now_ns - began_ns) * 1e-9 / n_slots
+        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds) / n_slots
+        if len(plan.batch) == n_slots and not plan.drafted:
+            # Nobody drafted: this was the plain pass itself, no estimate needed.
+            plain_s = step_s
         for group in plan.groups:
             group.slot.tally.step_s += step_s
             group.slot.tally.plain_s += plain_s

@@ -11,6 +11,10 @@ from specd.engine.sampler import CoupledSampler
 from specd.engine.stop import StopFilter
 
 
+#: Fewer steps than this measure the moment, not the speed.
+_ENOUGH_STEPS = 8
+
+
 class SlotState(Enum):
     IDLE = auto()
     PREFILL = auto()
@@ -62,7 +66,7 @@ class Tally:
     def speedup(self) -> float | None:
         """Seconds that plain passes would have taken for these tokens ÷ seconds that were taken."""
         tokens = self.n_steps + self.n_accepted
-        if not self.n_steps or not self.step_s:
+        if self.n_steps < _ENOUGH_STEPS or not self.step_s:
             return None
         return tokens * (self.plain_s / self.n_steps) / self.step_s
 

@@ -22,7 +22,9 @@ from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
 from specd.errors import LoadFailed
+from specd.ipc import lifeline
 from specd.ipc.channel import EngineChannel
+from specd.ipc.codec import BadFrame
 from specd.ipc.messages import (
     Cancel,
     Load,
@@ -108,8 +110,12 @@ class Worker:
             return None
 
     def _read(self) -> None:
-        while (message := self._channel.receive()) is not None:
-            self._inbox.put(message)
+        try:
+            while (message := self._channel.receive()) is not None:
+                self._inbox.put(message)
+        except BadFrame:
+            log.exception("the daemon's words cannot be read")
+            os._exit(1)
         # The daemon is gone: nobody is left to answer, and a native call may hold the main thread.
         os._exit(0)
 
@@ -161,6 +167,7 @@ def make_loop(spec: EngineSpec, loaded: pair.LoadedPair, emit: Callable[[ToDaemo
 
 def main(fd: int) -> int:
     """Serve the daemon at the other end of the inherited socket."""
+    lifeline.die_with_parent()
     # Ctrl-C in a terminal reaches the whole group; the daemon decides when engines stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)

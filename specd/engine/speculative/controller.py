@@ -30,6 +30,8 @@ _RESUME_GAIN = 1.03
 _PROBE_STEPS = 2
 _PROBE_EVERY = 16
 _PROBE_EVERY_MAX = 2048
+#: One step in so many is plain, so that what drafting is compared with stays fresh.
+_PLAIN_EVERY = 64
 #: Share of plain decoding time that probing may cost.
 _PROBE_BUDGET = 0.01
 #: Drafted tokens over which the acceptance threshold is measured, and the fewest that decide.
@@ -80,6 +82,7 @@ class RequestControl:
     other_rows: int = 0
     n_others: int = 0
     n_missed: int = 0
+    since_plain: int = 0
 
 
 def temperature_band(temperature: float) -> int:
@@ -133,11 +136,17 @@ class Controller:
         control.n_missed, control.n_others, control.other_rows = n_missed, n_others, other_rows
         if control.state is SpeculationState.OFF:
             return 0
+        if control.mode is SpeculationMode.FIXED:
+            return control.n_max
         if control.state is SpeculationState.PARKED and not control.probing:
             control.probe_in -= 1
             if control.probe_in > 0:
                 return 0
             control.probing, control.probe = _PROBE_STEPS, Speed()
+        control.since_plain += 1
+        if control.since_plain > _PLAIN_EVERY:
+            control.since_plain = 0
+            return 0
         return control.n_max
 
     def extend(self, request_id: int, margins: list[float]) -> bool:

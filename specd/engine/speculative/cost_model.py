@@ -15,6 +15,8 @@ _OWN, _ALL = 0.10, 0.02
 _SURPRISE_MAX = 2.5
 #: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
 _FAR_TOO_SLOW = 0.5
+#: What a further row is taken to cost, in passes of width 1, where nothing else was measured.
+_GUESSED_SLOPE = 0.25
 #: From so many missed tokens per pass on, a draft's time tells of reading, not of drafting.
 _MOSTLY_READING = 4
 
@@ -44,7 +46,7 @@ class CostModel:
         if (known := self._own.get(width)) is not None:
             return known
         if len(self._widths) == 1:
-            return self._own[self._widths[0]]
+            return self._own[self._widths[0]] * (1.0 + _GUESSED_SLOPE * (width - self._widths[0]))
         at = min(max(bisect_left(self._widths, width), 1), len(self._widths) - 1)
         left, right = self._widths[at - 1], self._widths[at]
         slope = (self._own[right] - self._own[left]) / (right - left)
