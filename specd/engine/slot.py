@@ -10,7 +10,6 @@ from specd.engine.detokenizer import Detokenizer
 from specd.engine.sampler import CoupledSampler
 from specd.engine.stop import StopFilter
 
-
 #: Fewer steps than this measure the moment, not the speed.
 _ENOUGH_STEPS = 8
 
