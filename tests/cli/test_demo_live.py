@@ -12,6 +12,7 @@ from specd.cli.demo import Demonstration
 
 
 @pytest.mark.native
+@pytest.mark.timeout(180)
 async def test_the_demo_starts_a_daemon_asks_both_ways_and_says_what_it_measured() -> None:
     out = io.StringIO()
     options = {"num_predict": 24, "temperature": 0.8, "seed": 1}
