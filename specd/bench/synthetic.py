@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,7 @@ def write_synthetic(
 ) -> Shape:
     """Write the padded model; `progress` hears the written share.  The shape that it got.
 
-    StoreError: a source that is no dense llama in Q8_0, or a disk without room for the result.
+    StoreError: a source that is no dense llama in Q8_0, or no room or right to write the result.
     """
     reader = _open(source)
     small = read_shape(reader, source)
@@ -45,17 +46,13 @@ def write_synthetic(
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     plan = [*padding.plan(small, large)]
     _refuse_what_is_not_planned(source, tensors, plan)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    _check_room(destination, sum(entry.n_bytes for entry in plan))
-    handle, name = tempfile.mkstemp(dir=destination.parent, suffix=".part")
-    os.close(handle)
     try:
-        _write(Path(name), reader, small, large, plan, progress)
-        Path(name).chmod(0o644)  # mkstemp keeps others out
-        Path(name).replace(destination)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _check_room(destination, sum(entry.n_bytes for entry in plan))
+        with _whole_or_not_at_all(destination) as path:
+            _write(path, reader, small, large, plan, progress)
+    except OSError as error:
+        raise StoreError(f"{destination} cannot be written: {error.strerror}") from error
     return large
 
 
@@ -137,6 +134,21 @@ def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: Pla
         wanted = "Q8_0" if isinstance(entry, padding.Matrix) else "F32"
         if (found := tensors[name].tensor_type.name) != wanted:
             raise StoreError(f"{source}: {name} must be {wanted}, it is {found}")
+
+
+@contextmanager
+def _whole_or_not_at_all(destination: Path) -> Iterator[Path]:
+    """A file beside the destination that becomes it, or vanishes if the block fails."""
+    handle, name = tempfile.mkstemp(dir=destination.parent, suffix=".part")
+    os.close(handle)
+    path = Path(name)
+    try:
+        yield path
+        path.chmod(0o644)  # mkstemp keeps others out
+        path.replace(destination)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _check_room(destination: Path, n_bytes: int) -> None:

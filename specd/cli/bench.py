@@ -71,8 +71,8 @@ def bench(
     from specd.bench import report as reports
     from specd.bench.session import Question
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{json_file.parent}: no such directory")
+    if json_file is not None:
+        _check_writable(json_file)
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
@@ -110,6 +110,14 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     if not lengths or min(lengths) < 1 or max(lengths) > _MAX_DRAFT:
         raise InvalidRequest(f"--drafts: lengths go from 1 to {_MAX_DRAFT}")
     return tuple(sorted(lengths))
+
+
+def _check_writable(path: Path) -> None:
+    """Before minutes are spent on figures that could not be kept."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise InvalidRequest(f"--json: {path}: {error.strerror}") from error
 
 
 def _measure(question: Question, settings: Settings) -> Report:

@@ -1,0 +1,59 @@
+"""The shape of the large model: as large as asked for, and able to hold the small one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.bench.shape import Shape, scaled
+
+DEMO = Shape(n_embd=256, n_layers=6, n_ff=640, n_heads=4, n_kv_heads=4, head_dim=64, n_vocab=2048)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    head_dim = draw(st.sampled_from([8, 16, 32, 64, 128]))
+    group = draw(st.sampled_from([1, 2, 4]))
+    n_kv_heads = draw(st.sampled_from([4, 8]))
+    return Shape(
+        n_embd=head_dim * group * n_kv_heads,
+        n_layers=draw(st.integers(1, 8)),
+        n_ff=32 * draw(st.integers(1, 40)),
+        n_heads=group * n_kv_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        n_vocab=draw(st.sampled_from([300, 2048, 32000])),
+        has_output=draw(st.booleans()),
+    )
+
+
+@given(shapes(), st.integers(1, 10_000_000_000))
+def test_the_large_model_holds_the_small_one_in_whole_blocks(small: Shape, n: int) -> None:
+    large = scaled(small, n)
+    assert large.n_embd >= small.n_embd
+    assert large.n_ff >= small.n_ff
+    assert large.n_layers >= small.n_layers
+    assert large.n_kv_heads >= small.n_kv_heads
+    assert large.n_embd % 32 == large.n_ff % 32 == large.n_heads * large.head_dim % 32 == 0
+
+
+@given(shapes(), st.integers(1, 10_000_000_000))
+def test_heads_keep_their_size_and_their_grouping(small: Shape, n: int) -> None:
+    large = scaled(small, n)
+    assert large.head_dim == small.head_dim
+    assert large.n_heads * small.n_kv_heads == small.n_heads * large.n_kv_heads
+
+
+@given(st.integers(100_000_000, 20_000_000_000))
+def test_the_demo_target_grows_to_the_size_asked_for(n: int) -> None:
+    assert abs(scaled(DEMO, n).n_parameters - n) < 0.05 * n
+
+
+def test_a_billion_parameters_look_like_a_model_of_that_size() -> None:
+    large = scaled(DEMO, 10**9)
+    assert (large.n_embd, large.n_heads, large.label) == (2048, 32, "1B")
+    assert 16 <= large.n_layers <= 24
+
+
+def test_the_parameters_of_the_demo_target_are_counted() -> None:
+    assert DEMO.n_parameters == 5_049_600
