@@ -13,7 +13,7 @@ from specd.engine.speculative.cost_model import CostModel
 
 #: Widths where kernels are known to change step, and the longest draft the controller makes.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, MAX_DRAFT + 1)
-_REPEATS = 3
+_REPEATS = 5
 #: A pass this long is measured once: it is long enough to be told from noise.
 _LONG_S = 0.1
 #: Widths that are measured whatever they cost: without them no draft length can be judged.

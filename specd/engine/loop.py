@@ -124,10 +124,10 @@ class Loop:
         plan.drafted = bool(jobs)
         if not len(plan.batch):
             return
-        drafted_ns = self._clock_ns()
         try:
+            native_ns = -self._clock_ns()
             self._target.decode(plan.batch)
-            decoded_ns = self._clock_ns()
+            native_ns += self._clock_ns()
             for group in plan.groups:
                 self._verify(group, jobs.get(group.slot.id))
             for chunk in plan.chunks:
@@ -135,7 +135,7 @@ class Loop:
         except DecodeFailed as error:
             self._lose([*decoding, *prefilling], str(error))
             return
-        self._account(plan, began_ns, drafted_ns, decoded_ns)
+        self._account(plan, native_ns, self._clock_ns() - began_ns)
 
     def _admit(self) -> None:
         """Give waiting requests to idle slots, first come first served."""
@@ -250,25 +250,24 @@ class Loop:
         slot.pending_logprobs = []
         self._emit(Tokens(slot.request_id, token))
 
-    def _account(
-        self, plan: batching.Pass, began_ns: int, drafted_ns: int, decoded_ns: int
-    ) -> None:
-        """Tell the controller what the pass cost; passes with prompt in them say nothing."""
-        for group in plan.groups:
-            group.slot.tally.native_ns += decoded_ns - drafted_ns
-        if plan.chunks:
-            return
-        now_ns = self._clock_ns()
+    def _account(self, plan: batching.Pass, native_ns: int, step_ns: int) -> None:
+        """Tell the controller what the step cost; one with prompt in its pass says nothing.
+
+        All that was not drafting is the price of the pass: ours is part of it.
+        """
         n_slots = len(plan.groups)
-        seconds = (now_ns - drafted_ns) * 1e-9
-        step_s = (now_ns - began_ns) * 1e-9 / n_slots
-        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds) / n_slots
+        for group in plan.groups:
+            group.slot.tally.native_ns += native_ns
+        if plan.chunks or not n_slots:
+            return
+        seconds = (step_ns - self._speculation.draft_ns) * 1e-9
+        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds)
         if len(plan.batch) == n_slots and not plan.drafted:
             # Nobody drafted: this was the plain pass itself, no estimate needed.
-            plain_s = step_s
+            plain_s = step_ns * 1e-9
         for group in plan.groups:
-            group.slot.tally.step_s += step_s
-            group.slot.tally.plain_s += plain_s
+            group.slot.tally.step_s += step_ns * 1e-9 / n_slots
+            group.slot.tally.plain_s += plain_s / n_slots
 
     # ------------------------------------------------------------------ ends
 

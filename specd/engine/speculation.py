@@ -44,6 +44,8 @@ class Speculation:
         self._clock_ns = clock_ns
         #: Rows each slot brought to its last pass: the best guess for its next.
         self._last_rows: dict[int, int] = {}
+        #: Nanoseconds that the drafter took in the current step.
+        self.draft_ns = 0
 
     def open(self, slot: Slot) -> None:
         """A request begins in the slot."""
@@ -61,6 +63,7 @@ class Speculation:
 
         n_ctx: tokens a slot may hold.  n_batch: rows a pass may have, shared by the slots.
         """
+        self.draft_ns = 0
         if self._drafter is None or not decoding:
             return {}
         n_share = n_batch // len(decoding) - 1
@@ -112,8 +115,8 @@ class Speculation:
             for job in jobs:
                 self._drafter.rewind(job.slot, 0)
             return False
-        seconds = (self._clock_ns() - began_ns) * 1e-9
-        self._controller.observe_draft(n_passes, n_missed, seconds)
+        self.draft_ns = self._clock_ns() - began_ns
+        self._controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
         return True
 
     def observe(

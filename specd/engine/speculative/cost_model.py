@@ -34,6 +34,9 @@ class CostModel:
         """
         self._own = dict(sorted(target_s.items()))
         self._widths = list(self._own)
+        # A narrow pass costs no more than a wide one: where it seems to, something disturbed it.
+        for width in reversed(self._widths):
+            self._keep_order(width)
         self._scale = 1.0
         self._draft_step_s = draft_step_s
         self._catch_up_s = catch_up_s
@@ -70,6 +73,14 @@ class CostModel:
             self._widths = sorted(self._own)
         self._own[width] *= 1.0 + _OWN * surprise
         self._scale *= 1.0 + _ALL * surprise
+        self._keep_order(width)
+
+    def _keep_order(self, width: int) -> None:
+        """Wider passes cost at least what this width does, narrower ones at most."""
+        cost = self._own[width]
+        for other in self._widths:
+            bound = min if other < width else max
+            self._own[other] = bound(self._own[other], cost)
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
         """n_steps drafter passes, the first of which read n_missed further tokens as well."""

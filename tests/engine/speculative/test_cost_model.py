@@ -17,8 +17,12 @@ def test_measured_widths_are_returned_and_others_interpolated() -> None:
     assert costs.target_s(12) == 8.0
 
 
-def test_noise_never_makes_a_wider_pass_cheaper_beyond_what_was_measured() -> None:
-    assert CostModel({1: 1.0, 2: 0.9}).target_s(10) == 1.0
+def test_noise_never_makes_a_wider_pass_cheaper_than_a_narrow_one() -> None:
+    costs = CostModel({1: 5.0, 2: 0.9, 4: 1.0})
+    assert costs.target_s(1) == costs.target_s(2) == 0.9
+    for _ in range(100):
+        costs.observe_target(4, 0.8)
+    assert costs.target_s(1) <= costs.target_s(3) <= costs.target_s(4)
 
 
 @given(st.integers(1, 40), st.floats(1.0, 3.0))
