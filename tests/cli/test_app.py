@@ -21,7 +21,9 @@ def test_the_version_is_ours_and_ollamas() -> None:
     assert specd.OLLAMA_API_VERSION in result.output
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "run", "list", "ps", "show", "stop", "pairs"])
+@pytest.mark.parametrize(
+    "command", ["serve", "demo", "run", "list", "ps", "show", "stop", "pairs", "bench"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
