@@ -1,4 +1,4 @@
-"""The whole daemon as a process of its own, with the fake engine in the engines' place."""
+"""The daemon's life and its faults, with the fake engine in the engines' place."""
 
 from __future__ import annotations
 
@@ -7,87 +7,23 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import psutil
 
+from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
+from tests.daemon_process import running as running_daemon
 from tests.gguf_files import OllamaStore, write_llama
 
-ROOT = Path(__file__).parents[1]
-FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
-SCRIPT = """
-import asyncio, sys
-from specd.daemon import run
-from specd.settings import Settings
-asyncio.run(run(Settings(), command=sys.argv[1:]))
-"""
 
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    process: asyncio.subprocess.Process
-    url: str
-    http: aiohttp.ClientSession
-
-    def generate(self, prompt: str, **fields: object) -> Any:
-        return self.http.post("/api/generate", json={"model": "m", "prompt": prompt, **fields})
-
-    async def answer(self, prompt: str, **fields: object) -> list[dict[str, Any]]:
-        async with self.generate(prompt, **fields) as response:
-            return [json.loads(line) async for line in response.content]
-
-    def engines(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-
-@contextlib.asynccontextmanager
-async def running(tmp_path: Path, **variables: str) -> AsyncIterator[Daemon]:
-    """Ready when the daemon itself says so, to the socket in systemd's place."""
+def running(tmp_path: Path, **variables: str) -> AbstractAsyncContextManager[Daemon]:
+    """A daemon with the model "m" in its store."""
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.setblocking(False)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            SCRIPT,
-            *FAKE,
-            env=os.environ
-            | {
-                "PYTHONPATH": str(ROOT),
-                "NOTIFY_SOCKET": str(tmp_path / "notify"),
-                "OLLAMA_HOST": "127.0.0.1:0",
-                "OLLAMA_MODELS": str(tmp_path / "models"),
-            }
-            | variables,
-        )
-        try:
-            hearing = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(systemd, 1000))
-            ending = asyncio.ensure_future(process.wait())
-            await asyncio.wait({hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
-            assert hearing.done(), "the daemon ended before it was ready"
-            ready, status = hearing.result().decode().splitlines()
-            assert ready == "READY=1"
-            url = status.removeprefix("STATUS=listening on ")
-            async with aiohttp.ClientSession(url) as http:
-                yield Daemon(process, url, http)
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def ended(processes: list[psutil.Process]) -> bool:
-    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=30)
-    return not alive
+    return running_daemon(tmp_path, engine=FAKE_ENGINE, **variables)
 
 
 async def test_it_answers_loads_once_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import re
 from collections import deque
@@ -66,8 +67,9 @@ class NativeLog:
         return "llama.cpp gave no reason"
 
 
+@functools.cache
 def start() -> NativeLog:
-    """Initialise llama.cpp once per process.
+    """Initialise llama.cpp once per process; the log lives as long, for native code calls into it.
 
     Raises RuntimeError when the installed bindings are not the version whose struct layouts this
     code was written for: a mismatch would corrupt memory silently.

@@ -220,7 +220,9 @@ class Controller:
         """One step in which `margins` tokens were drafted, n_sent verified, n_accepted kept."""
         control = self._requests[request_id]
         control.acceptance.observe(margins[:n_sent], n_accepted)
-        self._bands[control.band].observe(margins[:n_sent], n_accepted)
+        if control.mode is SpeculationMode.AUTO:
+            # A fixed length is a bench's; what it sees must not teach those it is compared with.
+            self._bands[control.band].observe(margins[:n_sent], n_accepted)
         control.window.extend(i < n_accepted for i in range(n_sent))
         seconds = self._draft_s(control, len(margins), control.n_missed)
         seconds += self._verify_s(control, n_sent)

@@ -1,0 +1,96 @@
+"""The whole daemon as a process of its own, over real engines or over the fake one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+ROOT = Path(__file__).parents[1]
+FAKE_ENGINE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+_SCRIPT = """
+import asyncio, sys
+from specd.daemon import run
+from specd.settings import Settings
+options = {"command": sys.argv[1:]} if len(sys.argv) > 1 else {}
+asyncio.run(run(Settings(), **options))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    process: asyncio.subprocess.Process
+    url: str
+    http: aiohttp.ClientSession
+
+    def generate(self, prompt: str, *, model: str = "m", **fields: object) -> Any:
+        return self.http.post("/api/generate", json={"model": model, "prompt": prompt, **fields})
+
+    async def answer(self, prompt: str, **fields: Any) -> list[dict[str, Any]]:
+        async with self.generate(prompt, **fields) as response:
+            return [json.loads(line) async for line in response.content]
+
+    def engines(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    tmp_path: Path, *, engine: Sequence[str] = (), **variables: str
+) -> AsyncIterator[Daemon]:
+    """Ready when the daemon itself says so, to the socket in systemd's place.
+
+    engine: the command in the engines' place; none is the real one.  The store is tmp_path/models.
+    The daemon is given one processor: the tests share few, and llama.cpp's threads wait for each
+    other.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = {processors[worker % len(processors)]}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _SCRIPT,
+            *engine,
+            preexec_fn=lambda: os.sched_setaffinity(0, own),
+            env=os.environ
+            | {
+                "PYTHONPATH": str(ROOT),
+                "NOTIFY_SOCKET": str(tmp_path / "notify"),
+                "OLLAMA_HOST": "127.0.0.1:0",
+                "OLLAMA_MODELS": str(tmp_path / "models"),
+            }
+            | variables,
+        )
+        try:
+            hearing = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(systemd, 1000))
+            ending = asyncio.ensure_future(process.wait())
+            await asyncio.wait({hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            assert hearing.done(), "the daemon ended before it was ready"
+            ready, status = hearing.result().decode().splitlines()
+            assert ready == "READY=1"
+            url = status.removeprefix("STATUS=listening on ")
+            async with aiohttp.ClientSession(url) as http:
+                yield Daemon(process, url, http)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def ended(processes: list[psutil.Process]) -> bool:
+    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=30)
+    return not alive
