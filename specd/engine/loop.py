@@ -125,9 +125,7 @@ class Loop:
         if not len(plan.batch):
             return
         try:
-            native_ns = -self._clock_ns()
-            self._target.decode(plan.batch)
-            native_ns += self._clock_ns()
+            self._decode(plan)
             for group in plan.groups:
                 self._verify(group, jobs.get(group.slot.id))
             for chunk in plan.chunks:
@@ -135,7 +133,15 @@ class Loop:
         except DecodeFailed as error:
             self._lose([*decoding, *prefilling], str(error))
             return
-        self._account(plan, native_ns, self._clock_ns() - began_ns)
+        self._account(plan, self._clock_ns() - began_ns)
+
+    def _decode(self, plan: batching.Pass) -> None:
+        began_ns = self._clock_ns()
+        self._target.decode(plan.batch)
+        native_ns = self._clock_ns() - began_ns
+        # Noted before any answer ends, so that its last pass is in its usage.
+        for group in plan.groups:
+            group.slot.tally.native_ns += native_ns
 
     def _admit(self) -> None:
         """Give waiting requests to idle slots, first come first served."""
@@ -250,14 +256,12 @@ class Loop:
         slot.pending_logprobs = []
         self._emit(Tokens(slot.request_id, token))
 
-    def _account(self, plan: batching.Pass, native_ns: int, step_ns: int) -> None:
+    def _account(self, plan: batching.Pass, step_ns: int) -> None:
         """Tell the controller what the step cost; one with prompt in its pass says nothing.
 
         All that was not drafting is the price of the pass: ours is part of it.
         """
         n_slots = len(plan.groups)
-        for group in plan.groups:
-            group.slot.tally.native_ns += native_ns
         if plan.chunks or not n_slots:
             return
         seconds = (step_ns - self._speculation.draft_ns) * 1e-9

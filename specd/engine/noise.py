@@ -17,14 +17,8 @@ _SHIFT_30, _SHIFT_27, _SHIFT_31, _SHIFT_11 = (np.uint64(n) for n in (30, 27, 31,
 _STEP = np.uint64(_GOLDEN)
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element."""
-    x = (x ^ (x >> _SHIFT_30)) * _MIX_1
-    x = (x ^ (x >> _SHIFT_27)) * _MIX_2
-    return x ^ (x >> _SHIFT_31)
-
-
-def _mix_int(x: int) -> int:
+def _mix(x: int) -> int:
+    """The finaliser of SplitMix64 for one number."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
@@ -32,18 +26,34 @@ def _mix_int(x: int) -> int:
 
 def stream_key(seed: int, position: int) -> int:
     """64 bits that name one generated position of one seeded stream."""
-    return _mix_int((_mix_int((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
+    return _mix((_mix((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
 
 
-def uniform(seed: int, position: int, tokens: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """Independent uniforms on (0, 1), one per token id; neither end is ever returned."""
-    key = np.uint64(stream_key(seed, position))
-    bits = _mix(key + (tokens.astype(np.uint64) + np.uint64(1)) * _STEP)
+def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Independent uniforms on (0, 1), one per token id; neither end is ever returned.
+
+    In place throughout: between two passes the caches are cold and each numpy call is dear.
+    """
+    bits = tokens.view(np.uint64) * _STEP
+    bits += np.uint64((stream_key(seed, position) + _GOLDEN) & _MASK)
+    # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element.
+    bits ^= bits >> _SHIFT_30
+    bits *= _MIX_1
+    bits ^= bits >> _SHIFT_27
+    bits *= _MIX_2
+    bits ^= bits >> _SHIFT_31
+    bits >>= _SHIFT_11
     # 53 random bits and half a step: the open interval, exactly representable.
-    return ((bits >> _SHIFT_11).astype(np.float64) + 0.5) * (2.0**-53)
+    drawn = bits.astype(np.float64)
+    drawn += 0.5
+    drawn *= 2.0**-53
+    return drawn
 
 
-def gumbel(seed: int, position: int, tokens: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+def gumbel(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise for each token id at one generated position."""
-    noise: npt.NDArray[np.float64] = -np.log(-np.log(uniform(seed, position, tokens)))
-    return noise
+    noise = uniform(seed, position, tokens)
+    np.log(noise, out=noise)
+    np.negative(noise, out=noise)
+    np.log(noise, out=noise)
+    return np.negative(noise, out=noise)

@@ -60,7 +60,8 @@ class CoupledSampler:
         ids, logits = filter_candidates(row, self.params)
         if len(ids) == 1:
             return Choice(int(ids[0]), float("inf"))
-        scores = logits / self.params.temperature + gumbel(self.params.seed, position, ids)
+        scores = gumbel(self.params.seed, position, ids)
+        scores += logits / self.params.temperature
         best = int(scores.argmax())
         top = scores[best]
         scores[best] = -np.inf
@@ -105,10 +106,9 @@ def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
     """Ids and logits (float64) that survive the filters."""
     if params.top_k <= 0 and params.typical_p >= 1.0 and params.top_p >= 1.0:
         # Nothing below needs an order, and sorting a whole vocabulary is slow.
-        ids = np.arange(len(row))
+        ids, logits = np.arange(len(row)), row.astype(np.float64)
     else:
-        ids = top_k_ids(row, params.top_k)
-    logits = row[ids].astype(np.float64)
+        ids, logits = top_k(row, params.top_k)
     if params.typical_p < 1.0:
         keep = _typical(logits, params.typical_p)
         ids, logits = ids[keep], logits[keep]
@@ -121,8 +121,8 @@ def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
     return ids, logits
 
 
-def top_k_ids(row: Row, k: int) -> Ids:
-    """The k best ids, best first, ties by lower id; k ≤ 0 is all of them.
+def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
+    """The k best ids and their logits, best first, ties by lower id; k ≤ 0 is all of them.
 
     A full sort of a 128k row costs milliseconds.  Each of the k best blocks holds at least one
     logit as large as the k-th best block maximum, so nothing below that bound can be among the k.
@@ -130,35 +130,28 @@ def top_k_ids(row: Row, k: int) -> Ids:
     n_vocab = len(row)
     if k <= 0 or k >= n_vocab:
         k, candidates = n_vocab, np.arange(n_vocab)
-    elif n_vocab >= 8 * _BLOCK and k <= n_vocab // _BLOCK:
-        whole = n_vocab - n_vocab % _BLOCK
-        maxima = row[:whole].reshape(-1, _BLOCK).max(axis=1)
-        bound = np.partition(maxima, len(maxima) - k)[len(maxima) - k]
-        candidates = np.flatnonzero(row >= bound)
     else:
-        bound = np.partition(row, n_vocab - k)[n_vocab - k]
-        candidates = np.flatnonzero(row >= bound)
+        in_blocks = n_vocab >= 8 * _BLOCK and k <= n_vocab // _BLOCK
+        whole = n_vocab - n_vocab % _BLOCK
+        maxima = row[:whole].reshape(-1, _BLOCK).max(axis=1) if in_blocks else row.copy()
+        maxima.partition(len(maxima) - k)
+        candidates = np.flatnonzero(row >= maxima[len(maxima) - k])
+    logits = row[candidates].astype(np.float64)
     # Stable on descending logits: equal ones stay in order of their ids.
-    order = np.argsort(-row[candidates], kind="stable")
-    best: Ids = candidates[order[:k]]
-    return best
-
-
-def _probabilities(logits: Floats) -> Floats:
-    weights = np.exp(logits - logits.max())
-    total: Floats = weights / weights.sum()
-    return total
+    order = (-logits).argsort(kind="stable")[:k]
+    return candidates[order], logits[order]
 
 
 def _n_top_p(sorted_logits: Floats, top_p: float) -> int:
     """Length of the shortest prefix whose mass reaches top_p (arXiv 1904.09751)."""
-    mass = np.cumsum(_probabilities(sorted_logits))
-    return min(int(np.searchsorted(mass, top_p, side="left")) + 1, len(mass))
+    mass = np.exp(sorted_logits - sorted_logits[0]).cumsum()
+    return min(int(mass.searchsorted(top_p * mass[-1])) + 1, len(mass))
 
 
 def _typical(logits: Floats, typical_p: float) -> Ids:
     """Indices kept by locally typical sampling (arXiv 2202.00666), best logit first."""
-    probs = _probabilities(logits)
+    weights = np.exp(logits - logits[0])
+    probs = weights / weights.sum()
     surprise = -np.log(np.maximum(probs, 1e-300))
     entropy = float((probs * surprise).sum())
     order = np.argsort(np.abs(surprise - entropy), kind="stable")
@@ -178,7 +171,7 @@ def logprobs(row: Row, token: TokenId, n_top: int, piece: Piece) -> TokenLogprob
             bytes=tuple(piece(int(i))),
             logprob=float(wide[i]) - log_total,
         )
-        for i in (top_k_ids(row, n_top) if n_top > 0 else ())
+        for i in (top_k(row, n_top)[0] if n_top > 0 else ())
     )
     text = piece(token)
     return TokenLogprob(

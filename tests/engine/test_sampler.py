@@ -16,7 +16,7 @@ from specd.engine.sampler import (
     filter_candidates,
     logprobs,
     penalize,
-    top_k_ids,
+    top_k,
 )
 
 rows = st.integers(0, 2**32 - 1).flatmap(
@@ -68,7 +68,9 @@ def llama_cpp_filters(row: Row, params: SamplingParams) -> dict[int, float]:
 @given(st.one_of(rows, tied_rows), st.integers(-1, 200))
 def test_top_k_is_the_head_of_a_stable_full_sort(row: Row, k: int) -> None:
     full = sorted(range(len(row)), key=lambda i: (-row[i], i))
-    assert list(top_k_ids(row, k)) == (full[:k] if k > 0 else full)
+    ids, logits = top_k(row, k)
+    assert list(ids) == (full[:k] if k > 0 else full)
+    assert list(logits) == list(row[ids])
 
 
 @given(
