@@ -73,12 +73,12 @@ def load(target: Path, drafter: Path | None = None, **fields: Any) -> Engine:
 
 
 class Recorder:
-    """A backend that remembers the last row drawn from at each position of slot 0."""
+    """A backend that remembers the last row drawn from at each (slot, position)."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._batch = Batch()
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[tuple[int, int], Row] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -89,7 +89,7 @@ class Recorder:
 
     def row(self, index: int) -> Row:
         row = self._backend.row(index)
-        self.rows[self._batch.positions[index]] = row.copy()
+        self.rows[self._batch.slots[index], self._batch.positions[index]] = row.copy()
         return row
 
 

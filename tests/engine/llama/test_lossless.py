@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specd.core import SamplingParams, SpeculationMode
+from specd.core import Done, SamplingParams, SpeculationMode
 from specd.engine.noise import gumbel
 from specd.engine.sampler import Row
 from specd.engine.slot import common_prefix
+from specd.ipc.messages import Finished
 from tests.engine.llama.conftest import (
-    BATCH_INVARIANT,
     DRAFTER,
     TARGET,
     Engine,
@@ -84,7 +84,7 @@ def test_elsewhere_the_first_difference_is_a_near_tie() -> None:
         plain, drafted = list(plain_end.context), list(drafted_end.context)
         n_same = common_prefix(plain, drafted)
         if n_same < min(len(plain), len(drafted)):
-            a, b = plain_rows[n_same - 1], recorder.rows[n_same - 1]
+            a, b = plain_rows[0, n_same - 1], recorder.rows[0, n_same - 1]
             position = n_same - plain_end.usage.n_prompt
             assert_near_tie(a, b, plain[n_same], drafted[n_same], seed, position)
 
@@ -101,19 +101,26 @@ def assert_near_tie(a: Row, b: Row, x: int, y: int, seed: int, position: int) ->
         assert 0 <= gap <= 2 * difference / temperature
 
 
-def test_other_slots_do_not_change_an_answer(invariant_demo: Engine) -> None:
-    crowd = load(TARGET, DRAFTER, n_slots=3, **BATCH_INVARIANT)
-    for at, prompt in enumerate(PROMPTS[:6]):
-        crowd.loop.submit(at, request(prompt, seed=at, n_draft_max=at % 4))
+def test_with_other_slots_in_the_pass_the_first_difference_is_a_near_tie() -> None:
+    """Slots share one cache, so the order in which attention sums a slot's cells may change."""
+    crowd, alone = load(TARGET, DRAFTER, n_slots=3), load(TARGET)
+    together, by_itself = Recorder(crowd.loaded.target), Recorder(alone.loaded.target)
+    crowd.loop._target, alone.loop._target = together, by_itself
+    draw = {"top_k": 0, "top_p": 1.0, "want_context": True}
+    for slot, prompt in enumerate(PROMPTS[:3]):
+        crowd.loop.submit(slot, request(prompt, seed=slot, n_draft_max=slot * 2, **draw))
     while crowd.loop.busy:
         crowd.loop.step()
-    for at, prompt in enumerate(PROMPTS[:6]):
-        text = "".join(
-            m.token.text
-            for m in crowd.said
-            if m.request_id == at and hasattr(m, "token")  # type: ignore[union-attr]
-        )
-        assert text == invariant_demo.answer(prompt, seed=at, n_draft_max=0)[0]
+    ends = {m.request_id: m.event for m in crowd.said if isinstance(m, Finished)}
+    for slot, prompt in enumerate(PROMPTS[:3]):
+        end = ends[slot]
+        assert isinstance(end, Done)
+        expected = alone.answer(prompt, seed=slot, **draw)[1]
+        n_same = common_prefix(list(end.context), list(expected.context))
+        if n_same < min(len(end.context), len(expected.context)):
+            a, b = by_itself.rows[0, n_same - 1], together.rows[slot, n_same - 1]
+            x, y = expected.context[n_same], end.context[n_same]
+            assert_near_tie(a, b, x, y, slot, n_same - expected.usage.n_prompt)
 
 
 def test_a_seed_repeats_itself_and_another_differs(demo: Engine) -> None:
