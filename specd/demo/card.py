@@ -1,0 +1,134 @@
+"""Write MODEL_CARD.md from the figures in training.json: python specd/demo/card.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+CARD = """\
+# specd demo pair
+
+Two tiny language models of Python source, made so that speculative decoding can be tried, tested
+and measured without any download: `target.gguf` writes, `drafter.gguf` guesses ahead of it. They
+are a demonstration. They know the look of Python's standard library and nothing else; what they
+write is not code to run.
+
+| | target | drafter |
+|---|---:|---:|
+| parameters | {target[parameters]:,} | {drafter[parameters]:,} |
+| file, bytes (Q8_0) | {sizes[target]:,} | {sizes[drafter]:,} |
+| layers / width / heads / feed-forward | {target_shape} | {drafter_shape} |
+| training steps | {target[steps]:,} | {drafter[steps]:,} |
+| tokens seen | {target[tokens_seen]:,} | {drafter[tokens_seen]:,} |
+| training time, s | {target_seconds:,.0f} | {drafter_seconds:,.0f} |
+| held-out loss, nats a token | {target_loss:.3f} | {drafter_loss:.3f} |
+
+Both are of the llama architecture with tied embeddings, a context of {target[shape][context]:,}
+tokens and one vocabulary: byte-level BPE of {target[shape][vocab]:,} tokens with all 256 bytes,
+split as `llama-bpe`. Special tokens: `<|bos|>` 0, `<|end|>` 1 (end of text and of turn),
+`<|system|>` 2, `<|user|>` 3, `<|assistant|>` 4. The tokenizer adds `<|bos|>`; the chat template
+leaves it out.
+
+## Agreement
+
+How often the drafter's likeliest token is the target's, along text that the target wrote after
+{gguf[prompts]} prompts from held-out files, at most {gguf[tokens_per_prompt]} tokens each:
+
+| the target's text | agreement | positions |
+|---|---:|---:|
+| greedy | {greedy[argmax_agreement]:.1%} | {greedy[positions]:,} |
+| temperature {sampled[temperature]}, top-k {sampled[top_k]}, top-p {sampled[top_p]} \
+| {sampled[argmax_agreement]:.1%} | {sampled[positions]:,} |
+
+Held-out loss by position in the context, in eighths of {target[shape][context]:,} tokens:
+
+| | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| target | {target_positions} |
+| drafter | {drafter_positions} |
+
+These figures are of the GGUF files, run by llama.cpp. To measure them again, with Python \
+{python}:
+
+    python specd/demo/evaluate.py
+
+## Training
+
+    python specd/demo/train.py --out DIR
+
+- Text: the source of the standard library of the Python that runs the script, without tests,
+  generated tables and bundled wheels; {corpus[training_files]} files to learn from and
+  {held_out_count} held out, listed in `training.json`. Python {python}, SHA-256 of the text
+  `{corpus[sha256]}`.
+- About {chat_share:.0%} of the text is chats made from the library's documented functions,
+  {snippet_share:.0%} single functions, the rest whole files: {corpus[training_tokens]:,} tokens
+  in all.
+- Seed {seed}, PyTorch {torch}, {threads} CPU threads, bfloat16 arithmetic with float32 weights.
+  Another processor may round otherwise and so end at slightly other weights.
+- Muon for the blocks' matrices, AdamW for the embedding and the norms, cosine schedules.
+- Target: {short_rows}, with a rotary base of {short_rope_base:,.0f}; then {long_rows}, with the
+  final base of {target[shape][rope_base]:,.0f}, to settle over the whole context.
+- Drafter: begins as layers {kept_layers} of the target, with the strongest
+  {drafter[shape][hidden]} hidden units of each. {near_rows} of the library's text; then
+  {own_rows}, of which a third is the library's and the rest are {written_rows} rows that the
+  target wrote after short pieces of it, in {writing_seconds:,.0f} s. The loss is the KL
+  divergence from the target's distribution at temperature 1, and half as much at 0.5.
+- The processor's two cores were shared with other work meanwhile, so the times are upper bounds.
+
+`training.json` holds every figure above; `card.py` writes this page from it.
+
+## Licence
+
+The text is Python's standard library, under the PSF-2.0 licence. The weights are given under the
+same licence.
+"""
+
+
+def shape(figures: dict[str, Any]) -> str:
+    return " / ".join(str(figures["shape"][key]) for key in ("layers", "width", "heads", "hidden"))
+
+
+def rows(stage: dict[str, Any]) -> str:
+    parts = (f"{p['steps']} steps of {p['batch']} × {p['length']}" for p in stage["phases"])
+    return " and ".join(parts) + " tokens"
+
+
+def positions(held_out: dict[str, Any]) -> str:
+    return " | ".join(f"{loss:.2f}" for loss in held_out["loss_by_position"])
+
+
+def card(figures: dict[str, Any]) -> str:
+    target, drafter, gguf = figures["target"], figures["drafter"], figures["gguf"]
+    rounds = [figures["drafter_round_0"], figures["drafter_round_1"]]
+    return CARD.format(
+        **figures,
+        sizes={role: (HERE / f"{role}.gguf").stat().st_size for role in ("target", "drafter")},
+        target_shape=shape(target),
+        drafter_shape=shape(drafter),
+        target_seconds=figures["short_rows_seconds"] + figures["long_rows_seconds"],
+        drafter_seconds=sum(r["training_seconds"] + r["writing_seconds"] for r in rounds),
+        short_rows=rows(target["stages"][0]),
+        long_rows=rows(target["stages"][1]),
+        near_rows=rows(drafter["stages"][0]),
+        own_rows=rows(drafter["stages"][1]),
+        written_rows=rounds[1]["written_rows"],
+        writing_seconds=rounds[1]["writing_seconds"],
+        kept_layers=" and ".join(map(str, figures["kept_layers"])),
+        target_loss=gguf["target_held_out"]["loss"],
+        drafter_loss=gguf["drafter_held_out"]["loss"],
+        target_positions=positions(gguf["target_held_out"]),
+        drafter_positions=positions(gguf["drafter_held_out"]),
+        greedy=gguf["greedy"],
+        sampled=gguf["sampled"],
+        held_out_count=len(figures["corpus"]["held_out_files"]),
+        chat_share=figures["corpus"]["chat_share"],
+        snippet_share=figures["corpus"]["snippet_share"],
+    )
+
+
+if __name__ == "__main__":
+    recorded = json.loads((HERE / "training.json").read_text())
+    (HERE / "MODEL_CARD.md").write_text(card(recorded))

@@ -1,0 +1,23 @@
+"""The measured figures, kept in training.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Loss on files that were not learnt from."""
+
+    tokens: int
+    loss: float
+    loss_by_position: list[float]
+
+
+def update(path: Path, figures: dict[str, Any]) -> None:
+    """Put these figures beside the ones already there."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(known | figures, indent=2) + "\n")

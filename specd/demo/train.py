@@ -1,0 +1,388 @@
+"""Train the demo pair from nothing: python specd/demo/train.py --out DIR.
+
+Needs torch, tokenizers, gguf and numpy. The target learns the standard library's source; the
+drafter learns the target's distribution, on that source and on text the target wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import corpus
+import export
+import metrics
+import numpy as np
+import torch
+import torch.nn.functional as F
+from corpus import Tokens, batches
+from model import DRAFTER, TARGET, Cache, Llama, pruned
+from tokenizers import Tokenizer
+from torch import Tensor
+
+Loss = Callable[[], Tensor]
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training on rows of one length."""
+
+    steps: int
+    batch: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Phases under one schedule, which may be cut short of its horizon."""
+
+    phases: tuple[Phase, ...]
+    horizon: int
+    peak: float = 1.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """A stage of the drafter's, on rows that the target writes afresh for it."""
+
+    stage: Stage
+    written_rows: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long everything takes.
+
+    The target learns on short rows first. Then a larger rotary base spreads what it knows over
+    the whole context, and a few long rows settle it there.
+    """
+
+    short_rows: Stage
+    long_rows: Stage
+    drafter: tuple[Round, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """The library, and its tokens."""
+
+    library: corpus.Corpus
+    tokenizer: Tokenizer
+    tokens: Tokens
+    held_out: Tokens
+
+
+FULL = Plan(
+    short_rows=Stage((Phase(1440, 16, 256), Phase(21, 2, 2048)), horizon=1590),
+    long_rows=Stage((Phase(24, 2, 2048),), horizon=24, peak=0.15),
+    drafter=(
+        Round(Stage((Phase(560, 16, 256),), horizon=700, peak=0.5), written_rows=0),
+        Round(Stage((Phase(240, 2, 2048),), horizon=240, peak=0.25), written_rows=768),
+        Round(Stage((Phase(600, 2, 2048),), horizon=600, peak=0.4), written_rows=1536),
+    ),
+)
+SHORT = Plan(
+    short_rows=Stage((Phase(100, 16, 256),), horizon=110),
+    long_rows=Stage((Phase(5, 2, 2048),), horizon=5, peak=0.15),
+    drafter=(Round(Stage((Phase(100, 2, 2048),), horizon=100), written_rows=128),),
+)
+SHORT_ROPE_BASE = 10000.0
+KEPT_LAYERS = (0, 2)
+MUON_RATE = 0.02
+ADAM_RATE = 4e-3
+SAMPLE_LENGTH = 320
+SAMPLE_BATCH = 128
+TEMPERATURES = (0.01, 0.8, 0.8, 1.0)
+TOP_K, TOP_P = 40, 0.9
+
+
+def optimizers(model: Llama) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the blocks, AdamW for the embedding and the norms."""
+    inner = [p for p in model.blocks.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in inner}
+    outer = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(inner, lr=MUON_RATE, momentum=0.95, weight_decay=0.01),
+        torch.optim.AdamW(outer, lr=ADAM_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def rate(step: int, steps: int) -> float:
+    """A short warm-up, then half a cosine down to a fiftieth."""
+    warm = min(1.0, (step + 1) / max(1, steps // 25))
+    return warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def optimise(model: Llama, name: str, losses: Iterator[Loss], stage: Stage, save: Path) -> float:
+    """Take every step, with a checkpoint now and then; the seconds it took come back."""
+    began = saved = time.monotonic()
+    chosen = optimizers(model)
+    groups = [group for o in chosen for group in o.param_groups]
+    starting = [group["lr"] * stage.peak for group in groups]
+    for step, loss_of in enumerate(losses):
+        for group, full in zip(groups, starting, strict=True):
+            group["lr"] = full * rate(step, stage.horizon)
+        loss = loss_of()
+        for o in chosen:
+            o.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for o in chosen:
+            o.step()
+        now = time.monotonic()
+        if step % 10 == 0:
+            print(f"{name} {step} loss {loss.item():.3f} {now - began:.0f} s", flush=True)
+        if now - saved > 120:
+            torch.save(model.state_dict(), save)
+            saved = now
+    torch.save(model.state_dict(), save)
+    return time.monotonic() - began
+
+
+def autocast() -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def phase_rows(tokens: Tokens, phases: tuple[Phase, ...], seed: int) -> Iterator[Tensor]:
+    """The rows of every phase in turn."""
+    for index, phase in enumerate(phases):
+        source = batches(tokens, phase.batch, phase.length, seed + index)
+        for _ in range(phase.steps):
+            yield torch.from_numpy(next(source))
+
+
+def target_losses(model: Llama, rows: Iterator[Tensor]) -> Iterator[Loss]:
+    """The next token's cross entropy."""
+    for ids in rows:
+        yield partial(next_token_loss, model, ids)
+
+
+def next_token_loss(model: Llama, ids: Tensor) -> Tensor:
+    with autocast():
+        logits = model(ids[:, :-1])
+    return F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
+
+
+@dataclass(frozen=True)
+class Written:
+    """Rows of the target's own text, and the logits with which it wrote them."""
+
+    ids: Tensor
+    logits: Tensor
+
+
+def drafter_losses(
+    drafter: Llama, target: Llama, rows: Iterator[Tensor], written: Written, seed: int
+) -> Iterator[Loss]:
+    """By turns long rows of the library and, twice as often, rows the target wrote."""
+    generator = torch.Generator().manual_seed(seed)
+    for step, library in enumerate(rows):
+        if len(written.ids) and step % 3:
+            count = library.numel() // SAMPLE_LENGTH
+            chosen = torch.randint(len(written.ids), (count,), generator=generator)
+            ids, wanted = written.ids[chosen], written.logits[chosen]
+        else:
+            ids = library[:, :-1]
+            with torch.no_grad(), autocast():
+                wanted = target(ids)
+        yield partial(distillation_loss, drafter, ids, wanted)
+
+
+def distillation_loss(drafter: Llama, ids: Tensor, wanted: Tensor) -> Tensor:
+    """KL from the target at temperature 1 and, where the likeliest token decides, at 0.5."""
+    with autocast():
+        given = drafter(ids).float().flatten(0, 1)
+    wanted = wanted.float().flatten(0, 1)
+    return divergence(given, wanted, 1.0) + 0.5 * divergence(given, wanted, 0.5)
+
+
+def divergence(given: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    log_given = F.log_softmax(given / temperature, dim=-1)
+    log_wanted = F.log_softmax(wanted / temperature, dim=-1)
+    return F.kl_div(log_given, log_wanted, reduction="batchmean", log_target=True)
+
+
+@torch.no_grad()
+def write_text(target: Llama, tokens: Tokens, count: int, seed: int) -> Written:
+    """Rows the target wrote after short pieces of the library, at several temperatures."""
+    generator = torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    written = Written(
+        ids=torch.empty((count, SAMPLE_LENGTH), dtype=torch.long),
+        logits=torch.empty((count, SAMPLE_LENGTH, target.shape.vocab), dtype=torch.half),
+    )
+    for index in range(0, count, SAMPLE_BATCH):
+        prompt = (8, 24, 64)[index // SAMPLE_BATCH % 3]
+        rows = slice(index, index + SAMPLE_BATCH)
+        written.ids[rows, :prompt] = prompts(tokens, prompt, rng)
+        continue_rows(target, Written(written.ids[rows], written.logits[rows]), prompt, generator)
+        print(f"written {index + SAMPLE_BATCH}/{count}", flush=True)
+    return written
+
+
+def prompts(tokens: Tokens, length: int, rng: np.random.Generator) -> Tensor:
+    """Half from anywhere in the library's text, half from where its documents start."""
+    last = len(tokens.ids) - length
+    anywhere = rng.integers(last, size=SAMPLE_BATCH // 2)
+    beginnings = rng.choice(tokens.starts[tokens.starts < last], SAMPLE_BATCH // 2)
+    places = np.concatenate([anywhere, beginnings])
+    return torch.from_numpy(tokens.ids[places[:, None] + np.arange(length)])
+
+
+def continue_rows(target: Llama, rows: Written, prompt: int, generator: torch.Generator) -> None:
+    """Fill rows that begin with a prompt."""
+    temperatures = torch.tensor(TEMPERATURES).repeat(len(rows.ids) // len(TEMPERATURES))[:, None]
+    cache = Cache(target.shape, len(rows.ids), SAMPLE_LENGTH)
+    start, end = 0, prompt
+    while start < SAMPLE_LENGTH:
+        logits = target(rows.ids[:, start:end], cache)
+        rows.logits[:, start:end] = logits
+        if end < SAMPLE_LENGTH:
+            rows.ids[:, end : end + 1] = pick(logits[:, -1], temperatures, generator)
+        start, end = end, end + 1
+
+
+def pick(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+    """Sample among the forty likeliest, cut at a total of 0.9, each row at its temperature."""
+    highest, order = logits.topk(TOP_K)
+    chances = highest.softmax(-1)
+    dropped = chances.cumsum(-1) - chances >= TOP_P
+    chances = (highest / temperatures).masked_fill(dropped, -torch.inf).softmax(-1)
+    return order.gather(1, torch.multinomial(chances, 1, generator=generator))
+
+
+def describe(model: Llama, stages: tuple[Stage, ...]) -> Figures:
+    """One model's part of the metrics."""
+    phases = [phase for stage in stages for phase in stage.phases]
+    return {
+        "shape": asdict(model.shape),
+        "parameters": model.parameter_count(),
+        "stages": [asdict(stage) for stage in stages],
+        "steps": sum(phase.steps for phase in phases),
+        "tokens_seen": sum(p.steps * p.batch * p.length for p in phases),
+    }
+
+
+def train_short_rows(plan: Plan, text: Text, save: Path) -> Figures:
+    """Learn the library's text, by near context."""
+    torch.manual_seed(corpus.SEED)
+    model = Llama(replace(TARGET, rope_base=SHORT_ROPE_BASE))
+    losses = target_losses(model, phase_rows(text.tokens, plan.short_rows.phases, corpus.SEED))
+    seconds = optimise(model, "target", losses, plan.short_rows, save)
+    return {"short_rows_seconds": round(seconds, 1), "short_rope_base": SHORT_ROPE_BASE}
+
+
+def train_long_rows(plan: Plan, text: Text, start: Path, save: Path) -> tuple[Llama, float]:
+    """Go on with the larger rotary base, over whole contexts."""
+    target = export.load(start, TARGET)
+    rows = phase_rows(text.tokens, plan.long_rows.phases, corpus.SEED + 5)
+    losses = target_losses(target, rows)
+    return target, round(optimise(target, "target", losses, plan.long_rows, save), 1)
+
+
+def train_drafter(
+    step: Round, seed: int, drafter: Llama, target: Llama, text: Text, save: Path
+) -> Figures:
+    """Learn the target's distribution for one round."""
+    target.requires_grad_(False)
+    began = time.monotonic()
+    written = write_text(target, text.tokens, step.written_rows, seed)
+    writing = time.monotonic() - began
+    rows = phase_rows(text.tokens, step.stage.phases, seed + 10)
+    losses = drafter_losses(drafter, target, rows, written, seed + 20)
+    seconds = optimise(drafter, "drafter", losses, step.stage, save)
+    return {
+        "written_rows": step.written_rows,
+        "writing_seconds": round(writing, 1),
+        "training_seconds": round(seconds, 1),
+    }
+
+
+def prepare(out: Path) -> Text:
+    """Read the library, train the tokenizer and encode everything."""
+    library = corpus.load_corpus()
+    tokenizer = corpus.train_tokenizer(library.training)
+    tokenizer.save(str(out / "tokenizer.json"))
+    tokens, held_out = (
+        corpus.encode(tokenizer, corpus.documents(sources, corpus.SEED))
+        for sources in (library.training, library.held_out)
+    )
+    print(f"{len(tokens.ids)} tokens to learn, {len(held_out.ids)} held out", flush=True)
+    return Text(library, tokenizer, tokens, held_out)
+
+
+def circumstances(text: Text, threads: int) -> Figures:
+    """What the figures depend on."""
+    return {
+        "seed": corpus.SEED,
+        "kept_layers": KEPT_LAYERS,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": threads,
+        "corpus": {
+            "sha256": text.library.sha256,
+            "training_files": len(text.library.training),
+            "held_out_files": [source.name for source in text.library.held_out],
+            "chat_share": corpus.CHAT_SHARE,
+            "snippet_share": corpus.SNIPPET_SHARE,
+            "training_tokens": len(text.tokens.ids),
+            "held_out_tokens": len(text.held_out.ids),
+        },
+    }
+
+
+def main() -> None:
+    arguments = parse()
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(arguments.threads)
+    plan = SHORT if arguments.short else FULL
+    text = prepare(out)
+    metrics.update(out / "training.json", circumstances(text, arguments.threads))
+    record = out / "training.json"
+    if arguments.start <= 0:
+        metrics.update(record, train_short_rows(plan, text, out / "short_rows.pt"))
+    if arguments.start <= 1:
+        target, seconds = train_long_rows(plan, text, out / "short_rows.pt", out / "target.pt")
+        stages = (plan.short_rows, plan.long_rows)
+        metrics.update(record, {"target": describe(target, stages), "long_rows_seconds": seconds})
+        export.export(target, text.tokenizer, "target", out / "target.gguf")
+    target = export.load(out / "target.pt", TARGET)
+    drafter = pruned(target, DRAFTER, KEPT_LAYERS)
+    for index, step in enumerate(plan.drafter):
+        save = out / f"drafter-{index}.pt"
+        if arguments.start > 2 + index:
+            drafter = export.load(save, DRAFTER)
+            continue
+        seed = corpus.SEED + 10 + 100 * index
+        figures = train_drafter(step, seed, drafter, target, text, save)
+        metrics.update(record, {f"drafter_round_{index}": figures})
+    stages = tuple(step.stage for step in plan.drafter)
+    metrics.update(record, {"drafter": describe(drafter, stages)})
+    export.export(drafter, text.tokenizer, "drafter", out / "drafter.gguf")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for what is made")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--short", action="store_true", help="a few minutes, poor weights")
+    parser.add_argument(
+        "--start",
+        type=int,
+        default=0,
+        help="take up from files there: 1 short_rows.pt, 2 target.pt, 3 drafter-0.pt",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
