@@ -13,7 +13,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_30, _SHIFT_27, _SHIFT_31, _SHIFT_11 = (np.uint64(n) for n in (30, 27, 31, 11))
+_SHIFT_30, _SHIFT_27, _SHIFT_11 = (np.uint64(n) for n in (30, 27, 11))
 _STEP = np.uint64(_GOLDEN)
 
 
@@ -36,24 +36,24 @@ def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDAr
     """
     bits = tokens.view(np.uint64) * _STEP
     bits += np.uint64((stream_key(seed, position) + _GOLDEN) & _MASK)
-    # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element.
+    # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element, but for
+    # its last step, which stirs only bits that are dropped here or far below what a draw can tell.
     bits ^= bits >> _SHIFT_30
     bits *= _MIX_1
     bits ^= bits >> _SHIFT_27
     bits *= _MIX_2
-    bits ^= bits >> _SHIFT_31
     bits >>= _SHIFT_11
     # 53 random bits and half a step: the open interval, exactly representable.
-    drawn = bits.astype(np.float64)
-    drawn += 0.5
+    drawn = bits + np.float64(0.5)
     drawn *= 2.0**-53
     return drawn
 
 
-def gumbel(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Standard Gumbel noise for each token id at one generated position."""
+def negative_gumbel(
+    seed: int, position: int, tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Standard Gumbel noise with its sign turned: log(−log u), to be subtracted from a score."""
     noise = uniform(seed, position, tokens)
     np.log(noise, out=noise)
     np.negative(noise, out=noise)
-    np.log(noise, out=noise)
-    return np.negative(noise, out=noise)
+    return np.log(noise, out=noise)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specd.core import SamplingParams, TokenId, TokenLogprob, TopLogprob
-from specd.engine.noise import gumbel
+from specd.engine.noise import negative_gumbel
 
 Row = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -25,6 +25,8 @@ Piece = Callable[[TokenId], bytes]
 
 #: Rows are cut into blocks of this many logits to bound the k-th best from below without sorting.
 _BLOCK = 64
+#: Rows shorter than this are searched whole: that takes fewer calls.
+_LARGE = 4096
 
 
 class Choice(NamedTuple):
@@ -60,8 +62,8 @@ class CoupledSampler:
         ids, logits = filter_candidates(row, self.params)
         if len(ids) == 1:
             return Choice(int(ids[0]), float("inf"))
-        scores = gumbel(self.params.seed, position, ids)
-        scores += logits / self.params.temperature
+        scores = logits / self.params.temperature
+        scores -= negative_gumbel(self.params.seed, position, ids)
         best = int(scores.argmax())
         top = scores[best]
         scores[best] = -np.inf
@@ -131,7 +133,7 @@ def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
     if k <= 0 or k >= n_vocab:
         k, candidates = n_vocab, np.arange(n_vocab)
     else:
-        in_blocks = n_vocab >= 8 * _BLOCK and k <= n_vocab // _BLOCK
+        in_blocks = n_vocab >= _LARGE and k <= n_vocab // _BLOCK
         whole = n_vocab - n_vocab % _BLOCK
         maxima = row[:whole].reshape(-1, _BLOCK).max(axis=1) if in_blocks else row.copy()
         maxima.partition(len(maxima) - k)

@@ -82,6 +82,7 @@ class LlamaVocabulary:
         self._handle = handle
         self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(handle))
         self._pieces: dict[TokenId, bytes] = {}
+        self._ends: dict[TokenId, bool] = {}
         self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
 
     def begins_with_bos(self) -> bool:
@@ -113,4 +114,7 @@ class LlamaVocabulary:
         return self._pieces.setdefault(token, buffer.raw[:n])
 
     def is_eog(self, token: TokenId) -> bool:
-        return bool(llama_cpp.llama_vocab_is_eog(self._handle, token))
+        if (known := self._ends.get(token)) is not None:
+            return known
+        ends = bool(llama_cpp.llama_vocab_is_eog(self._handle, token))
+        return self._ends.setdefault(token, ends)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specd.core import Done, SamplingParams, SpeculationMode
-from specd.engine.noise import gumbel
+from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import Row
 from specd.engine.slot import common_prefix
 from specd.ipc.messages import Finished
@@ -94,7 +94,7 @@ def assert_near_tie(a: Row, b: Row, x: int, y: int, seed: int, position: int) ->
     difference = float(np.abs(a - b).max())
     assert 0 < difference < ROUNDING
     temperature = SamplingParams().temperature
-    noise = gumbel(seed, position, np.array([x, y]))
+    noise = -negative_gumbel(seed, position, np.array([x, y]))
     for row, winner in ((a, 0), (b, 1)):
         scores = row[[x, y]].astype(np.float64) / temperature + noise
         gap = scores[winner] - scores[1 - winner]
