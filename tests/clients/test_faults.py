@@ -1,0 +1,133 @@
+"""What a client sees when things break, with real engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.daemon_process import Daemon, ended, running
+from tests.gguf_files import OllamaStore, write_llama, write_truncated, write_unknown_architecture
+
+pytestmark = pytest.mark.native
+
+#: Answers that go on until somebody ends them.
+ENDLESS: dict[str, Any] = {"model": "endless", "options": {"num_predict": -1, "temperature": 0}}
+
+
+async def first_line(response: Any) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(await response.content.readline())
+    return line
+
+
+def engine_of(daemon: Daemon, before: set[int]) -> psutil.Process:
+    [engine] = [process for process in daemon.engines() if process.pid not in before]
+    return engine
+
+
+async def test_a_killed_engine_costs_its_client_one_answer_and_others_nothing(
+    daemon: Daemon,
+) -> None:
+    async with daemon.generate("a", **ENDLESS) as other:
+        await first_line(other)
+        untouched = {process.pid for process in daemon.engines()}
+        long = {"num_predict": -1, "temperature": 1.5, "top_k": 0}
+        async with daemon.generate("def f(", model="specd-demo", options=long) as response:
+            await first_line(response)
+            engine_of(daemon, untouched).send_signal(signal.SIGKILL)
+            lines = [json.loads(line) async for line in response.content]
+        # A short answer may have ended before the signal came; an error is then not owed.
+        assert "error" in lines[-1] or lines[-1]["done"]
+        assert all("error" not in line for line in lines[:-1])
+        assert "response" in await first_line(other)
+    answer = await daemon.answer("def f(", model="specd-demo", options={"num_predict": 4})
+    assert answer[-1]["done"]
+
+
+async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
+    async with daemon.generate("a", **ENDLESS) as response:
+        await first_line(response)
+        [engine] = daemon.engines()
+        engine.send_signal(signal.SIGKILL)
+        lines = [json.loads(line) async for line in response.content]
+    assert lines[-1]["error"].startswith("model runner has unexpectedly stopped")
+    assert "done" not in lines[-1]
+    assert (await daemon.answer("a", model="endless", options={"num_predict": 2}))[-1]["done"]
+
+
+async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
+    async with daemon.generate("a", **ENDLESS) as response:
+        await first_line(response)
+        response.close()
+    # One slot: this answer can only come once the endless one has left it.
+    answer = await daemon.answer("b", model="endless", options={"num_predict": 3})
+    assert answer[-1]["eval_count"] == 3
+
+
+async def test_sigterm_tells_running_answers_and_leaves_no_process(tmp_path: Path) -> None:
+    OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "e.gguf"))
+    async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
+        async with daemon.generate("a", **ENDLESS) as response:
+            await first_line(response)
+            engines = daemon.engines()
+            daemon.process.send_signal(signal.SIGTERM)
+            lines = [json.loads(line) async for line in response.content]
+        assert "error" in lines[-1]
+        assert await daemon.process.wait() == 0
+        assert await ended(engines)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", int(daemon.url.rpartition(":")[2]))
+
+
+async def test_a_killed_daemon_leaves_no_engine(tmp_path: Path) -> None:
+    OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "e.gguf"))
+    async with running(tmp_path) as daemon, daemon.generate("a", **ENDLESS) as response:
+        await first_line(response)
+        engines = daemon.engines()
+        daemon.process.kill()
+        assert await ended(engines)
+
+
+async def test_bad_files_are_a_sentence_each_and_the_daemon_lives(tmp_path: Path) -> None:
+    store = OllamaStore(tmp_path / "models")
+    store.add("good", weights=write_llama(tmp_path / "good.gguf"))
+    store.add("strange", weights=write_unknown_architecture(tmp_path / "strange.gguf"))
+    store.add("cut", weights=write_llama(tmp_path / "cut.gguf", seed=5))
+    write_truncated(store.weights_path("cut"))
+    async with running(tmp_path) as daemon:
+        for name, reason in (("strange", "unknown model architecture"), ("cut", "")):
+            async with daemon.generate("x", model=name, stream=False) as response:
+                assert response.status == 500
+                error = (await response.json())["error"]
+            assert store.weights_path(name).name in error
+            assert reason in error
+        async with daemon.http.get("/api/tags") as response:
+            assert response.status == 200
+        answer = await daemon.answer("x", model="good", options={"num_predict": 2})
+        assert answer[-1]["done"]
+
+
+async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_lives(
+    daemon: Daemon,
+) -> None:
+    await daemon.answer("a", model="endless", options={"num_predict": 1})
+    engines = daemon.engines()
+    for context in ([10**6], [-1], [2**31]):
+        async with daemon.generate("a", model="endless", context=context) as response:
+            assert response.status == 400
+            assert "out of range" in (await response.json())["error"]
+    assert daemon.engines() == engines
+    assert (await daemon.answer("a", model="endless", options={"num_predict": 1}))[-1]["done"]
+
+
+async def test_the_context_of_an_answer_continues_it(daemon: Daemon) -> None:
+    first = (await daemon.answer("a", model="endless", options={"num_predict": 5}))[-1]
+    second = await daemon.answer(
+        "b", model="endless", context=first["context"], options={"num_predict": 1}
+    )
+    assert second[-1]["prompt_eval_count"] > len(first["context"])
