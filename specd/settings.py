@@ -268,9 +268,6 @@ class Settings(BaseSettings):
         "",
         "Browser origins that may call the API beside the local ones; `*` in one is any text.",
     )
-    noprune: FlagSetting = _setting(
-        "OLLAMA_NOPRUNE", "0", "Keep blobs that no manifest refers to when the daemon starts."
-    )
     speculative_decode: FlagSetting = _setting(
         "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
     )

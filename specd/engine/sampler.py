@@ -27,10 +27,12 @@ Piece = Callable[[TokenId], bytes]
 _BLOCK = 64
 #: Rows shorter than this are searched whole: that takes fewer calls.
 _LARGE = 4096
+#: The margin of a token that no other competes with; finite, so that a trace can be written down.
+CERTAIN = 1e9
 
 
 class Choice(NamedTuple):
-    """margin: best score minus second best (∞ when one is left); it predicts acceptance."""
+    """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance."""
 
     token: TokenId
     margin: float
@@ -61,7 +63,7 @@ class CoupledSampler:
             return _greedy(row)
         ids, logits = filter_candidates(row, self.params)
         if len(ids) == 1:
-            return Choice(int(ids[0]), float("inf"))
+            return Choice(int(ids[0]), CERTAIN)
         scores = logits / self.params.temperature
         scores -= negative_gumbel(self.params.seed, position, ids)
         best = int(scores.argmax())

@@ -143,7 +143,12 @@ class Worker:
         return report
 
 
-def make_loop(spec: EngineSpec, loaded: pair.LoadedPair, emit: Callable[[ToDaemon], None]) -> Loop:
+def make_loop(
+    spec: EngineSpec,
+    loaded: pair.LoadedPair,
+    emit: Callable[[ToDaemon], None],
+    controller: type[Controller] = Controller,
+) -> Loop:
     """The loop over a loaded pair."""
     drafter = None
     if loaded.drafter is not None:
@@ -151,7 +156,7 @@ def make_loop(spec: EngineSpec, loaded: pair.LoadedPair, emit: Callable[[ToDaemo
     return Loop(
         loaded.target,
         loaded.vocabulary,
-        Controller(loaded.costs, spec.acceptance_threshold),
+        controller(loaded.costs, spec.acceptance_threshold),
         emit,
         n_ctx=loaded.facts.n_ctx,
         n_slots=spec.n_slots,

@@ -10,6 +10,7 @@ from scipy import stats  # type: ignore[import-untyped]
 
 from specd.core import SamplingParams
 from specd.engine.sampler import (
+    CERTAIN,
     CoupledSampler,
     Floats,
     Row,
@@ -136,10 +137,10 @@ def test_temperature_zero_is_the_plain_argmax(row: Row) -> None:
     assert choice.margin == pytest.approx(float(row.max()) - float(second))
 
 
-def test_a_single_candidate_has_an_infinite_margin() -> None:
+def test_a_single_candidate_is_certain() -> None:
     row = np.array([0, 5, 1], dtype=np.float32)
     choice = CoupledSampler(SamplingParams(top_k=1)).sample(row, (), 0)
-    assert choice == (1, float("inf"))
+    assert choice == (1, CERTAIN)
 
 
 @given(

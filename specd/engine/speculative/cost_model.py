@@ -41,6 +41,11 @@ class CostModel:
         self._draft_step_s = draft_step_s
         self._catch_up_s = catch_up_s
 
+    def measured(self) -> tuple[dict[int, float], float, float]:
+        """The estimates of this moment: width → seconds, a drafter pass, a missed token."""
+        widths = {width: self.target_s(width) for width in self._widths}
+        return widths, self._draft_step_s, self._catch_up_s
+
     def target_s(self, width: int) -> float:
         """V(width), interpolated between measured widths and extended beyond the last two."""
         return self._scale * self._shape(width)

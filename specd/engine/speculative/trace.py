@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from specd.core import SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import Controller
+from specd.engine.speculative.cost_model import CostModel
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -19,20 +19,49 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     answer: Any = None
 
 
+class Trace(msgspec.Struct, frozen=True):
+    """What a controller started from, and every call since.
+
+    target_s: width → seconds; draft_step_s, catch_up_s: seconds (see CostModel).
+    """
+
+    target_s: dict[int, float]
+    draft_step_s: float
+    catch_up_s: float
+    threshold: float
+    calls: list[Call]
+
+    def controller(self) -> Controller:
+        """A controller in the state that the traced one began in."""
+        costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
+        return Controller(costs, self.threshold)
+
+    def first_difference(self) -> int | None:
+        """Index of the first call that a controller of today answers differently, or None."""
+        controller = self.controller()
+        for index, call in enumerate(self.calls):
+            args = list(call.args)
+            if call.method == "open":
+                args[2] = SpeculationMode(args[2])
+            answer = getattr(controller, call.method)(*args)
+            # Compared as they are kept: an enum is its text there, a tuple is a list.
+            if msgspec.json.encode(answer) != msgspec.json.encode(call.answer):
+                return index
+        return None
+
+
 class TracingController(Controller):
-    """A controller that writes down its calls; the trace is a list that anyone may read."""
+    """A controller that writes down its calls."""
 
-    trace: list[Call]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.trace = []
+    def __init__(self, costs: CostModel, threshold: float) -> None:
+        super().__init__(costs, threshold)
+        self.trace = Trace(*costs.measured(), threshold=threshold, calls=[])
 
     def _traced(self, method: str, *args: Any) -> Any:
         answer = getattr(super(), method)(*args)
         # Lists grow after the call: write down what was said, not what it became.
         said = [list(a) if isinstance(a, list) else a for a in args]
-        self.trace.append(Call(method, said, answer))
+        self.trace.calls.append(Call(method, said, answer))
         return answer
 
     def open(
@@ -66,16 +95,3 @@ class TracingController(Controller):
         self, request_id: int, margins: list[float], n_sent: int, n_accepted: int
     ) -> None:
         self._traced("observe_step", request_id, margins, n_sent, n_accepted)
-
-
-def replay(trace: Iterable[Call], controller: Controller) -> int | None:
-    """Index of the first call that this controller answers differently, or None."""
-    for index, call in enumerate(trace):
-        args = [
-            SpeculationMode(a) if call.method == "open" and i == 2 else a
-            for i, a in enumerate(call.args)
-        ]
-        answer = getattr(controller, call.method)(*args)
-        if msgspec.to_builtins(answer) != msgspec.to_builtins(call.answer):
-            return index
-    return None
