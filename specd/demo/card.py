@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ CARD = """\
 Two tiny language models of Python source, made so that speculative decoding can be tried, tested
 and measured without any download: `target.gguf` writes, `drafter.gguf` guesses ahead of it. They
 are a demonstration. They know the look of Python's standard library and nothing else; what they
-write is not code to run.
+write is not code to run, and what they write greedily tends to end in a loop.
 
 | | target | drafter |
 |---|---:|---:|
@@ -22,7 +23,7 @@ write is not code to run.
 | file, bytes (Q8_0) | {sizes[target]:,} | {sizes[drafter]:,} |
 | layers / width / heads / feed-forward | {target_shape} | {drafter_shape} |
 | training steps | {target[steps]:,} | {drafter[steps]:,} |
-| tokens seen | {target[tokens_seen]:,} | {drafter[tokens_seen]:,} |
+| tokens seen, at most | {target[tokens_seen]:,} | {drafter[tokens_seen]:,} |
 | training time, s | {target_seconds:,.0f} | {drafter_seconds:,.0f} |
 | held-out loss, nats a token | {target_loss:.3f} | {drafter_loss:.3f} |
 
@@ -71,12 +72,14 @@ These figures are of the GGUF files, run by llama.cpp. To measure them again, wi
 - Muon for the blocks' matrices, AdamW for the embedding and the norms, cosine schedules.
 - Target: {short_rows}, with a rotary base of {short_rope_base:,.0f}; then {long_rows}, with the
   final base of {target[shape][rope_base]:,.0f}, to settle over the whole context.
-- Drafter: begins as layers {kept_layers} of the target, with the strongest
-  {drafter[shape][hidden]} hidden units of each. {near_rows} of the library's text; then
-  {own_rows}, of which a third is the library's and the rest are {written_rows} rows that the
-  target wrote after short pieces of it, in {writing_seconds:,.0f} s. The loss is the KL
+- Drafter: begins as layers {kept} of the target, with the strongest
+  {drafter[shape][hidden]} hidden units of each. First {near_rows} of the library's text. Then
+  {own_rows}; a third of these steps took the library's text, the rest rows that the target wrote
+  after short pieces of it ({written_rows} rows, in {writing_seconds:,.0f} s). The loss is the KL
   divergence from the target's distribution at temperature 1, and half as much at 0.5.
-- The processor's two cores were shared with other work meanwhile, so the times are upper bounds.
+- The stages ran one after another, each from the checkpoint before it (`--start`), on two cores
+  shared with other work: the times are upper bounds. The target's first stage stops before
+  the end of its learning-rate schedule of {target[stages][0][horizon]:,} steps.
 
 `training.json` holds every figure above; `card.py` writes this page from it.
 
@@ -102,8 +105,8 @@ def positions(held_out: dict[str, Any]) -> str:
 
 def card(figures: dict[str, Any]) -> str:
     target, drafter, gguf = figures["target"], figures["drafter"], figures["gguf"]
-    rounds = [figures["drafter_round_0"], figures["drafter_round_1"]]
-    return CARD.format(
+    rounds = [figures[f"drafter_round_{index}"] for index in range(len(drafter["stages"]))]
+    page = CARD.format(
         **figures,
         sizes={role: (HERE / f"{role}.gguf").stat().st_size for role in ("target", "drafter")},
         target_shape=shape(target),
@@ -113,10 +116,10 @@ def card(figures: dict[str, Any]) -> str:
         short_rows=rows(target["stages"][0]),
         long_rows=rows(target["stages"][1]),
         near_rows=rows(drafter["stages"][0]),
-        own_rows=rows(drafter["stages"][1]),
-        written_rows=rounds[1]["written_rows"],
-        writing_seconds=rounds[1]["writing_seconds"],
-        kept_layers=" and ".join(map(str, figures["kept_layers"])),
+        own_rows=", then ".join(map(rows, drafter["stages"][1:])),
+        written_rows=" and ".join(str(r["written_rows"]) for r in rounds[1:]),
+        writing_seconds=sum(r["writing_seconds"] for r in rounds),
+        kept=" and ".join(map(str, figures["kept_layers"])),
         target_loss=gguf["target_held_out"]["loss"],
         drafter_loss=gguf["drafter_held_out"]["loss"],
         target_positions=positions(gguf["target_held_out"]),
@@ -127,8 +130,23 @@ def card(figures: dict[str, Any]) -> str:
         chat_share=figures["corpus"]["chat_share"],
         snippet_share=figures["corpus"]["snippet_share"],
     )
+    return "\n\n".join(filled(block) for block in page.split("\n\n"))
+
+
+def filled(block: str) -> str:
+    """A paragraph or a list with its lines evenly long; anything else as it is."""
+    if block.startswith(("#", "|", "    ")):
+        return block
+    items = ("\n" + block).split("\n- ") if block.startswith("- ") else [block]
+    indent = "  " if block.startswith("- ") else ""
+    texts = (" ".join(item.split()) for item in items if item.strip())
+    start = "- " if indent else ""
+    return "\n".join(
+        textwrap.fill(start + text, 99, subsequent_indent=indent, break_on_hyphens=False)
+        for text in texts
+    )
 
 
 if __name__ == "__main__":
     recorded = json.loads((HERE / "training.json").read_text())
-    (HERE / "MODEL_CARD.md").write_text(card(recorded))
+    (HERE / "MODEL_CARD.md").write_text(card(recorded).rstrip() + "\n")
