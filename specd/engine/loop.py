@@ -115,6 +115,12 @@ class Loop:
     def step(self) -> None:
         """Advance every busy slot by one target pass."""
         self._admit()
+        try:
+            self._pass()
+        except DecodeFailed as error:
+            self._lose(str(error))
+
+    def _pass(self) -> None:
         began_ns = self._clock_ns()
         decoding = self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
@@ -124,15 +130,11 @@ class Loop:
         plan.drafted = bool(jobs)
         if not len(plan.batch):
             return
-        try:
-            self._decode(plan)
-            for group in plan.groups:
-                self._verify(group, jobs.get(group.slot.id))
-            for chunk in plan.chunks:
-                self._advance(chunk)
-        except DecodeFailed as error:
-            self._lose([*decoding, *prefilling], str(error))
-            return
+        self._decode(plan)
+        for group in plan.groups:
+            self._verify(group, jobs.get(group.slot.id))
+        for chunk in plan.chunks:
+            self._advance(chunk)
         self._account(plan, self._clock_ns() - began_ns)
 
     def _decode(self, plan: batching.Pass) -> None:
@@ -218,8 +220,12 @@ class Loop:
         if chunk.last_row < 0:
             return
         slot.state = SlotState.DECODE
-        row = self._target.row(chunk.last_row)
         slot.tally.first_token_ns = self._clock_ns()
+        if slot.n_left <= 0:
+            # Nothing was asked for but to read the prompt.
+            self._finish(slot, StopReason.LENGTH)
+            return
+        row = self._target.row(chunk.last_row)
         said = self._commit(slot, verify((), [row], slot.sampler, slot.tokens, 0))
         if said.ended is not None:
             self._finish(slot, said.ended)
@@ -292,9 +298,9 @@ class Loop:
         self._speculation.close(slot)
         slot.release()
 
-    def _lose(self, slots: list[Slot], message: str) -> None:
+    def _lose(self, message: str) -> None:
         """A pass failed and left its slots' caches undefined: empty them, end their requests."""
-        for slot in slots:
+        for slot in self.slots:
             if slot.state is SlotState.IDLE:
                 continue
             self._fail_slot(slot, FailureKind.ENGINE, message)
@@ -303,7 +309,11 @@ class Loop:
     def _rewind(self, slot: Slot, n_past: int) -> int:
         """Cut the slot's caches to n_past tokens, or to none where they can only be emptied."""
         kept = n_past if self._target.can_rewind else 0
-        self._target.rewind(slot.id, kept)
+        try:
+            self._target.rewind(slot.id, kept)
+        except DecodeFailed:
+            kept = 0
+            self._target.rewind(slot.id, kept)
         self._speculation.rewind(slot, kept)
         slot.n_past = kept
         del slot.tokens[kept:]

@@ -354,7 +354,7 @@ def test_logprobs_cover_every_token_drafted_or_not() -> None:
     assert all(entry.logprob < 0 and len(entry.top) == 2 for entry in entries)
 
 
-@pytest.mark.parametrize("n_predict", [1, 2, 7])
+@pytest.mark.parametrize("n_predict", [0, 1, 2, 7])
 def test_the_token_limit_is_exact_with_any_draft(n_predict: int) -> None:
     engine = Engine(agreement=1.0, eog_bias=-50)
     _, done = answer(engine, n_predict=n_predict, n_draft_max=16, mode=SpeculationMode.FIXED)
