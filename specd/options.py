@@ -21,33 +21,6 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerOptions:
-    """The options that decide how a model is loaded; a change of them loads it anew.
-
-    num_ctx: tokens per slot, 0 = automatic.  num_gpu: layers on the GPU, −1 = automatic.
-    num_thread: 0 = automatic.
-    """
-
-    num_ctx: int = 0
-    num_batch: int = 512
-    num_gpu: int = -1
-    main_gpu: int | None = None
-    use_mmap: bool | None = None
-    num_thread: int = 0
-
-    def satisfied_by(self, loaded: RunnerOptions) -> bool:
-        """Whether a model loaded with `loaded` may serve a request with these, as Ollama decides.
-
-        What is automatic here takes what it finds.
-        """
-        return loaded == replace(
-            self,
-            num_ctx=self.num_ctx or loaded.num_ctx,
-            num_gpu=loaded.num_gpu if self.num_gpu < 0 else self.num_gpu,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a request runs with, after defaults, the Modelfile's PARAMETERs and its own options.
 
@@ -103,16 +76,6 @@ class Options:
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             seed=random_seed() if self.seed == -1 else self.seed,
-        )
-
-    def runner_options(self) -> RunnerOptions:
-        return RunnerOptions(
-            num_ctx=self.num_ctx,
-            num_batch=self.num_batch,
-            num_gpu=self.num_gpu,
-            main_gpu=self.main_gpu,
-            use_mmap=self.use_mmap,
-            num_thread=self.num_thread,
         )
 
 

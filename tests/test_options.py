@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.errors import InvalidOption
-from specd.options import Options, RunnerOptions
+from specd.options import Options
 
 ENTRIES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text(), max_size=3)
@@ -93,20 +93,6 @@ def test_sampling_carries_every_filter() -> None:
     }
     params = Options.merge(values, penalties).sampling(lambda: 0)
     assert dataclasses.asdict(params) == {**values, **penalties, "seed": 0}
-
-
-def test_changing_the_draft_length_or_the_temperature_reloads_nothing() -> None:
-    asked = Options.merge({"draft_num_predict": 8, "temperature": 0})
-    assert asked.runner_options() == Options().runner_options()
-
-
-def test_automatic_values_take_what_is_loaded() -> None:
-    loaded = RunnerOptions(num_ctx=8192, num_gpu=20)
-    assert RunnerOptions().satisfied_by(loaded)
-    assert RunnerOptions(num_ctx=8192).satisfied_by(loaded)
-    assert not RunnerOptions(num_ctx=4096).satisfied_by(loaded)
-    assert not RunnerOptions(num_gpu=0).satisfied_by(loaded)
-    assert not RunnerOptions(num_batch=1).satisfied_by(loaded)
 
 
 @given(st.dictionaries(NAMES, ENTRIES, max_size=6))

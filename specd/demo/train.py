@@ -87,6 +87,7 @@ FULL = Plan(
         Round(Stage((Phase(560, 16, 256),), horizon=700, peak=0.5), written_rows=0),
         Round(Stage((Phase(240, 2, 2048),), horizon=240, peak=0.25), written_rows=768),
         Round(Stage((Phase(600, 2, 2048),), horizon=600, peak=0.4), written_rows=1536),
+        Round(Stage((Phase(900, 2, 2048),), horizon=900, peak=0.4), written_rows=1024),
     ),
 )
 SHORT = Plan(
