@@ -159,6 +159,12 @@ class Pair:
 # -------------------------------------------------------------------------- what an engine is given
 
 
+#: Number formats of a KV cache, as llama.cpp spells them.
+KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+#: Most slots that one engine can have: llama.cpp's limit on sequences.
+MAX_SLOTS = 256
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
     """All that decides how an engine process loads; two equal specs may share one process.

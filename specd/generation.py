@@ -82,7 +82,30 @@ class Generation:
         """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
         started = self._clock()
         call = await asyncio.to_thread(self._resolve, request)
-        async with self._lease(call.model, call.options, request.keep_alive_s) as lease:
+        answered = False
+        try:
+            async with aclosing(self._answer(call, started)) as events:
+                async for event in events:
+                    answered = True
+                    yield event
+            return
+        except errors.EngineCrashed:
+            if answered:
+                raise
+        # The engine died before it said anything, often while it was idle: a new one may well
+        # answer, and the caller need not know.  Once: a request that kills must not kill for ever.
+        log.warning("%s: the engine died before it answered, trying once more", call.model.name)
+        async with aclosing(self._answer(call, started)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(
+        self, call: _Call, started: float
+    ) -> AsyncGenerator[core.Delta | core.Done, None]:
+        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (
+            lease,
+            pair,
+        ):
             load_ns = int((self._clock() - started) * 1e9)
             text = await _fitted(call, lease)
             parser = call.parser(text)
@@ -97,8 +120,12 @@ class Generation:
                             if parser is not None and (rest := parser.finish()) != core.Delta():
                                 yield rest
                             _log(call.model, event)
-                            yield replace(event, load_ns=load_ns)
+                            stats = _of_pair(event.speculation, pair)
+                            yield replace(event, load_ns=load_ns, speculation=stats)
                         case core.Failed():
+                            if event.kind is core.FailureKind.CRASHED:
+                                # Until it is gone, the scheduler would grant it again.
+                                await lease.engine.ended()
                             raise _error(event)
 
     async def load(
@@ -129,11 +156,11 @@ class Generation:
     @asynccontextmanager
     async def _lease(
         self, model: core.ModelRef, options: Options, keep_alive_s: float | None
-    ) -> AsyncIterator[Lease]:
+    ) -> AsyncIterator[tuple[Lease, core.Pair]]:
         pair = await asyncio.to_thread(self._pairs.pair, model)
         spec = _spec(pair, options, self._settings)
         async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
-            yield lease
+            yield lease, pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +309,18 @@ async def _fits(text: str, lease: Lease) -> bool:
     if len(text.encode()) + 2 <= lease.facts.n_ctx:
         return True
     return len(await lease.tokenize(text, add_bos=True)) <= lease.facts.n_ctx
+
+
+def _of_pair(stats: core.SpeculationStats, pair: core.Pair) -> core.SpeculationStats:
+    """The same, in the words of this request's pair.
+
+    Two models over the same weights share an engine, and the engine knows only the first one's.
+    """
+    if pair.drafter is None:
+        return replace(stats, reason=pair.reason or "", detail=pair.detail)
+    if stats.drafter is None:
+        return stats
+    return replace(stats, drafter=pair.drafter.name, pair_source=pair.drafter.source)
 
 
 def _delta(token: core.Token, parser: ReasoningParser | None) -> core.Delta | None:

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from specd.core import KV_CACHE_TYPES, MAX_SLOTS
 from specd.durations import parse_go_duration
 from specd.errors import BadSetting
 
@@ -121,7 +122,16 @@ def _parse_uint(text: str) -> int:
 
 
 def _parse_count(text: str) -> int:
-    return max(1, _parse_uint(text))
+    n = max(1, _parse_uint(text))
+    if n > MAX_SLOTS:
+        raise ValueError(f"{n} is more than {MAX_SLOTS}")
+    return n
+
+
+def _parse_kv_cache_type(text: str) -> str:
+    if text.lower() not in KV_CACHE_TYPES:
+        raise ValueError(f"no such number format: {text}")
+    return text.lower()
 
 
 def _parse_seconds(text: str) -> float:
@@ -188,7 +198,9 @@ AutoFlagSetting = Annotated[
 ]
 StrictFlagSetting = Annotated[bool | None, Rule(_parse_bool, _BOOL_WORDS)]
 UintSetting = Annotated[int, Rule(_parse_uint, "a whole number ≥ 0")]
-CountSetting = Annotated[int, Rule(_parse_count, "a whole number; 0 counts as 1")]
+CountSetting = Annotated[
+    int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 counts as 1")
+]
 KeepAliveSetting = Annotated[
     float, Rule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
 ]
@@ -197,7 +209,7 @@ LoadTimeoutSetting = Annotated[
 ]
 GraceSetting = Annotated[float, Rule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
 DebugSetting = Annotated[int, Rule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
-WordSetting = Annotated[str, Rule(str.lower, "a word")]
+KvCacheTypeSetting = Annotated[str, Rule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
 ListSetting = Annotated[
     tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=())
 ]
@@ -259,8 +271,8 @@ class Settings(BaseSettings):
     flash_attention: AutoFlagSetting = _setting(
         "OLLAMA_FLASH_ATTENTION", "", "Flash attention; unset uses it where the device can."
     )
-    kv_cache_type: WordSetting = _setting(
-        "OLLAMA_KV_CACHE_TYPE", "f16", "Number format of the KV cache: f16, q8_0, q4_0 and others."
+    kv_cache_type: KvCacheTypeSetting = _setting(
+        "OLLAMA_KV_CACHE_TYPE", "f16", "Number format of the KV cache."
     )
     debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.")
     origins: ListSetting = _setting(

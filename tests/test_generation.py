@@ -57,7 +57,7 @@ class FakeEngine:
         raise NotImplementedError
 
     async def ended(self) -> None:
-        raise NotImplementedError
+        pass
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         self.asked.append(request)
@@ -322,7 +322,24 @@ async def test_each_failure_is_an_error_by_name(
     with pytest.raises(error) as raised:
         await house.ask(chat("x"))
     assert type(raised.value) is error
+    # An engine that dies before it says anything is given a second chance, and no third.
+    assert house.n_released == (2 if kind is core.FailureKind.CRASHED else 1)
+
+
+async def test_an_engine_that_dies_in_mid_answer_is_not_asked_again() -> None:
+    house = House(core.Token(text="a"), core.Failed(kind=core.FailureKind.CRASHED, message="x"))
+    with pytest.raises(errors.EngineCrashed):
+        await house.ask(chat("x"))
     assert house.n_released == 1
+
+
+async def test_an_answer_speaks_of_its_own_pair() -> None:
+    """Two models over the same weights share an engine that knows only the first one's pair."""
+    stats = core.SpeculationStats(drafter="another's", pair_source="registry")
+    [_, done] = await House(core.Token(text="a"), replace(DONE, speculation=stats)).ask(chat("x"))
+    assert isinstance(done, core.Done)
+    assert done.speculation.drafter == DRAFTER.name
+    assert done.speculation.pair_source == DRAFTER.source
 
 
 async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:

@@ -39,8 +39,12 @@ class Defaults:
         return replace(
             spec,
             n_ctx=max(n_ctx, MIN_CTX),
-            n_threads=spec.n_threads if spec.n_threads > 0 else self.cpu.n_cores,
+            n_threads=self._n_threads(spec.n_threads),
         )
+
+    def _n_threads(self, asked: int) -> int:
+        """Two per core at most: llama.cpp dies of thousands, and more only get in their way."""
+        return min(asked, 2 * self.cpu.n_cores) if asked > 0 else self.cpu.n_cores
 
     @property
     def max_loaded(self) -> int:

@@ -19,7 +19,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specd.core import Message
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, StoreError
 
 #: What llama.cpp renders with where a GGUF has no template.
 CHATML = (
@@ -57,7 +57,7 @@ def render_chat(
 
     think: None is on; a string is an effort level besides.  A leading BOS text is cut where the
     vocabulary adds its own (`adds_bos`), or there would be two.
-    Raises InvalidRequest with the template's own message.
+    Raises InvalidRequest with the template's own message, StoreError where it is no template.
     """
     variables: dict[str, object] = {
         "messages": [_as_mapping(message) for message in messages],
@@ -72,6 +72,8 @@ def render_chat(
         variables["reasoning_effort"] = think
     try:
         prompt = _compiled(CHATML if template is None else template).render(variables)
+    except jinja2.TemplateSyntaxError as error:
+        raise StoreError(f"the model's chat template is damaged: {error}") from error
     except _TEMPLATE_FAULTS as error:
         raise InvalidRequest(f"chat template: {error}") from error
     return prompt.removeprefix(bos_token) if adds_bos else prompt

@@ -158,9 +158,11 @@ class Process:
             child.channel.post(messages.Shutdown())
             await child.end(self._grace_s)
         else:
+            loaded = self._facts.done() and self._facts.exception() is None
             await child.kill()
             words = child.last_words()
-            log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
+            if loaded:
+                log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
             failed = core.Failed(
                 kind=core.FailureKind.CRASHED, message=f"{UNEXPECTED_STOP}: {words}"
             )

@@ -89,7 +89,9 @@ class Child:
         code = self._process.returncode
         assert code is not None
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
-        return ": ".join([how, *list(self._last_lines)[-1:]])
+        # What it only warned of is not what it died of.
+        lines = [line for line in self._last_lines if not line.startswith("WARNING ")]
+        return ": ".join([how, *lines[-1:]])
 
     async def end(self, grace_s: float) -> None:
         """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then SIGKILL."""

@@ -60,6 +60,15 @@ async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
     assert (await daemon.answer("a", model="endless", options={"num_predict": 2}))[-1]["done"]
 
 
+async def test_an_engine_that_dies_while_idle_costs_nobody_an_answer(daemon: Daemon) -> None:
+    for _ in range(3):
+        await daemon.answer("a", model="endless", options={"num_predict": 1})
+        [engine] = daemon.engines()
+        engine.send_signal(signal.SIGKILL)
+        answer = await daemon.answer("b", model="endless", options={"num_predict": 1})
+        assert answer[-1]["done"], answer
+
+
 async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
     async with daemon.generate("a", **ENDLESS) as response:
         await first_line(response)

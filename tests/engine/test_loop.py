@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -45,6 +46,26 @@ class Clock:
         return self.now
 
 
+@dataclass
+class Judged:
+    n_judged: int
+    n_accepted: int
+
+
+class Listening(Controller):
+    """A controller that remembers the verdicts it was told."""
+
+    def __init__(self, costs: CostModel, threshold: float, judged: list[Judged]) -> None:
+        super().__init__(costs, threshold)
+        self._judged = judged
+
+    def observe_step(
+        self, request_id: int, margins: list[float], n_sent: int, n_accepted: int
+    ) -> None:
+        self._judged.append(Judged(n_sent, n_accepted))
+        super().observe_step(request_id, margins, n_sent, n_accepted)
+
+
 class Engine:
     """A loop, its fakes, and what it said."""
 
@@ -67,7 +88,8 @@ class Engine:
             n_slots, n_batch=n_batch, n_vocab=70, agreement=agreement or 1.0, salt=3
         )
         drafter = DraftModel(self.draft_backend, VOCABULARY, n_slots) if agreement else None
-        self.controller = Controller(CostModel(CHEAP, 0.01, 0.001), threshold=0.4)
+        self.judged: list[Judged] = []
+        self.controller = Listening(CostModel(CHEAP, 0.01, 0.001), 0.4, self.judged)
         self.loop = Loop(
             self.target,
             VOCABULARY,
@@ -287,6 +309,30 @@ def test_a_failed_pass_ends_its_requests_and_leaves_a_working_engine() -> None:
     engine.submit(3)
     engine.run()
     assert engine.text(3) == answer(Engine(agreement=None))[0]
+
+
+def test_a_failed_pass_leaves_nothing_to_reuse() -> None:
+    engine = Engine()
+    engine.submit(1, prompt=("HELLO",))
+    engine.loop.step()
+    engine.target.fail_next = True
+    engine.loop.step()
+    assert engine.target.cells == [[]]
+    engine.submit(2, prompt=("HELLO",))
+    engine.run()
+    assert engine.done(2).usage.n_cached == 0
+
+
+def test_an_answer_that_ends_inside_its_draft_refuses_nothing() -> None:
+    """The tokens behind the end were never judged: they must not count against the drafter."""
+    engine = Engine(agreement=1.0, eog_bias=-50)
+    whole = answer(Engine(agreement=None, eog_bias=-50))[0]
+    stop = whole[4:6]
+    assert whole.index(stop) == 4, "the answer ends inside its first draft"
+    _, done = answer(engine, n_draft_max=8, mode=SpeculationMode.FIXED, stop=(stop,))
+    assert done.reason is StopReason.STOP
+    assert done.speculation.draft_n == 8
+    assert engine.judged == [Judged(5, 5)]
 
 
 def test_a_failed_drafter_costs_a_plain_step_and_nothing_else() -> None:

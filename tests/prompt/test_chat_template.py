@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from specd.core import Message
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, StoreError
 from specd.prompt.chat_template import render_chat, render_text
 
 USER = Message(role="user", content="Hi <b> & 日本")
@@ -88,7 +88,6 @@ def test_messages_bring_their_tool_calls_and_thinking() -> None:
     "template, says",
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
-        ("{% if %}", "Expected an expression"),
         ("{{ messages[5].content }}", "has no element 5"),
         ("{{ 'a' + 1 }}", "str"),
         ("{{ 1 // 0 }}", "zero"),
@@ -100,6 +99,11 @@ def test_messages_bring_their_tool_calls_and_thinking() -> None:
 def test_a_template_that_fails_says_why(template: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         render(template)
+
+
+def test_a_text_that_is_no_template_is_the_models_fault() -> None:
+    with pytest.raises(StoreError, match="damaged: Expected an expression"):
+        render("{% if %}")
 
 
 def test_a_bare_prompt_stays_bare_without_a_template() -> None:

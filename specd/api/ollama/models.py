@@ -114,16 +114,16 @@ def _specd(resident: Resident) -> Json:
     drafter: Json | None = None
     if facts.drafter is not None:
         drafter = {
-            "name": resident.spec.drafter_name or (pair.drafter.name if pair.drafter else ""),
+            "name": pair.drafter.name if pair.drafter else resident.spec.drafter_name,
             "size": facts.drafter.total_bytes,
             "size_vram": facts.drafter.vram_bytes,
             "device": facts.drafter.device,
-            "pair_source": resident.spec.pair_source,
+            "pair_source": pair.drafter.source if pair.drafter else resident.spec.pair_source,
         }
     return {
         "drafter": drafter,
-        "reason": facts.no_pair_reason or (pair.reason.value if pair.reason else ""),
-        "detail": facts.no_pair_detail or pair.detail,
+        "reason": pair.reason.value if pair.reason else facts.no_pair_reason,
+        "detail": pair.detail if pair.reason else facts.no_pair_detail,
         "device": facts.target.device,
         "slots": resident.spec.n_slots,
         "plain_tokens_per_s": round(facts.plain_tokens_per_s, 2),

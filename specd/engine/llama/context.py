@@ -7,15 +7,15 @@ import ctypes
 import llama_cpp
 import numpy as np
 
-from specd.core import ModelMemory
+from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch, DecodeFailed
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
 
-#: ggml's numbers; the bindings lack some of the names.
-KV_CACHE_TYPES = {
+#: ggml's numbers for core.KV_CACHE_TYPES; the bindings lack some of the names.
+_GGML_TYPES = {
     "f32": 0,
     "f16": 1,
     "q4_0": 2,
@@ -63,8 +63,8 @@ class LlamaContext:
 
         Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
         """
-        if kv_cache_type not in KV_CACHE_TYPES:
-            known = ", ".join(KV_CACHE_TYPES)
+        if kv_cache_type not in _GGML_TYPES:
+            known = ", ".join(_GGML_TYPES)
             raise LoadFailed(f"unknown KV cache type {kv_cache_type!r} (one of {known})")
         self._model = model
         params = llama_cpp.llama_context_default_params()
@@ -74,7 +74,7 @@ class LlamaContext:
         params.n_outputs_max = n_outputs
         params.kv_unified = True
         params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
-        params.type_k = params.type_v = KV_CACHE_TYPES[kv_cache_type]
+        params.type_k = params.type_v = _GGML_TYPES[kv_cache_type]
         if n_threads > 0:
             params.n_threads = params.n_threads_batch = n_threads
         self._handle = llama_cpp.llama_init_from_model(model.handle, params)
@@ -164,4 +164,5 @@ class _NativeBatch:
         llama_cpp.llama_batch_free(self.native)
 
 
+assert set(_GGML_TYPES) == set(KV_CACHE_TYPES)
 assert ctypes.sizeof(llama_cpp.llama_token) == np.dtype(np.int32).itemsize

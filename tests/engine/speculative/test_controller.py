@@ -157,6 +157,44 @@ def test_drafting_resumes_when_the_text_turns() -> None:
     assert controller.state(1) == (SpeculationState.ACTIVE, "")
 
 
+def test_a_probe_that_pays_but_is_refused_too_often_stays_parked() -> None:
+    """Passes and drafts are free here: every probe gains, and only the threshold parks it."""
+    free = {1: 1.0, 17: 1.0}
+    controller = make(free, draft_step_s=1e-6, threshold=0.6)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    run(controller, CostModel(free, 1e-6), Text(0.3, random.Random(1)), 1000)
+    assert controller.state(1) == (SpeculationState.PARKED, LOW_ACCEPTANCE)
+
+
+def test_probing_costs_about_a_hundredth() -> None:
+    """A drafter as dear as three passes: each probe loses much, so probes must be far apart."""
+    controller = make(CPU, draft_step_s=3.0)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    truth = CostModel(CPU, 3.0)
+    run(controller, truth, Text(0.0, random.Random(1)), 200)
+    assert run(controller, truth, Text(0.0, random.Random(1)), 3000).speed >= 0.97
+
+
+def test_a_request_that_gains_frees_the_next_ones_from_an_earlier_verdict() -> None:
+    controller = make(CPU)
+    truth = CostModel(CPU, 0.05)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    run(controller, truth, Text(0.0, random.Random(1)), 100)
+    controller.close(1)
+    controller.open(2, None, SpeculationMode.AUTO, 0.8)
+    run(controller, truth, Text(0.97, random.Random(2)), 800, request_id=2)
+    controller.close(2)
+    controller.open(3, None, SpeculationMode.AUTO, 0.8)
+    assert controller.state(3)[0] is SpeculationState.ACTIVE
+
+
+def test_drafting_is_interrupted_now_and_then_to_see_what_a_plain_step_costs() -> None:
+    controller = make(GPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 650)
+    assert 5 <= 650 - total.drafting_steps <= 15
+
+
 def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
