@@ -11,12 +11,19 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
+from specd.api.wire import dump
 from specd.errors import SpecdError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ErrorReply = Callable[[SpecdError], web.Response]
+
+
+def json_reply(value: object) -> web.Response:
+    return web.Response(
+        body=dump(value), headers={"Content-Type": "application/json; charset=utf-8"}
+    )
 
 
 def told(error: Exception) -> SpecdError:

@@ -10,7 +10,8 @@ from typing import Final
 _ESCAPES: Final = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
-_MAX_DURATION_S: Final = (2**63 - 1) / 1e9
+#: Go's longest duration, in seconds: what counts as for ever.
+MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
 
 def dump(value: object) -> bytes:
@@ -41,7 +42,7 @@ def local_time(moment: dt.datetime) -> str:
 
 def expiry_time(unix_s: float, now_ns: int) -> str:
     """When a model leaves; for ever is Go's longest duration from now (292 years)."""
-    latest = now_ns / 1e9 + _MAX_DURATION_S
+    latest = now_ns / 1e9 + MAX_DURATION_S
     return local_time(dt.datetime.fromtimestamp(min(unix_s, latest), dt.UTC))
 
 

@@ -12,7 +12,7 @@ import specd
 from specd import core
 from specd.api import lookup
 from specd.api.answer import answer_events, whole_answer
-from specd.api.border import closing, route
+from specd.api.border import closing, json_reply, route
 from specd.api.ollama import schema
 from specd.api.ollama.convert import (
     ChatWriter,
@@ -28,12 +28,6 @@ from specd.api.ports import Rooms
 from specd.api.streaming import NDJSON, stream
 from specd.api.wire import dump
 from specd.errors import InvalidRequest, NotImplementedHere
-
-
-def json_reply(value: Json) -> web.Response:
-    return web.Response(
-        body=dump(value), headers={"Content-Type": "application/json; charset=utf-8"}
-    )
 
 
 class OllamaRoutes:

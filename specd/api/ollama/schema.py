@@ -27,15 +27,13 @@ from specd.api.body import (
     string,
     struct,
 )
-from specd.api.wire import dump, quote
+from specd.api.wire import MAX_DURATION_S, dump, quote
 from specd.core import Message
 from specd.durations import parse_go_duration
 from specd.errors import InvalidRequest
 
 _EFFORTS: Final = ("high", "medium", "low", "max")
 _EFFORT_WORDS: Final = '"high", "medium", "low", "max", true, or false'
-# Longest time.Duration; what is longer, or negative, is for ever.
-_MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
 
 class InvalidFormat(InvalidRequest):
@@ -53,7 +51,8 @@ def keep_alive(value: object) -> float:
         seconds = parse_go_duration(value) if isinstance(value, str) else float(value)
     except ValueError as error:
         raise InvalidRequest(str(error)) from error
-    return seconds if 0 <= seconds < _MAX_DURATION_S else math.inf
+    # What is longer than Go can say, or negative, is for ever.
+    return seconds if 0 <= seconds < MAX_DURATION_S else math.inf
 
 
 def think(value: object) -> bool | str:

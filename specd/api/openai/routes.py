@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from specd import core
 from specd.api import lookup
 from specd.api.answer import answer_events, whole_answer
-from specd.api.border import closing, route
+from specd.api.border import closing, json_reply, route
 from specd.api.openai.completion import ChunkWriter, Json, completion
 from specd.api.openai.convert import chat_request, effort, to_messages
 from specd.api.openai.errors import error_event, error_reply
@@ -21,12 +21,6 @@ from specd.api.ports import Rooms
 from specd.api.streaming import SSE, sse_event, stream
 from specd.api.wire import dump
 from specd.errors import InvalidRequest, NotImplementedHere
-
-
-def json_reply(value: Json) -> web.Response:
-    return web.Response(
-        body=dump(value), headers={"Content-Type": "application/json; charset=utf-8"}
-    )
 
 
 class OpenAIRoutes:

@@ -62,10 +62,6 @@ class LlamaModel:
         return bool(recurrent or llama_cpp.llama_model_is_hybrid(self.handle))
 
     @property
-    def has_encoder(self) -> bool:
-        return bool(llama_cpp.llama_model_has_encoder(self.handle))
-
-    @property
     def has_decoder(self) -> bool:
         return bool(llama_cpp.llama_model_has_decoder(self.handle))
 
