@@ -24,18 +24,20 @@ _LOOKAHEAD = 8
 #: Memory of the running speeds, in steps.
 _SPEED_MEMORY = 32.0
 #: Park after this many drafting steps if the measured gain is below the figure beside it.
-_PATIENCE = ((2, 0.6), (4, 0.8), (8, 0.9), (24, 1.0))
+_PATIENCE = ((4, 0.6), (10, 0.8), (24, 0.95))
 #: A probe must gain this much before drafting resumes, so that noise does not flap.
 _RESUME_GAIN = 1.03
 _PROBE_STEPS = 2
-_PROBE_EVERY = 16
+_PROBE_EVERY = 4
+#: Each probe in vain makes the next wait longer by this, or by what it cost.
+_PROBE_GROWTH = 1.5
 _PROBE_EVERY_MAX = 2048
 #: One step in so many is plain, so that what drafting is compared with stays fresh.
 _PLAIN_EVERY = 64
 #: Share of plain decoding time that probing may cost.
 _PROBE_BUDGET = 0.01
 #: Drafted tokens over which the acceptance threshold is measured, and the fewest that decide.
-_WINDOW, _WINDOW_MIN = 48, 16
+_WINDOW, _WINDOW_MIN = 48, 32
 
 DOES_NOT_PAY = "does_not_pay"
 LOW_ACCEPTANCE = "low_acceptance"
@@ -77,7 +79,7 @@ class RequestControl:
     reason: str = ""
     probing: int = 0
     probe_in: int = _PROBE_EVERY
-    probe_every: int = _PROBE_EVERY
+    probe_every: float = _PROBE_EVERY
     probe: Speed = field(default_factory=Speed)
     other_rows: int = 0
     n_others: int = 0
@@ -115,6 +117,8 @@ class Controller:
             control.state = SpeculationState.OFF
         elif mode is SpeculationMode.AUTO and (reason := self._parked_bands.get(band)):
             control.state, control.reason = SpeculationState.PARKED, reason
+            # Another text: look at once, it may well be a better one.
+            control.probe_in = 1
         self._requests[request_id] = control
 
     def close(self, request_id: int) -> None:
@@ -262,8 +266,9 @@ class Controller:
             return
         lost_s = max(probe.seconds - probe.plain_s, 0.0)
         affordable = int(lost_s / (_PROBE_BUDGET * plain_s))
-        control.probe_every = min(max(control.probe_every * 2, affordable), _PROBE_EVERY_MAX)
-        control.probe_in = control.probe_every
+        longer = max(control.probe_every * _PROBE_GROWTH, affordable)
+        control.probe_every = min(longer, _PROBE_EVERY_MAX)
+        control.probe_in = int(control.probe_every)
         control.window.clear()
 
     @staticmethod
