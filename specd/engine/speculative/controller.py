@@ -117,8 +117,8 @@ class Controller:
             control.state = SpeculationState.OFF
         elif mode is SpeculationMode.AUTO and (reason := self._parked_bands.get(band)):
             control.state, control.reason = SpeculationState.PARKED, reason
-            # Another text: look at once, it may well be a better one.
-            control.probe_in = 1
+            # Another text may well be a better one: look as soon as a look is cheap.
+            control.probe_in = 1 + self._affordable_after(self.costs.draft_s(_PROBE_STEPS))
         self._requests[request_id] = control
 
     def close(self, request_id: int) -> None:
@@ -238,7 +238,7 @@ class Controller:
             control.probe.add(n_accepted + 1, seconds, plain_s)
             control.probing -= 1
             if not control.probing:
-                self._judge_probe(control, plain_s)
+                self._judge_probe(control)
         else:
             self._judge(control)
 
@@ -253,11 +253,17 @@ class Controller:
 
     def _park(self, control: RequestControl, reason: str) -> None:
         control.state, control.reason = SpeculationState.PARKED, reason
-        control.probe_in = control.probe_every = _PROBE_EVERY
+        look_s = self.costs.draft_s(_PROBE_STEPS)
+        control.probe_every = max(_PROBE_EVERY, self._affordable_after(look_s))
+        control.probe_in = int(control.probe_every)
         self._parked_bands[control.band] = reason
         control.window.clear()
 
-    def _judge_probe(self, control: RequestControl, plain_s: float) -> None:
+    def _affordable_after(self, seconds: float) -> int:
+        """Plain steps in which so much is no more than probing may cost."""
+        return min(int(seconds / (_PROBE_BUDGET * self.costs.target_s(1))), _PROBE_EVERY_MAX)
+
+    def _judge_probe(self, control: RequestControl) -> None:
         probe = control.probe
         refused = bool(control.window) and self._rate_accepted(control) < self._threshold
         if probe.gain >= _RESUME_GAIN and not refused:
@@ -265,8 +271,7 @@ class Controller:
             control.speed = probe
             return
         lost_s = max(probe.seconds - probe.plain_s, 0.0)
-        affordable = int(lost_s / (_PROBE_BUDGET * plain_s))
-        longer = max(control.probe_every * _PROBE_GROWTH, affordable)
+        longer = max(control.probe_every * _PROBE_GROWTH, self._affordable_after(lost_s))
         control.probe_every = min(longer, _PROBE_EVERY_MAX)
         control.probe_in = int(control.probe_every)
         control.window.clear()
