@@ -122,3 +122,8 @@ async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> N
     async with Client(url) as client:
         with pytest.raises(Exception, match="no daemon answers"):
             await client.get("/api/version")
+
+
+def test_what_was_hardly_drafted_is_not_called_a_gain() -> None:
+    said = verdict([compared(1.2, 1, {**PARKED, "draft_n": 2})])
+    assert said[0].startswith("Speculation does not pay here, so nearly all of it was plain")
