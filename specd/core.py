@@ -215,6 +215,36 @@ class EngineFacts:
     plain_tokens_per_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandHistory:
+    """What one drafter came to in one band of temperatures.  Whoever reads it may ignore any part.
+
+    drafter: "model" or "lookup".  by_confidence, by_depth: (mean acceptance, observations) per bin.
+    parked: why drafting was off in the end, "" where it was on.  gain: tokens/s ÷ plain tokens/s.
+    """
+
+    drafter: str
+    band: int
+    by_confidence: tuple[tuple[float, float], ...] = ()
+    by_depth: tuple[tuple[float, float], ...] = ()
+    parked: str = ""
+    gain: float | None = None
+    n_requests: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairHistory:
+    """What an engine learned of its pair, to start from when it is loaded again.
+
+    target_s: (rows of a pass, its seconds) as last measured, to be shown and never believed.
+    """
+
+    bands: tuple[BandHistory, ...] = ()
+    target_s: tuple[tuple[int, float], ...] = ()
+
+
 class SpeculationMode(StrEnum):
     AUTO = "auto"
     FIXED = "fixed"  # always draft n_max tokens: for benches, never for users
