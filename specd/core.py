@@ -238,10 +238,12 @@ class BandHistory:
 class PairHistory:
     """What an engine learned of its pair, to start from when it is loaded again.
 
+    device: where the target lay; the worker fills it in, and believes no other device's history.
     target_s: (rows of a pass, its seconds) as last measured, to be shown and never believed.
     """
 
     bands: tuple[BandHistory, ...] = ()
+    device: str = ""
     target_s: tuple[tuple[int, float], ...] = ()
 
 

@@ -36,6 +36,7 @@ _WireToDaemon = (
     | messages.Tokens
     | _Finished
     | messages.Tokenized
+    | messages.Learned
 )
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)

@@ -1,7 +1,8 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
 Daemon → engine: Load once, then Submit, Cancel, Tokenize, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one).
+Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one);
+Learned in between, and after Shutdown once more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Load(_Message, frozen=True):
+    """history: what an earlier engine learned of the same pair, where it is known."""
+
     spec: core.EngineSpec
+    history: core.PairHistory | None = None
 
 
 class Submit(_Message, frozen=True):
@@ -71,5 +75,11 @@ class Tokenized(_Message, frozen=True):
     tokens: list[int]
 
 
+class Learned(_Message, frozen=True):
+    """All that is known of the pair by now; each one replaces those before it."""
+
+    history: core.PairHistory
+
+
 ToEngine = Load | Submit | Cancel | Tokenize | Shutdown
-ToDaemon = LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized
+ToDaemon = LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Learned

@@ -34,6 +34,24 @@ DONE = core.Done(
     context=(1, 2),
 )
 FAILED = core.Failed(kind=core.FailureKind.CONTEXT_LENGTH, message="too long", n_prompt=9, n_ctx=8)
+HISTORY = core.PairHistory(
+    bands=(
+        core.BandHistory(drafter="lookup", band=0),
+        core.BandHistory(
+            drafter="model",
+            band=2,
+            by_confidence=((0.5, 4.0), (0.9, 100.0)),
+            by_depth=((0.75, 8.0),),
+            parked="does_not_pay",
+            gain=1.25,
+            n_requests=3,
+            n_drafted=40,
+            n_accepted=30,
+        ),
+    ),
+    device="CPU",
+    target_s=((1, 0.01), (4, 0.02)),
+)
 
 
 def body(frame: bytes) -> bytes:
@@ -46,6 +64,7 @@ def body(frame: bytes) -> bytes:
     "message",
     [
         messages.Load(SPEC),
+        messages.Load(SPEC, HISTORY),
         messages.Submit(7, REQUEST),
         messages.Cancel(7),
         messages.Tokenize(8, "text", add_bos=True),
@@ -66,6 +85,7 @@ def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine)
         messages.Finished(7, DONE),
         messages.Finished(7, FAILED),
         messages.Tokenized(8, [1, 2, 3]),
+        messages.Learned(HISTORY),
     ],
 )
 def test_what_the_engine_says_arrives_as_it_was_said(message: messages.ToDaemon) -> None:
