@@ -6,6 +6,8 @@ arXiv 2408.07978); see docs/speculation.md.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +29,14 @@ def _mix(x: int) -> int:
 def stream_key(seed: int, position: int) -> int:
     """64 bits that name one generated position of one seeded stream."""
     return _mix((_mix((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
+
+
+def gumbel(key: int, token: int) -> float:
+    """Standard Gumbel noise of one token at the position that the key names; −negative_gumbel."""
+    x = (token * _GOLDEN + key + _GOLDEN) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return -math.log(-math.log(((x >> 11) + 0.5) * 2.0**-53))
 
 
 def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -7,6 +7,7 @@ Filter order and meaning are llama.cpp's: penalties, top_k, typical_p, top_p, mi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specd.core import SamplingParams, TokenId, TokenLogprob, TopLogprob
-from specd.engine.noise import negative_gumbel
+from specd.engine.noise import gumbel, negative_gumbel, stream_key
 
 Row = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -27,6 +28,8 @@ Piece = Callable[[TokenId], bytes]
 _BLOCK = 64
 #: Rows shorter than this are searched whole: that takes fewer calls.
 _LARGE = 4096
+#: Up to so many candidates are drawn from one by one, more of them as arrays.
+_FEW = 128
 #: The margin of a token that no other competes with; finite, so that a trace can be written down.
 CERTAIN = 1e9
 
@@ -53,6 +56,12 @@ class CoupledSampler:
         """Whether any penalty is on; without one the history may be left out."""
         return has_penalties(self.params)
 
+    def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
+        """What sample() draws, for who does not ask how sure it is."""
+        if self.params.temperature <= 0:
+            return int(penalize(row, history, self.params).argmax())
+        return self.sample(row, history, position).token
+
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
         """row: logits [n_vocab], left unchanged.  history: prompt and answer so far.
 
@@ -61,6 +70,8 @@ class CoupledSampler:
         row = penalize(row, history, self.params)
         if self.params.temperature <= 0:
             return _greedy(row)
+        if 0 < self.params.top_k <= _FEW and self.params.typical_p >= 1.0:
+            return _draw_of_few(row, self.params, position)
         ids, logits = filter_candidates(row, self.params)
         if len(ids) == 1:
             return Choice(int(ids[0]), CERTAIN)
@@ -70,6 +81,45 @@ class CoupledSampler:
         top = scores[best]
         scores[best] = -np.inf
         return Choice(int(ids[best]), float(top - scores.max()))
+
+
+def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
+    """The usual request, in plain floats: top_k, top_p, min_p, then noise for what is left.
+
+    Between two passes the caches are cold and an array call takes microseconds; a dozen survivors
+    are cheaper one by one.
+    """
+    ids, logits = (found.tolist() for found in top_k(row, params.top_k))
+    n = _n_few(logits, params)
+    if n == 1:
+        return Choice(ids[0], CERTAIN)
+    key = stream_key(params.seed, position)
+    best, top, second = 0, -math.inf, -math.inf
+    for i in range(n):
+        score = logits[i] / params.temperature + gumbel(key, ids[i])
+        if score > top:
+            best, top, second = i, score, top
+        elif score > second:
+            second = score
+    return Choice(ids[best], top - second)
+
+
+def _n_few(logits: list[float], params: SamplingParams) -> int:
+    """How many of the candidates, best first, top_p and min_p keep."""
+    n, peak = len(logits), logits[0]
+    if params.top_p < 1.0:
+        weights = [math.exp(logit - peak) for logit in logits]
+        wanted, mass = params.top_p * math.fsum(weights), 0.0
+        for i, weight in enumerate(weights):
+            mass += weight
+            if mass >= wanted:
+                n = i + 1
+                break
+    if params.min_p > 0.0:
+        floor = peak + min(math.log(params.min_p), 0.0)
+        while logits[n - 1] < floor:
+            n -= 1
+    return n
 
 
 def _greedy(row: Row) -> Choice:
@@ -129,21 +179,46 @@ def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
     """The k best ids and their logits, best first, ties by lower id; k ≤ 0 is all of them.
 
     A full sort of a 128k row costs milliseconds.  Each of the k best blocks holds at least one
-    logit as large as the k-th best block maximum, so nothing below that bound can be among the k.
+    logit as large as the k-th best block maximum, so nothing below that bound can be among the k,
+    and nothing outside of those blocks reaches it.
     """
     n_vocab = len(row)
     if k <= 0 or k >= n_vocab:
-        k, candidates = n_vocab, np.arange(n_vocab)
+        candidates = np.arange(n_vocab)
+    elif n_vocab < _LARGE or k > n_vocab // _BLOCK:
+        candidates = np.flatnonzero(row >= _kth_best(row, k))
     else:
-        in_blocks = n_vocab >= _LARGE and k <= n_vocab // _BLOCK
-        whole = n_vocab - n_vocab % _BLOCK
-        maxima = row[:whole].reshape(-1, _BLOCK).max(axis=1) if in_blocks else row.copy()
-        maxima.partition(len(maxima) - k)
-        candidates = np.flatnonzero(row >= maxima[len(maxima) - k])
+        candidates = _in_best_blocks(row, k)
     logits = row[candidates].astype(np.float64)
-    # Stable on descending logits: equal ones stay in order of their ids.
-    order = (-logits).argsort(kind="stable")[:k]
+    # Stable on descending logits, and the candidates ascend: equal ones stay in order of their ids.
+    order = (-logits).argsort(kind="stable")
+    if k > 0:
+        order = order[:k]
     return candidates[order], logits[order]
+
+
+def _in_best_blocks(row: Row, k: int) -> Ids:
+    """Ids of at least the k best of a large row, ascending."""
+    n_blocks = len(row) // _BLOCK
+    whole = n_blocks * _BLOCK
+    # A block is a column: maxima over the rows of a matrix are what numpy does fastest.
+    blocks = row[:whole].reshape(_BLOCK, n_blocks)
+    maxima = blocks.max(axis=0)
+    bound = _kth_best(maxima, k)
+    columns = np.flatnonzero(maxima >= bound)
+    found = np.flatnonzero(blocks.take(columns, axis=1) >= bound)
+    candidates: Ids = found // len(columns) * n_blocks + columns[found % len(columns)]
+    if whole < len(row):
+        rest = np.flatnonzero(row[whole:] >= bound) + whole
+        candidates = np.concatenate((candidates, rest))
+    return candidates
+
+
+def _kth_best(values: Row, k: int) -> np.float32:
+    values = values.copy()
+    values.partition(len(values) - k)
+    least: np.float32 = values[len(values) - k]
+    return least
 
 
 def _n_top_p(sorted_logits: Floats, top_p: float) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.engine.noise import negative_gumbel, stream_key, uniform
+from specd.engine.noise import gumbel, negative_gumbel, stream_key, uniform
 
 IDS = np.arange(4096)
 
@@ -24,6 +24,12 @@ def test_noise_of_a_token_does_not_depend_on_which_others_are_asked(
 ) -> None:
     ids = np.array(order)
     assert (negative_gumbel(seed, position, ids) == negative_gumbel(seed, position, IDS)[ids]).all()
+
+
+@given(st.integers(0, 2**63), st.integers(0, 10**6), st.integers(0, 300_000))
+def test_one_token_at_a_time_has_the_same_noise(seed: int, position: int, token: int) -> None:
+    together = -negative_gumbel(seed, position, np.array([token]))[0]
+    assert abs(gumbel(stream_key(seed, position), token) - together) < 1e-12
 
 
 def test_moments_are_those_of_a_standard_gumbel() -> None:

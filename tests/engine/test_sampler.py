@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 
 from specd.core import SamplingParams
+from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import (
     CERTAIN,
     CoupledSampler,
@@ -21,7 +22,7 @@ from specd.engine.sampler import (
 )
 
 rows = st.integers(0, 2**32 - 1).flatmap(
-    lambda seed: st.sampled_from([5, 64, 700, 5000]).map(
+    lambda seed: st.sampled_from([5, 64, 700, 4992, 5003]).map(
         lambda n: np.random.default_rng(seed).normal(0, 3, n).astype(np.float32)
     )
 )
@@ -135,6 +136,34 @@ def test_temperature_zero_is_the_plain_argmax(row: Row) -> None:
     second = np.partition(row, len(row) - 2)[len(row) - 2]
     assert choice.token == int(row.argmax())
     assert choice.margin == pytest.approx(float(row.max()) - float(second))
+
+
+@given(
+    rows,
+    st.integers(1, 100),
+    st.sampled_from([0.1, 0.9, 1.0]),
+    st.sampled_from([0.0, 0.05]),
+    st.integers(0, 2**40),
+)
+def test_few_candidates_are_drawn_from_as_many_are(
+    row: Row, top_k: int, top_p: float, min_p: float, seed: int
+) -> None:
+    params = SamplingParams(top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    choice = CoupledSampler(params).sample(row, (), 9)
+    ids, logits = filter_candidates(row, params)
+    scores = logits / params.temperature - negative_gumbel(seed, 9, ids)
+    assert choice.token == ids[scores.argmax()]
+    if len(ids) > 1:
+        best, second = np.sort(scores)[:-3:-1]
+        assert choice.margin == pytest.approx(best - second, abs=1e-9)
+
+
+@given(rows, st.sampled_from([0.0, 0.8]), st.lists(st.integers(0, 4), max_size=5))
+def test_the_token_alone_is_the_one_of_the_choice(
+    row: Row, temperature: float, history: list[int]
+) -> None:
+    sampler = CoupledSampler(SamplingParams(temperature=temperature, repeat_penalty=1.2))
+    assert sampler.token(row, history, 4) == sampler.sample(row, history, 4).token
 
 
 def test_a_single_candidate_is_certain() -> None:

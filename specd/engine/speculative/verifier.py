@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specd.core import TokenId
-from specd.engine.sampler import Choice, CoupledSampler, Row
+from specd.engine.sampler import CoupledSampler, Row
 
 
 def verify(
@@ -27,7 +27,7 @@ def verify(
     position: index of the first yielded token among the generated ones.
     """
     for i, row in enumerate(rows):
-        choice: Choice = sampler.sample(row, history, position + i)
-        yield choice.token, row
-        if i == len(draft) or choice.token != draft[i]:
+        token = sampler.token(row, history, position + i)
+        yield token, row
+        if i == len(draft) or token != draft[i]:
             return
