@@ -1,6 +1,6 @@
 """The daemon's side of one engine process."""
 
-from specd.runner.process import Process, State
+from specd.runner.process import Notebook, Process, State
 from specd.runner.supervisor import ENGINE
 
-__all__ = ["ENGINE", "Process", "State"]
+__all__ = ["ENGINE", "Notebook", "Process", "State"]

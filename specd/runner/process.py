@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from specd import core, errors
 from specd.ipc import messages
@@ -37,8 +37,21 @@ class State(StrEnum):
     CRASHED = "crashed"
 
 
+class Notebook(Protocol):
+    """Where what is learned of one pair outlives the engine."""
+
+    async def read(self) -> core.PairHistory | None:
+        """What is known of the pair by now; never fails."""
+
+    def write(self, history: core.PairHistory) -> None:
+        """Keep it in place of what was written before; returns at once and never fails."""
+
+
 class Process:
-    """load_timeout_s: silence that is allowed while loading.  grace_s: see `Child.end`."""
+    """load_timeout_s: silence that is allowed while loading.  grace_s: see `Child.end`.
+
+    notebook: None begins with nothing and keeps nothing, as a bench must.
+    """
 
     def __init__(
         self,
@@ -47,8 +60,10 @@ class Process:
         load_timeout_s: float = 300.0,
         grace_s: float = 5.0,
         command: Sequence[str] = ENGINE,
+        notebook: Notebook | None = None,
     ) -> None:
         self._spec = spec
+        self._notebook = notebook
         self._command = command
         self._load_timeout_s = load_timeout_s
         self._grace_s = grace_s
@@ -105,7 +120,9 @@ class Process:
             if facts is not None:
                 self._become(State.READY)
                 self._facts.set_result(facts)
-                await self._unless_stopped(self._listen(child, client))
+                listening = child.listen(self._listen(child, client))
+                # Not cut off by a stop: what it learned is the last thing that an engine says.
+                await self._unless_stopped(asyncio.wait({listening}))
         except errors.SpecdError as error:
             self._facts.set_exception(error)
         finally:
@@ -113,8 +130,9 @@ class Process:
 
     async def _load(self, child: Child) -> core.EngineFacts:
         progress = 0.0
+        history = await self._notebook.read() if self._notebook else None
         try:
-            await child.channel.send(messages.Load(self._spec))
+            await child.channel.send(messages.Load(self._spec, history))
             while True:
                 async with asyncio.timeout(_finite(self._load_timeout_s)):
                     message = await child.channel.receive()
@@ -139,7 +157,10 @@ class Process:
     async def _listen(self, child: Child, client: Client) -> None:
         try:
             while (message := await child.channel.receive()) is not None:
-                client.deliver(message)
+                if not isinstance(message, messages.Learned):
+                    client.deliver(message)
+                elif self._notebook is not None:
+                    self._notebook.write(message.history)
         except BadFrame:
             log.exception("engine %d speaks in riddles", child.pid)
 

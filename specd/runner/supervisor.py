@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 from specd.ipc.channel import DaemonChannel
 
@@ -38,7 +38,7 @@ class Child:
         self.channel = channel
         self._process = process
         self._last_lines: deque[str] = deque(maxlen=N_LAST_LINES)
-        self._listening = asyncio.create_task(self._keep_output())
+        self._readers = {asyncio.create_task(self._keep_output())}
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> Child:
@@ -66,6 +66,12 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def listen(self, reader: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run what reads the channel; `end` and `kill` let it hear the last word."""
+        task = asyncio.create_task(reader)
+        self._readers.add(task)
+        return task
 
     async def _keep_output(self) -> None:
         output = self._process.stdout
@@ -111,10 +117,11 @@ class Child:
         """SIGKILL unless it has gone; returns when it is reaped and its output read."""
         self._signal(signal.SIGKILL)
         await self._process.wait()
+        # A grandchild may hold pipe and socket open for ever: its words are not waited for.
+        await asyncio.wait(self._readers, timeout=LAST_WORDS_S)
+        for reader in self._readers:
+            reader.cancel()
         await self.channel.close()
-        # A grandchild may hold the pipe open for ever: its words are not waited for.
-        await asyncio.wait({self._listening}, timeout=LAST_WORDS_S)
-        self._listening.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
         """Not by asyncio's own `kill`: that reaps a child just dead, and its status is lost."""

@@ -2,11 +2,14 @@
 
 The weights' file name and the prompt's first word say what goes wrong.  Everything else is
 answered with the prompt's own words, one token each; the word `w3` has the token id 3.
+
+What it learns of its pair is how many requests it has answered, and by a Shutdown that it ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import signal
 import socket
@@ -19,6 +22,21 @@ from specd.ipc.channel import EngineChannel
 from specd.ipc.lifeline import die_with_parent
 
 N_FLOOD = 200_000
+BYE = "shut down"
+
+
+class Lessons:
+    """All that it has learned, from the history that it was given onwards."""
+
+    def __init__(self, history: core.PairHistory | None) -> None:
+        bands = history.bands if history is not None else ()
+        self._band = bands[0] if bands else core.BandHistory(drafter="lookup", band=0)
+
+    def add(self, channel: EngineChannel, n_requests: int = 0, parked: str = "") -> None:
+        self._band = dataclasses.replace(
+            self._band, n_requests=self._band.n_requests + n_requests, parked=parked
+        )
+        channel.send(messages.Learned(core.PairHistory(bands=(self._band,))))
 
 
 def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
@@ -77,14 +95,15 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True)
     die_with_parent()
     channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
-    deaf, cancelled = False, []
+    deaf, cancelled, lessons = False, [], Lessons(None)
     while (message := channel.receive()) is not None:
         match message:
-            case messages.Load(spec):
-                deaf = Path(spec.weights).stem == "deaf"
+            case messages.Load(spec, history):
+                deaf, lessons = Path(spec.weights).stem == "deaf", Lessons(history)
                 load(channel, spec)
             case messages.Submit(request_id, request):
                 answer(channel, request_id, request)
+                lessons.add(channel, n_requests=1)
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
             case messages.Tokenize(request_id, "cancelled?", _):
@@ -93,6 +112,7 @@ def main() -> None:
                 tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
                 channel.send(messages.Tokenized(request_id, tokens))
             case messages.Shutdown() if not deaf:
+                lessons.add(channel, parked=BYE)
                 break
             case messages.Shutdown():
                 signal.pause()

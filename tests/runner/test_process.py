@@ -13,21 +13,40 @@ import psutil
 import pytest
 
 from specd import core, errors
-from specd.runner import Process, State
+from specd.runner import Notebook, Process, State
 from specd.runner.client import MAX_UNREAD
+from tests.fakes.engine import BYE
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
 
 
 @contextlib.asynccontextmanager
-async def running(weights: str = "fine", **settings: float) -> AsyncIterator[Process]:
-    process = Process(core.EngineSpec(weights=weights), command=FAKE, **settings)
+async def running(
+    weights: str = "fine", notebook: Notebook | None = None, **settings: float
+) -> AsyncIterator[Process]:
+    process = Process(core.EngineSpec(weights=weights), command=FAKE, notebook=notebook, **settings)
     try:
         yield process
     finally:
         process.stop()
         await process.ended()
+
+
+class Pages:
+    """A notebook whose every page is kept."""
+
+    def __init__(self, *pages: core.PairHistory) -> None:
+        self.pages = list(pages)
+
+    async def read(self) -> core.PairHistory | None:
+        return self.pages[-1] if self.pages else None
+
+    def write(self, history: core.PairHistory) -> None:
+        self.pages.append(history)
+
+    def bands(self) -> list[tuple[int, str]]:
+        return [(band.n_requests, band.parked) for page in self.pages for band in page.bands]
 
 
 def asking(prompt: str) -> core.EngineRequest:
@@ -198,3 +217,40 @@ async def test_an_engine_does_not_outlive_a_killed_daemon() -> None:
     await daemon.wait()
     await asyncio.to_thread(psutil.wait_procs, [engine])
     assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_what_an_engine_learned_is_kept_to_its_last_word() -> None:
+    book = Pages()
+    async with running(notebook=book) as process:
+        await process.ready()
+        await answer_of(process, "a")
+        await answer_of(process, "b")
+        await process.tokenize("all that was said before is heard", add_bos=False)
+        assert book.bands() == [(1, ""), (2, "")]
+    assert book.bands() == [(1, ""), (2, ""), (2, BYE)]
+
+
+async def test_the_next_engine_starts_from_what_the_last_one_learned() -> None:
+    book = Pages()
+    for _ in range(2):
+        async with running(notebook=book) as process:
+            await process.ready()
+            await answer_of(process, "a")
+    assert book.bands() == [(1, ""), (1, BYE), (2, ""), (2, BYE)]
+
+
+async def test_a_crash_costs_only_what_was_learned_since_the_last_page() -> None:
+    book = Pages()
+    async with running(notebook=book) as process:
+        await process.ready()
+        await answer_of(process, "a")
+        await answer_of(process, "crash")
+        await process.ended()
+    assert book.bands() == [(1, "")]
+
+
+async def test_what_nobody_keeps_disturbs_nobody() -> None:
+    async with running() as process:
+        await process.ready()
+        await answer_of(process, "a")
+        assert await process.tokenize("w1", add_bos=False) == [1]
