@@ -111,7 +111,7 @@ class Shape:
 SHAPE = Shape()
 
 
-class _Weights:
+class Weights:
     """Draws matrices whose products keep the variance of their input."""
 
     def __init__(self, seed: int, noise: float) -> None:
@@ -144,16 +144,16 @@ def write_llama(
     noise: 0 is exactly the weights of `seed`; 0.1 disagrees now and then, 1 nearly always.
     extra: further metadata, by full key.
     """
-    weights = _Weights(seed, noise)
+    weights = Weights(seed, noise)
     writer = GGUFWriter(path, architecture)
-    _add_general(writer, path.stem, file_type)
+    add_general(writer, path.stem, file_type)
     _add_attention_shape(writer, shape)
-    _add_vocabulary(writer, vocabulary, chat_template)
+    add_vocabulary(writer, vocabulary, chat_template)
     _add_extra(writer, extra or {})
     tensors: dict[str, Array] = {
         "token_embd.weight": weights.matrix(len(vocabulary), shape.n_embd),
         "output_norm.weight": np.ones(shape.n_embd, np.float32),
-        "output.weight": _output(weights, vocabulary, shape.n_embd),
+        "output.weight": output_matrix(weights, vocabulary, shape.n_embd),
     }
     for layer in range(shape.n_layer):
         tensors |= _llama_block(weights, shape, f"blk.{layer}.")
@@ -165,9 +165,9 @@ def write_mamba(
 ) -> Path:
     """A random mamba of two layers: recurrent, so its memory cannot be rewound by some tokens."""
     n_state, n_conv, n_rank, n_inner = 8, 4, 4, 2 * n_embd
-    weights = _Weights(seed, 0.0)
+    weights = Weights(seed, 0.0)
     writer = GGUFWriter(path, "mamba")
-    _add_general(writer, path.stem)
+    add_general(writer, path.stem)
     writer.add_context_length(512)
     writer.add_embedding_length(n_embd)
     writer.add_feed_forward_length(0)
@@ -178,11 +178,11 @@ def write_mamba(
     writer.add_ssm_state_size(n_state)
     writer.add_ssm_time_step_rank(n_rank)
     writer.add_layer_norm_rms_eps(1e-5)
-    _add_vocabulary(writer, vocabulary, CHAT_TEMPLATE)
+    add_vocabulary(writer, vocabulary, CHAT_TEMPLATE)
     tensors: dict[str, Array] = {
         "token_embd.weight": weights.matrix(len(vocabulary), n_embd),
         "output_norm.weight": np.ones(n_embd, np.float32),
-        "output.weight": _output(weights, vocabulary, n_embd),
+        "output.weight": output_matrix(weights, vocabulary, n_embd),
     }
     for layer in range(2):
         block = f"blk.{layer}."
@@ -206,7 +206,7 @@ def write_unknown_architecture(path: Path) -> Path:
     return write_llama(path, architecture="gargantua")
 
 
-def _llama_block(weights: _Weights, shape: Shape, block: str) -> dict[str, Array]:
+def _llama_block(weights: Weights, shape: Shape, block: str) -> dict[str, Array]:
     n_embd, n_ff = shape.n_embd, shape.n_ff
     return {
         block + "attn_norm.weight": np.ones(n_embd, np.float32),
@@ -221,14 +221,14 @@ def _llama_block(weights: _Weights, shape: Shape, block: str) -> dict[str, Array
     }
 
 
-def _output(weights: _Weights, vocabulary: Vocabulary, n_embd: int) -> Array:
+def output_matrix(weights: Weights, vocabulary: Vocabulary, n_embd: int) -> Array:
     output = weights.matrix(len(vocabulary), n_embd, gain=3.0)
     silent = [i for i, kind in enumerate(vocabulary.types) if kind != int(TokenType.NORMAL)]
     output[silent] = 0.0  # A logit of 0 is never the largest of hundreds.
     return output
 
 
-def _add_general(writer: GGUFWriter, name: str, file_type: int = LlamaFileType.ALL_F32) -> None:
+def add_general(writer: GGUFWriter, name: str, file_type: int = LlamaFileType.ALL_F32) -> None:
     writer.add_type("model")
     writer.add_name(name)
     writer.add_file_type(file_type)
@@ -246,7 +246,7 @@ def _add_attention_shape(writer: GGUFWriter, shape: Shape) -> None:
     writer.add_rope_freq_base(10_000.0)
 
 
-def _add_vocabulary(writer: GGUFWriter, vocabulary: Vocabulary, chat_template: str | None) -> None:
+def add_vocabulary(writer: GGUFWriter, vocabulary: Vocabulary, chat_template: str | None) -> None:
     writer.add_vocab_size(len(vocabulary))
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_tokenizer_pre(vocabulary.pre)
