@@ -6,11 +6,10 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Self
 
 import specd
-from specd.placement import Cpu, devices
+from specd.placement import Cpu, cpu_name, devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ class Machine:
     def read(cls) -> Self:
         cpu = Cpu.read()
         return cls(
-            cpu=_cpu_name(),
+            cpu=cpu_name(),
             n_cores=cpu.n_cores,
             memory_bytes=cpu.total_bytes,
             accelerators=tuple(device.name for device in devices()),
@@ -41,13 +40,3 @@ class Machine:
             llama_cpp_python=metadata.version("llama-cpp-python"),
             load_average=os.getloadavg()[0],
         )
-
-
-def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The marketing name where Linux says it, else the architecture's."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()

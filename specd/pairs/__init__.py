@@ -1,8 +1,19 @@
-"""Which drafter serves which target, and the reason where none does."""
+"""Which drafter serves which target, the reason where none does, and what came of it here."""
 
 from __future__ import annotations
 
 from specd.pairs.finder import Pairs
+from specd.pairs.history import History, Key, identity_of
+from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import Rule, Rules, load_rules
 
-__all__ = ["Pairs", "Rule", "Rules", "load_rules"]
+__all__ = [
+    "History",
+    "Key",
+    "Notebooks",
+    "Pairs",
+    "Rule",
+    "Rules",
+    "identity_of",
+    "load_rules",
+]

@@ -3,5 +3,6 @@
 from specd.placement.cpu import Cpu
 from specd.placement.defaults import Defaults
 from specd.placement.devices import Device, devices
+from specd.placement.machine import cpu_name, machine_name
 
-__all__ = ["Cpu", "Defaults", "Device", "devices"]
+__all__ = ["Cpu", "Defaults", "Device", "cpu_name", "devices", "machine_name"]

@@ -24,6 +24,12 @@ def path_of(root: Path, digest: str) -> Path:
     return root / "blobs" / f"sha256-{found[1].lower()}"
 
 
+def digest_of(path: Path) -> str | None:
+    """64 hex digits where the file is a blob of a store; its name is believed, as Ollama does."""
+    found = _DIGEST.fullmatch(path.name)
+    return found[1].lower() if found is not None and path.parent.name == "blobs" else None
+
+
 def modified_at(path: Path) -> datetime:
     """Aware, in local time; raises StoreError for a missing file."""
     try:

@@ -1,0 +1,94 @@
+"""One engine's page of the history: read when it loads, written while it learns.
+
+Lives on the event loop; the file's work is done in threads, and for many pages together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import replace
+from typing import Final
+
+from specd import core
+from specd.pairs.history import History, Key
+
+log = logging.getLogger(__name__)
+
+#: Lessons of so long are saved together; what a killed daemon loses at most.
+SAVE_EVERY_S: Final = 5.0
+
+
+class Notebooks:
+    """machine: `placement.machine_name`."""
+
+    def __init__(
+        self, history: History, machine: str, *, save_every_s: float = SAVE_EVERY_S
+    ) -> None:
+        self._history = history
+        self._machine = machine
+        self._save_every_s = save_every_s
+        self._closing = asyncio.Event()
+        self._saving: asyncio.Task[None] | None = None
+
+    def open(self, spec: core.EngineSpec) -> Notebook:
+        """For one engine; `spec` as it is loaded, with nothing left open."""
+        return Notebook(self, spec)
+
+    async def read(self, spec: core.EngineSpec) -> tuple[Key | None, core.PairHistory | None]:
+        """No key, and so nothing to write under, where the model's files cannot be seen."""
+        try:
+            key = await asyncio.to_thread(Key.of, spec, self._machine)
+        except OSError as error:
+            log.debug("nothing is kept of %s: %s", spec.weights, error)
+            return None, None
+        return key, await asyncio.to_thread(self._history.get, key)
+
+    def write(self, key: Key, history: core.PairHistory) -> None:
+        self._history.put(key, history)
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save_later())
+
+    async def _save_later(self) -> None:
+        saved = True
+        while saved and not self._history.is_saved:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._save_every_s):
+                    await self._closing.wait()
+            # Where it fails, the next lesson tries again.
+            saved = await asyncio.to_thread(self._history.save)
+
+    async def close(self) -> None:
+        """Save what is not saved yet."""
+        self._closing.set()
+        if self._saving is not None:
+            await self._saving
+        await asyncio.to_thread(self._history.save)
+
+
+class Notebook:
+    """What `runner.Process` asks of one."""
+
+    def __init__(self, notebooks: Notebooks, spec: core.EngineSpec) -> None:
+        self._notebooks = notebooks
+        self._spec = spec
+        self._key: Key | None = None
+        self._known: core.PairHistory | None = None
+
+    async def read(self) -> core.PairHistory | None:
+        self._key, self._known = await self._notebooks.read(self._spec)
+        return self._known
+
+    def write(self, history: core.PairHistory) -> None:
+        if self._key is not None:
+            self._notebooks.write(self._key, _over(self._known, history))
+
+
+def _over(known: core.PairHistory | None, learned: core.PairHistory) -> core.PairHistory:
+    """`learned`, with what it does not speak of: a drafter that did not load this time."""
+    if known is None or known.device != learned.device:
+        return learned
+    spoken = {(band.drafter, band.band) for band in learned.bands}
+    silent = (band for band in known.bands if (band.drafter, band.band) not in spoken)
+    return replace(learned, bands=(*learned.bands, *silent))

@@ -1,0 +1,333 @@
+"""What was learned of pairs survives the daemon, and whatever happens to its file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd import core
+from specd.pairs import History, Key, history, identity_of
+
+ROOT = Path(__file__).parents[2]
+KEY = Key(
+    target="sha256:a",
+    drafter="sha256:b",
+    kv_cache_type="f16",
+    flash_attention=None,
+    n_gpu_layers=-1,
+    main_gpu=None,
+    n_threads=2,
+    machine="Quick CPU",
+)
+BAND = core.BandHistory(
+    drafter="model",
+    band=2,
+    by_confidence=((0.5, 4.0), (0.9, 100.0)),
+    by_depth=((0.75, 8.0),),
+    gain=1.4,
+    n_requests=3,
+    n_drafted=40,
+    n_accepted=30,
+)
+LEARNED = core.PairHistory(bands=(BAND,), device="CPU", target_s=((1, 0.01), (4, 0.02)))
+
+
+def key(n: int) -> Key:
+    return msgspec.structs.replace(KEY, target=f"sha256:{n}")
+
+
+def saved(path: Path, learned: core.PairHistory = LEARNED) -> History:
+    kept = History(path)
+    kept.put(KEY, learned)
+    assert kept.save()
+    return kept
+
+
+def test_what_is_saved_is_known_to_the_next_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "specd" / "history.json"
+    assert History(path).get(KEY) is None
+    saved(path)
+    assert History(path).get(KEY) == LEARNED
+    assert [p.name for p in path.parent.iterdir()] == ["history.json"]
+
+
+def test_what_is_not_saved_yet_is_known_to_its_own_daemon_alone(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    kept = saved(path)
+    newer = replace(LEARNED, bands=())
+    kept.put(KEY, newer)
+    assert kept.get(KEY) == newer
+    assert History(path).get(KEY) == LEARNED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"target": "sha256:c"},
+        {"drafter": ""},
+        {"kv_cache_type": "q8_0"},
+        {"flash_attention": True},
+        {"n_gpu_layers": 0},
+        {"main_gpu": 1},
+        {"n_threads": 4},
+        {"machine": "Quick CPU; Fast 9000"},
+    ],
+)
+def test_nothing_is_believed_of_another_pair_or_machine(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
+    kept = saved(tmp_path / "history.json")
+    assert kept.get(msgspec.structs.replace(KEY, **other)) is None
+
+
+def test_two_daemons_do_not_forget_each_others_pairs(tmp_path: Path) -> None:
+    first, second = History(tmp_path / "h"), History(tmp_path / "h")
+    first.put(key(1), LEARNED)
+    second.put(key(2), LEARNED)
+    assert first.save()
+    assert second.save()
+    assert {entry.key for entry in first.entries()} == {key(1), key(2)}
+
+
+def test_the_pairs_used_longest_ago_are_dropped(tmp_path: Path) -> None:
+    now = [0.0]
+    kept = History(tmp_path / "h", unix_time=lambda: now[0])
+    for n in range(history.MAX_PAIRS):
+        now[0] += 1
+        kept.put(key(n), LEARNED)
+    assert kept.save()
+    now[0] += 1
+    kept.put(key(0), LEARNED)
+    kept.put(key(-1), LEARNED)
+    assert kept.save()
+    left = {entry.key for entry in kept.entries()}
+    assert len(left) == history.MAX_PAIRS
+    assert {key(0), key(-1)} < left
+    assert key(1) not in left
+
+
+def test_a_daemon_that_cannot_save_does_not_grow(tmp_path: Path) -> None:
+    kept = History(tmp_path / "h")
+    for n in range(history.MAX_PAIRS + 3):
+        kept.put(key(n), LEARNED)
+    assert kept.get(key(2)) is None
+    assert kept.get(key(3)) == LEARNED
+
+
+def test_only_what_is_asked_for_is_forgotten(tmp_path: Path) -> None:
+    kept = saved(tmp_path / "h")
+    kept.put(key(1), LEARNED)
+    assert kept.save()
+    assert kept.forget(lambda known: known.target == KEY.target) == 1
+    assert [entry.key for entry in kept.entries()] == [key(1)]
+    assert kept.forget(lambda _: True) == 1
+    assert kept.forget(lambda _: True) == 0
+
+
+def test_what_was_forgotten_beside_the_daemon_does_not_come_back(tmp_path: Path) -> None:
+    daemon = saved(tmp_path / "h")
+    History(tmp_path / "h").forget(lambda _: True)
+    daemon.put(key(1), LEARNED)
+    assert daemon.save()
+    assert [entry.key for entry in daemon.entries()] == [key(1)]
+
+
+# --------------------------------------------------------------------------- damage
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_history_or_damage(data: bytes) -> None:
+    try:
+        known = history._decode(data)
+    except ValueError:
+        return
+    assert isinstance(known, dict)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+)
+WRITTEN = msgspec.json.encode(history._File(1, [history.Entry(KEY, 1.0, LEARNED)]))
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a JSON document, with each of its keys or indices."""
+    for name in value if isinstance(value, dict) else range(len(value)):
+        yield value, name
+        if isinstance(value[name], dict | list):
+            yield from places(value[name])
+
+
+@given(st.data())
+def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
+    data: st.DataObject,
+) -> None:
+    file = msgspec.json.decode(WRITTEN)
+    where, name = data.draw(st.sampled_from([*places(file)]))
+    where[name] = data.draw(JSON)
+    text = json.dumps(file).encode()  # msgspec writes no inf and no large integer
+    try:
+        known = history._decode(text)
+    except ValueError:
+        return
+    msgspec.json.encode([*known.values()])
+
+
+@given(
+    st.lists(
+        st.builds(
+            core.BandHistory,
+            drafter=st.sampled_from(["model", "lookup"]),
+            band=st.integers(-1, 3),
+            by_confidence=st.lists(st.tuples(st.floats(), st.floats()), max_size=9).map(tuple),
+            gain=st.none() | st.floats(),
+            n_drafted=st.integers(),
+        ),
+        max_size=4,
+    )
+)
+def test_only_what_can_have_been_measured_is_kept_and_that_exactly(
+    bands: list[core.BandHistory],
+) -> None:
+    kept = history._sound(core.PairHistory(bands=tuple(bands)))
+    assert set(kept.bands) <= set(bands)
+    for band in kept.bands:
+        assert band.gain is None or 0 < band.gain < math.inf
+        assert all(0 <= mean <= 1 and weight >= 0 for mean, weight in band.by_confidence)
+    text = msgspec.json.encode(history._File(1, [history.Entry(KEY, 1.0, kept)]))
+    assert history._decode(text)[KEY].history == kept
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff", b"[" * 100_000, WRITTEN.replace(b'"version":1', b'"version":2')]
+)
+def test_a_damaged_file_is_set_aside_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_bytes(data)
+    assert History(path).get(KEY) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert path.with_name("history.json.damaged").read_bytes() == data
+    saved(path)
+    assert History(path).get(KEY) == LEARNED
+
+
+def test_a_file_of_another_size_altogether_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.json"
+    saved(path)
+    monkeypatch.setattr(history, "MAX_BYTES", path.stat().st_size - 1)
+    assert History(path).get(KEY) is None
+    assert not path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    kept = History(tmp_path / "file" / "history.json")
+    for _ in range(3):
+        kept.put(KEY, LEARNED)
+        assert not kept.save()
+        assert kept.get(KEY) == LEARNED
+        assert kept.entries() == []
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.json"
+    kept = saved(path)
+    kept.put(key(1), LEARNED)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert not kept.save()
+    assert [p.name for p in tmp_path.iterdir()] == ["history.json"]
+    assert kept.save()
+    assert len(kept.entries()) == 2
+
+
+def full(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    kept = saved(path)
+    program = (
+        "import os, pathlib, signal, sys\n"
+        "from specd import core\n"
+        "from specd.pairs import history\n"
+        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "history._write(pathlib.Path(sys.argv[1]), {})\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, path], check=False, cwd=ROOT)
+    assert ended.returncode == -signal.SIGKILL
+    assert History(path).get(KEY) == LEARNED
+    [part] = (p for p in tmp_path.iterdir() if p != path)
+    os.utime(part, (0, 0))
+    kept.put(KEY, LEARNED)
+    assert kept.save()
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_without_a_file_only_this_daemon_remembers() -> None:
+    kept = History(None)
+    kept.put(KEY, LEARNED)
+    assert kept.save()
+    assert kept.get(KEY) == LEARNED
+    assert kept.entries() == []
+    assert kept.forget(lambda _: True) == 0
+
+
+# --------------------------------------------------------------------------- keys
+
+
+def test_a_blob_is_known_by_its_digest_wherever_it_lies(tmp_path: Path) -> None:
+    for store in ("a", "b"):
+        blob = tmp_path / store / "blobs" / f"sha256-{'0' * 64}"
+        blob.parent.mkdir(parents=True)
+        blob.write_text(store)
+        assert identity_of(blob) == f"sha256:{'0' * 64}"
+
+
+def test_a_loose_file_is_another_after_every_change(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    seen = set()
+    for text, changed_ns in (("a", 1), ("ab", 1), ("ab", 2)):
+        path.write_text(text)
+        os.utime(path, ns=(changed_ns, changed_ns))
+        seen.add(identity_of(path))
+    seen.add(identity_of(path))
+    path.rename(tmp_path / "n.gguf")
+    seen.add(identity_of(tmp_path / "n.gguf"))
+    assert len(seen) == 4
+
+
+def test_a_key_holds_all_that_decides_a_speed(tmp_path: Path) -> None:
+    (tmp_path / "t").touch()
+    spec = core.EngineSpec(weights=str(tmp_path / "t"), n_threads=3, kv_cache_type="q8_0")
+    made = Key.of(spec, "here")
+    assert (made.drafter, made.n_threads) == ("", 3)
+    assert (made.kv_cache_type, made.machine) == ("q8_0", "here")
+    assert Key.of(replace(spec, drafter=str(tmp_path / "t")), "here").drafter == made.target
+    with pytest.raises(FileNotFoundError):
+        Key.of(replace(spec, weights=str(tmp_path / "gone")), "here")
