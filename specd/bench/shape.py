@@ -31,6 +31,16 @@ class Shape:
         """No heads and no columns."""
         return replace(like, n_ff=0, n_heads=0, n_kv_heads=0)
 
+    def copied(self, n: int) -> Shape:
+        """The stream, the heads and the columns, each n times."""
+        return replace(
+            self,
+            n_embd=n * self.n_embd,
+            n_ff=n * self.n_ff,
+            n_heads=n * self.n_heads,
+            n_kv_heads=n * self.n_kv_heads,
+        )
+
     @property
     def n_parameters(self) -> int:
         attention = 2 * (self.n_heads + self.n_kv_heads) * self.head_dim * self.n_embd

@@ -1,17 +1,16 @@
 """A target of real size that says what a small one says: the same function, padded with weights.
 
 Time and memory are those of a dense model of that many parameters, the text is the small model's.
+In Q8_0 and Q4_0 every weight of the small model is kept exactly: in Q4_0 as a sum of three parts,
+and its vocabulary's matrices stay in Q8_0, as they are in most files called Q4_0 (0.8 % of the
+bytes of a padded demo target of 1 B).  F16 rounds each weight to 11 bits, and kernels for it
+do not round what is multiplied with it to 8: the text may part from the small model's at near ties.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,60 +19,59 @@ import numpy as np
 import typer
 
 from specd.bench import padding
+from specd.bench.blocks import FileType, Noise
+from specd.bench.cache import cached_file, written
 from specd.bench.shape import Shape, scaled
 from specd.errors import SpecdError, StoreError
 
 #: Part of a cached file's name: raise it when the same shape would be filled differently.
-_FORMAT = 1
-_SPARE_BYTES = 64 << 20
+_FORMAT = 2
 
 Plan = list[padding.Matrix | padding.Norm]
+Progress = Callable[[float], None]
+
+_F32 = gguf.GGMLQuantizationType.F32
 
 
 def write_synthetic(
     source: Path,
     destination: Path,
     n_parameters: int,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Progress = lambda _: None,
+    *,
+    file_type: FileType = FileType.Q8_0,
 ) -> Shape:
     """Write the padded model; `progress` hears the written share.  The shape that it got.
 
     StoreError: a source that is no dense llama in Q8_0, or no room or right to write the result.
     """
-    reader = _open(source)
+    reader = open_gguf(source)
     small = read_shape(reader, source)
-    large = scaled(small, n_parameters)
+    large = scaled(padding.held(small, file_type), n_parameters)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    plan = [*padding.plan(small, large)]
+    plan = [*padding.plan(small, large, file_type)]
     _refuse_what_is_not_planned(source, tensors, plan)
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(destination, sum(entry.n_bytes for entry in plan))
-        with _whole_or_not_at_all(destination) as path:
-            _write(path, reader, small, large, plan, progress)
-    except OSError as error:
-        raise StoreError(f"{destination} cannot be written: {error.strerror}") from error
+    with written(destination, sum(entry.n_bytes for entry in plan)) as path:
+        _write(path, reader, small, large, plan, progress, file_type)
     return large
 
 
 def cached(
-    source: Path, n_parameters: int, progress: Callable[[float], None] = lambda _: None
+    source: Path,
+    n_parameters: int,
+    progress: Progress = lambda _: None,
+    *,
+    file_type: FileType = FileType.Q8_0,
 ) -> Path:
-    """The padded model of that size from the cache, written on first use."""
-    with source.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    large = scaled(read_shape(_open(source), source), n_parameters)
-    name = f"{digest[:16]}-{large.n_embd}x{large.n_layers}x{large.n_ff}-v{_FORMAT}.gguf"
-    path = cache_directory() / name
-    if not path.exists():
-        write_synthetic(source, path, n_parameters, progress)
-    return path
-
-
-def cache_directory() -> Path:
-    # No setting of specd: the desktop's own convention for files that can be made again.
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "specd" / "bench"
+    """The padded model of that size and type from the cache, written on first use."""
+    small = read_shape(open_gguf(source), source)
+    large = scaled(padding.held(small, file_type), n_parameters)
+    sizes = f"{large.n_embd}x{large.n_layers}x{large.n_ff}"
+    return cached_file(
+        source,
+        f"{sizes}-{file_type}-v{_FORMAT}",
+        lambda path: write_synthetic(source, path, n_parameters, progress, file_type=file_type),
+    )
 
 
 def parse_count(text: str) -> int:
@@ -117,7 +115,8 @@ def read_shape(reader: Any, source: Path) -> Shape:
 # --------------------------------------------------------------------------- the file
 
 
-def _open(source: Path) -> Any:
+def open_gguf(source: Path) -> Any:
+    """StoreError for a file that is none, or cannot be read."""
     try:
         return gguf.GGUFReader(source)
     except (OSError, ValueError, IndexError, KeyError) as error:
@@ -136,64 +135,44 @@ def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: Pla
             raise StoreError(f"{source}: {name} must be {wanted}, it is {found}")
 
 
-@contextmanager
-def _whole_or_not_at_all(destination: Path) -> Iterator[Path]:
-    """A file beside the destination that becomes it, or vanishes if the block fails."""
-    handle, name = tempfile.mkstemp(dir=destination.parent, suffix=".part")
-    os.close(handle)
-    path = Path(name)
-    try:
-        yield path
-        path.chmod(0o644)  # mkstemp keeps others out
-        path.replace(destination)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _check_room(destination: Path, n_bytes: int) -> None:
-    free = shutil.disk_usage(destination.parent).free
-    if free < n_bytes + _SPARE_BYTES:
-        raise StoreError(
-            f"{destination.parent} has {free / 1e9:.1f} GB free,"
-            f" the synthetic model takes {n_bytes / 1e9:.1f} GB"
-        )
-
-
 def _write(
     path: Path,
     reader: Any,
     small: Shape,
     large: Shape,
     plan: Plan,
-    progress: Callable[[float], None],
+    progress: Progress,
+    file_type: FileType,
 ) -> None:
+    """One tensor at a time, so that memory holds no more than the largest."""
+    inner = padding.held(small, file_type)
     writer = gguf.GGUFWriter(path, "llama")
     try:
-        _add_metadata(writer, reader, small, large)
+        _add_metadata(writer, reader, inner, large, plan, file_type)
         for entry in plan:
-            is_matrix = isinstance(entry, padding.Matrix)
-            kind = gguf.GGMLQuantizationType.Q8_0 if is_matrix else gguf.GGMLQuantizationType.F32
+            kind = entry.file_type.ggml if isinstance(entry, padding.Matrix) else _F32
             writer.add_tensor_info(entry.name, entry.shape, np.int8, entry.n_bytes, kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         sources = {tensor.name: tensor.data for tensor in reader.tensors}
-        noise = padding.Noise()
+        noise = {each: Noise(each) for each in {file_type, file_type.vocabulary}}
         for i, entry in enumerate(plan):
             source = sources.get(entry.source)
             if isinstance(entry, padding.Matrix):
-                writer.write_tensor_data(padding.filled(entry, noise, source))
+                writer.write_tensor_data(padding.filled(entry, noise[entry.file_type], source))
             else:
-                writer.write_tensor_data(padding.gains(source, small, large))
+                writer.write_tensor_data(padding.gains(entry, source, inner))
             progress((i + 1) / len(plan))
     finally:
         writer.close()
 
 
-def _add_metadata(writer: Any, reader: Any, small: Shape, large: Shape) -> None:
+def _add_metadata(
+    writer: Any, reader: Any, inner: Shape, large: Shape, plan: Plan, file_type: FileType
+) -> None:
     """The source's own, its tokenizer and template included, but for the sizes and the name."""
-    count = gguf.GGUFValueType.UINT32
+    count, text = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.STRING
     sizes = {
         "embedding_length": large.n_embd,
         "block_count": large.n_layers,
@@ -206,14 +185,16 @@ def _add_metadata(writer: Any, reader: Any, small: Shape, large: Shape) -> None:
     eps_key = "llama.attention.layer_norm_rms_epsilon"
     replaced = {f"llama.{key}": (value, count) for key, value in sizes.items()} | {
         eps_key: (
-            reader.get_field(eps_key).contents() * small.n_embd / large.n_embd,
+            reader.get_field(eps_key).contents() * inner.n_embd / large.n_embd,
             gguf.GGUFValueType.FLOAT32,
         ),
         "general.name": (
-            f"{_text(reader, 'general.name')} (synthetic {large.label}, padded)",
-            gguf.GGUFValueType.STRING,
+            f"{_text(reader, 'general.name')} (synthetic {large.label} {file_type}, padded)",
+            text,
         ),
-        "general.size_label": (large.label, gguf.GGUFValueType.STRING),
+        "general.description": (_description(plan, file_type), text),
+        "general.size_label": (large.label, text),
+        "general.file_type": (file_type.file_type, count),
     }
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key in {"general.architecture", "general.alignment"}:
@@ -223,6 +204,25 @@ def _add_metadata(writer: Any, reader: Any, small: Shape, large: Shape) -> None:
             writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
     for key, (value, kind) in replaced.items():
         writer.add_key_value(key, value, kind)
+
+
+def _description(plan: Plan, file_type: FileType) -> str:
+    """What was done to the small weights, and what share of the bytes is of another type."""
+    n_bytes = sum(entry.n_bytes for entry in plan)
+    n_others = n_bytes - sum(
+        entry.n_bytes
+        for entry in plan
+        if isinstance(entry, padding.Matrix) and entry.file_type is file_type
+    )
+    how = {
+        FileType.Q8_0: "as it was",
+        FileType.Q4_0: "exactly, as the sum of three Q4_0 weights",
+        FileType.F16: "rounded to F16",
+    }
+    return (
+        f"A small model padded with zeros and noise; each weight of it is kept {how[file_type]}."
+        f" {100 * n_others / n_bytes:.2g} % of the bytes are not {file_type}."
+    )
 
 
 def _text(reader: Any, key: str) -> str:
@@ -237,14 +237,15 @@ def _main(
     source: Path,
     destination: Path,
     parameters: Annotated[str, typer.Option(help="how many: 1e9, 1b, 350m")] = "1b",
+    target_type: Annotated[FileType, typer.Option(case_sensitive=False)] = FileType.Q8_0,
 ) -> None:
     """Write a padded copy of a small model: the same text at a large model's price."""
     try:
-        large = write_synthetic(source, destination, parse_count(parameters))
+        large = write_synthetic(source, destination, parse_count(parameters), file_type=target_type)
     except (SpecdError, ValueError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
-    typer.echo(f"{destination}: {large.describe()}")
+    typer.echo(f"{destination}: {large.describe()}, {target_type}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +50,39 @@ def test_heads_keep_their_size_and_their_grouping(small: Shape, n: int) -> None:
 @given(st.integers(100_000_000, 20_000_000_000))
 def test_the_demo_target_grows_to_the_size_asked_for(n: int) -> None:
     assert abs(scaled(DEMO, n).n_parameters - n) < 0.05 * n
+
+
+@pytest.mark.parametrize(
+    "n_parameters,n_embd,n_layers,label",
+    [
+        (
+            500_000_000,
+            1536,
+            range(14, 25),
+            "50.M",
+        ),  # Qwen2.5 0.5B: 896 x 24, Llama 3.2 1B: 2048 x 16
+        (10**9, 2048, range(16, 25), "1B"),  # TinyLlama: 2048 x 22
+        (3 * 10**9, 2816, range(26, 37), "3B"),  # Llama 3.2 3B: 3072 x 28
+        (8 * 10**9, 4096, range(32, 41), "8B"),  # Llama 3.1 8B: 4096 x 32
+    ],
+)
+def test_each_size_has_the_proportions_of_its_family(
+    n_parameters: int, n_embd: int, n_layers: range, label: str
+) -> None:
+    large = scaled(DEMO, n_parameters)
+    assert large.n_embd == n_embd
+    assert large.n_layers in n_layers
+    assert 2.5 < large.n_ff / large.n_embd < 4
+    assert large.n_heads * large.head_dim == large.n_embd
+    assert large.n_embd % 256 == large.n_ff % 256 == 0
+    assert abs(large.n_parameters - n_parameters) < 0.02 * n_parameters
+    assert re.fullmatch(label, large.label)
+
+
+def test_copies_of_a_model_are_as_wide_as_they_are_many() -> None:
+    three = DEMO.copied(3)
+    assert (three.n_embd, three.n_ff, three.n_heads, three.n_kv_heads) == (768, 1920, 12, 12)
+    assert (three.n_layers, three.head_dim, three.n_vocab) == (6, 64, 2048)
 
 
 def test_a_billion_parameters_look_like_a_model_of_that_size() -> None:

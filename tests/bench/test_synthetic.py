@@ -4,129 +4,128 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from specd import core
 from specd.bench import synthetic
-from specd.bench.runs import engine_process
+from specd.bench.blocks import FileType
 from specd.bench.shape import Shape
 from specd.bench.subject import demo_subject
 from specd.bench.synthetic import cached, parse_count, read_shape, write_synthetic
+from specd.engine.sampler import Row
+from specd.engine.slot import common_prefix
 from specd.errors import StoreError
-from tests.gguf_files import MERGES, write_bad_magic, write_llama, write_mamba
+from tests.bench.small_llama import tensors, write_grouped_q8
+from tests.engine.llama.conftest import Recorder, load
+from tests.gguf_files import write_bad_magic, write_llama, write_mamba
 
 BLOCK_BYTES = 34
 
 
-def write_grouped_q8(path: Path, *, has_output: bool = True, dropped: str = "") -> Path:
-    """A random llama in Q8_0 whose 4 heads share 2 key-value heads; width 64, 2 layers."""
-    random = np.random.default_rng(7)
-    donor = gguf.GGUFReader(write_llama(path.with_suffix(".donor")))
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, field in donor.fields.items():
-        if key.startswith("tokenizer."):
-            kind, *inner = field.types
-            writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
-    writer.add_name("grouped")
-    writer.add_context_length(512)
-    writer.add_embedding_length(64)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_rope_dimension_count(16)
-    writer.add_layer_norm_rms_eps(1e-5)
-
-    def add(name: str, rows: int, columns: int) -> None:
-        weight = random.standard_normal((rows, columns)) * 1.5 / np.sqrt(columns)
-        q8_0 = gguf.GGMLQuantizationType.Q8_0
-        data = gguf.quants.quantize(weight.astype(np.float32), q8_0)
-        writer.add_tensor(name, data, raw_dtype=q8_0)
-
-    n_vocab = 256 + len(MERGES) + 5
-    add("token_embd.weight", n_vocab, 64)
-    for layer in range(2):
-        sizes = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64)}
-        sizes |= {"attn_output": (64, 64), "ffn_gate": (96, 64), "ffn_up": (96, 64)}
-        for name, (rows, columns) in (sizes | {"ffn_down": (64, 96)}).items():
-            if name != dropped:
-                add(f"blk.{layer}.{name}.weight", rows, columns)
-        for name in ("attn_norm", "ffn_norm"):
-            gains = random.uniform(0.5, 1.5, 64).astype(np.float32)
-            writer.add_tensor(f"blk.{layer}.{name}.weight", gains)
-    writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
-    if has_output:
-        add("output.weight", n_vocab, 64)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def tensors(path: Path) -> dict[str, Any]:
-    return {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
-
-
-async def answer(weights: Path, prompt: str) -> tuple[str, list[float]]:
-    """Greedy text and the log-probabilities of its tokens, through a real engine process."""
-    spec = core.EngineSpec(weights=str(weights), n_ctx=256, n_threads=1, n_gpu_layers=0)
-    request = core.EngineRequest(
-        prompt=(prompt,),
-        sampling=core.SamplingParams(temperature=0.0),
-        n_predict=48,
-        n_logprobs=0,
-        n_draft_max=0,
-    )
-    text, logprobs = "", []
-    async with engine_process(spec) as (engine, _), aclosing(engine.generate(request)) as events:
-        async for event in events:
-            assert not isinstance(event, core.Failed), event.message
-            if isinstance(event, core.Token):
-                text += event.text
-                logprobs += [entry.logprob for entry in event.logprobs]
-    return text, logprobs
-
-
 # --------------------------------------------------------------------------- the same function
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy text: its tokens with the prompt's, and the row that each was the largest of."""
+
+    n_prompt: int
+    tokens: list[int]
+    rows: dict[int, Row]
+
+
+def answers(weights: Path, *prompts: str) -> Iterator[Answer]:
+    engine = load(weights, n_ctx=256)
+    recorder = Recorder(engine.loaded.target)
+    engine.loop._target = recorder
+    for prompt in prompts:
+        recorder.rows.clear()
+        _, done = engine.answer(prompt, temperature=0.0, n_predict=48, want_context=True)
+        rows = {position: row for (_, position), row in recorder.rows.items()}
+        yield Answer(done.usage.n_prompt, list(done.context), rows)
+
+
+def assert_same_or_near_tie(a: Answer, b: Answer, rounding: float) -> None:
+    """rounding: what the logits of one position may differ by, up to the first other token."""
+    n_same = common_prefix(a.tokens, b.tokens)
+    for position in range(a.n_prompt - 1, min(n_same, len(a.tokens) - 1)):
+        assert np.abs(a.rows[position] - b.rows[position]).max() < rounding
+    if n_same < len(a.tokens):
+        row_a, row_b = a.rows[n_same - 1], b.rows[n_same - 1]
+        said_a, said_b = a.tokens[n_same], b.tokens[n_same]
+        difference = float(np.abs(row_a - row_b).max())
+        assert 0 <= row_a[said_a] - row_a[said_b] <= 2 * difference
+        assert 0 <= row_b[said_b] - row_b[said_a] <= 2 * difference
+
 
 # The large widths are 4 and 16 times the small ones: the norms' gains then change by powers of two,
 # so that not even rounding differs and equal texts are no luck.
 
 
 @pytest.mark.native
-async def test_the_padded_demo_target_says_what_the_small_one_says(tmp_path: Path) -> None:
+def test_the_padded_demo_target_says_what_the_small_one_says(tmp_path: Path) -> None:
     small, large = demo_subject().target, tmp_path / "large.gguf"
     shape = write_synthetic(small, large, 125_000_000)
     assert shape.n_embd == 4 * 256
-    text, logprobs = await answer(small, "def binary_search(values, wanted):\n")
-    large_text, large_logprobs = await answer(large, "def binary_search(values, wanted):\n")
+    (before,) = answers(small, "def binary_search(values, wanted):\n")
+    (after,) = answers(large, "def binary_search(values, wanted):\n")
     large.unlink()  # pytest would keep it for three more runs
-    assert text == large_text
-    assert len(logprobs) > 30
-    assert large_logprobs == pytest.approx(logprobs, abs=1e-3)
+    assert after.tokens == before.tokens
+    assert len(after.tokens) - after.n_prompt > 30
+    assert_same_or_near_tie(before, after, rounding=1e-3)
 
 
 @pytest.mark.native
 @pytest.mark.parametrize("has_output", [True, False])
-async def test_grouped_heads_and_added_layers_change_nothing(
-    tmp_path: Path, *, has_output: bool
-) -> None:
+def test_grouped_heads_and_added_layers_change_nothing(tmp_path: Path, *, has_output: bool) -> None:
     small = write_grouped_q8(tmp_path / "small.gguf", has_output=has_output)
     shape = write_synthetic(small, tmp_path / "large.gguf", 2_200_000)
     assert (shape.n_embd, shape.n_heads, shape.n_kv_heads) == (4 * 64, 16, 8)
     assert shape.n_layers > 2
-    text, logprobs = await answer(small, "the end")
-    large_text, large_logprobs = await answer(tmp_path / "large.gguf", "the end")
-    assert len(logprobs) == 48
-    assert text == large_text
-    assert large_logprobs == pytest.approx(logprobs, abs=1e-3)
+    (before,) = answers(small, "the end")
+    (after,) = answers(tmp_path / "large.gguf", "the end")
+    assert len(after.tokens) - after.n_prompt == 48
+    assert after.tokens == before.tokens
+    assert_same_or_near_tie(before, after, rounding=1e-3)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("has_output", [True, False])
+@pytest.mark.parametrize("file_type", [FileType.Q4_0, FileType.F16])
+def test_in_another_type_the_first_difference_is_a_near_tie(
+    tmp_path: Path, file_type: FileType, *, has_output: bool
+) -> None:
+    """Other sums and other roundings of what weights are multiplied with, but no other weights."""
+    small = write_grouped_q8(tmp_path / "small.gguf", has_output=has_output)
+    large = tmp_path / "large.gguf"
+    write_synthetic(small, large, 2_200_000, file_type=file_type)
+    prompts = [f"{word} {i}" for i, word in enumerate(("the", "in", "an", "re", "on", "a"))]
+    for before, after in zip(answers(small, *prompts), answers(large, *prompts), strict=True):
+        assert_same_or_near_tie(before, after, rounding=0.5)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("file_type", [FileType.Q4_0, FileType.F16])
+def test_the_demo_target_in_another_type_is_still_itself(
+    tmp_path: Path, file_type: FileType
+) -> None:
+    small, large = demo_subject().target, tmp_path / "large.gguf"
+    shape = write_synthetic(small, large, 60_000_000, file_type=file_type)
+    assert 50_000_000 < shape.n_parameters < 70_000_000
+    prompts = ("def binary_search(values, wanted):\n", "class Node:\n    def __init__(self")
+    pairs = [*zip(answers(small, *prompts), answers(large, *prompts), strict=True)]
+    large.unlink()
+    for before, after in pairs:
+        assert_same_or_near_tie(before, after, rounding=0.5)
+        assert common_prefix(before.tokens, after.tokens) > before.n_prompt + 4
 
 
 # --------------------------------------------------------------------------- the file
@@ -168,6 +167,25 @@ def test_tokenizer_and_template_are_copied_and_the_name_says_synthetic(tmp_path:
     assert read_shape(after, small) == large
 
 
+@pytest.mark.parametrize("file_type", FileType)
+def test_the_file_is_of_the_type_asked_for_and_says_what_is_not(
+    tmp_path: Path, file_type: FileType
+) -> None:
+    small, large = write_grouped_q8(tmp_path / "small.gguf"), tmp_path / "large.gguf"
+    write_synthetic(small, large, 20_000_000, file_type=file_type)
+    said = gguf.GGUFReader(large)
+    number = said.get_field("general.file_type").contents()
+    assert gguf.LlamaFileType(number).name == f"MOSTLY_{file_type}"
+    n_bytes: Counter[str] = Counter()
+    for name, tensor in tensors(large).items():
+        n_bytes[tensor.tensor_type.name] += int(tensor.n_bytes)
+        if name.startswith("blk.") and not name.endswith("norm.weight"):
+            assert tensor.tensor_type.name == file_type
+    share = 100 * (1 - n_bytes[file_type] / n_bytes.total())
+    assert f"{share:.2g} % of the bytes" in said.get_field("general.description").contents()
+    assert share < 5
+
+
 def test_the_same_source_gives_the_same_file(tmp_path: Path) -> None:
     small = write_grouped_q8(tmp_path / "small.gguf")
     digests = set()
@@ -198,7 +216,8 @@ def test_a_second_use_finds_the_file_of_the_first(
     assert first.is_relative_to(tmp_path / "cache" / "specd" / "bench")
     assert cached(small, 2_200_000).stat() == written
     assert cached(small, 4_000_000) != first
-    assert [path.suffix for path in first.parent.iterdir()] == [".gguf"] * 2
+    assert cached(small, 2_200_000, file_type=FileType.F16) != first
+    assert [path.suffix for path in first.parent.iterdir()] == [".gguf"] * 3
 
 
 def test_another_source_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +235,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     small = write_grouped_q8(tmp_path / "small.gguf")
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(StoreError, match="GB free, the synthetic model takes"):
+    with pytest.raises(StoreError, match=r"GB free, large.gguf takes"):
         write_synthetic(small, tmp_path / "to" / "large.gguf", 2_200_000)
     assert list((tmp_path / "to").iterdir()) == []
 
@@ -275,10 +294,15 @@ def test_a_count_that_is_none_is_refused(text: str) -> None:
         parse_count(text)
 
 
-def test_the_module_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = write_grouped_q8(tmp_path / "small.gguf")
-    synthetic._main(small, tmp_path / "large.gguf", "2.2m")
-    assert "M parameters, " in capsys.readouterr().out
+def test_the_module_is_a_command(tmp_path: Path) -> None:
+    command = typer.Typer()
+    command.command()(synthetic._main)
+    source, large = write_grouped_q8(tmp_path / "small.gguf"), tmp_path / "large.gguf"
+    options = ["--parameters", "2.2m", "--target-type", "q4_0"]
+    result = CliRunner().invoke(command, [str(source), str(large), *options])
+    assert result.exit_code == 0, result.output
+    assert "M parameters, " in result.output
+    assert tensors(large)["blk.0.attn_q.weight"].tensor_type.name == "Q4_0"
 
 
 def test_the_demo_target_is_what_the_shapes_tests_say() -> None:
