@@ -1,141 +1,162 @@
-"""What the runs come to: medians and spreads, mode against mode, prompt by prompt."""
+"""What the runs of one workload come to: medians and spreads, mode against mode."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
-from specd.bench.runs import Run
-from specd.bench.workload import AUTO, PLAIN
-
-#: Answers with fewer timed tokens say more about the clock than about the mode.
-MIN_TIMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Median, smallest and largest of one figure per prompt."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Self | None:
-        """None of no values."""
-        known = sorted(values)
-        return cls(statistics.median(known), known[0], known[-1]) if known else None
+from specd.bench.grid import Grid, Spread, grids
+from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
+from specd.bench.runs import Run, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeFigures:
-    """ratio: to plain decoding, prompt by prompt.  n_same_text: answers equal to plain's."""
+    """ratio: to plain decoding, prompt by prompt.  total_per_s: all tokens over all seconds.
 
-    mode: str
+    n_same_text: answers equal to plain's.
+    """
+
+    mode: Mode
     tokens_per_s: Spread
     ratio: Spread
+    total_per_s: float
     drafted: int
     accepted: int
     mean_draft_length: float
+    drafted_per_depth: tuple[int, ...]
+    accepted_per_depth: tuple[int, ...]
     n_same_text: int
     n_prompts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All modes at one temperature.
+    """All modes on one workload at one temperature and number of streams.
 
-    best: the mode other than auto with the highest median ratio to plain.
-    auto_to_best: auto against that one mode.  auto_to_hindsight: against the fastest other mode of
-    each prompt, which nobody knows beforehand.  overhead_ms: of plain decoding, per token.
-    n_left_out: prompts whose answers ended too soon to be timed.
+    Ratios are taken prompt by prompt and None where a mode of theirs did not run.
+    best_fixed: the fixed length with the highest median ratio to plain, on this workload.
+    hindsight: the better of plain and best_fixed: what only the end of the bench could tell.
+    best_peer_draft, best_peer: the same of the peer's drafting modes, and with its plain one.
+    overhead_ms: of plain decoding, per token.  n_left_out: prompts with too short an answer.
     """
 
+    workload: str
     temperature: float
+    streams: int
     modes: tuple[ModeFigures, ...]
-    best: str = ""
-    auto_to_best: Spread | None = None
+    best_fixed: Mode | None = None
+    hindsight: Mode | None = None
+    best_peer_draft: Mode | None = None
+    best_peer: Mode | None = None
+    auto_to_plain: Spread | None = None
+    auto_to_best_fixed: Spread | None = None
     auto_to_hindsight: Spread | None = None
+    plain_to_peer_plain: Spread | None = None
+    auto_to_peer_plain: Spread | None = None
+    auto_to_peer_draft: Spread | None = None
+    auto_to_peer_best: Spread | None = None
     overhead_ms: Spread | None = None
     n_left_out: int = 0
     max_cached: int = 0
 
     def of_mode(self, name: str) -> ModeFigures | None:
-        return next((figures for figures in self.modes if figures.mode == name), None)
+        return next((figures for figures in self.modes if figures.mode.name == name), None)
 
 
-#: Runs of one temperature: prompt → mode → run.
-_Grid = Mapping[int, Mapping[str, Run]]
+#: Whom a mode is measured against on one workload; None where there is nobody.
+Rival = Callable[[Grid], Mode | None]
 
 
-def compare(runs: Sequence[Run]) -> tuple[Comparison, ...]:
-    """One comparison per temperature, in the order of the runs.  Plain must be among the modes."""
-    temperatures = dict.fromkeys(run.temperature for run in runs)
-    return tuple(_compare([r for r in runs if r.temperature == t], t) for t in temperatures)
+def best_fixed(grid: Grid) -> Mode | None:
+    return grid.best(grid.of_kind(Kind.FIXED))
 
 
-def _compare(runs: Sequence[Run], temperature: float) -> Comparison:
-    grid: dict[int, dict[str, Run]] = {}
-    for run in runs:
-        grid.setdefault(run.prompt, {})[run.mode] = run
-    timed = {
-        prompt: row
-        for prompt, row in grid.items()
-        if all(run.n_timed >= MIN_TIMED and run.usage.generate_ns for run in row.values())
-    }
-    names = sorted({run.mode for run in runs}, key=_place)
-    modes = tuple(figures for name in names if (figures := _figures(name, timed)) is not None)
-    others = [figures for figures in modes if figures.mode != AUTO.name]
-    best = max(others, key=lambda figures: figures.ratio.median).mode if others else ""
-    has_auto = AUTO.name in names
-    overheads = (row[PLAIN.name].overhead_ms for row in timed.values())
-    return Comparison(
-        temperature=temperature,
-        modes=modes,
-        best=best,
-        auto_to_best=_auto_to(timed, lambda row: row[best].tokens_per_s) if has_auto else None,
-        auto_to_hindsight=_auto_to(timed, _fastest_other) if has_auto else None,
+def hindsight(grid: Grid) -> Mode | None:
+    return grid.best(grid.of_kind(Kind.PLAIN, Kind.FIXED))
+
+
+def best_peer_draft(grid: Grid) -> Mode | None:
+    return grid.best(grid.of_kind(Kind.PEER_DRAFT))
+
+
+def best_peer(grid: Grid) -> Mode | None:
+    return grid.best(grid.of_kind(Kind.PEER_PLAIN, Kind.PEER_DRAFT))
+
+
+def compare(runs: Iterable[Run]) -> tuple[Comparison, ...]:
+    """One comparison per workload, temperature and number of streams, in the order of the runs.
+
+    Plain must be among the modes.
+    """
+    runs = list(runs)
+    return tuple(
+        _compare(grid, [run for run in runs if _belongs(run, grid)]) for grid in grids(runs)
+    )
+
+
+def _belongs(run: Run, grid: Grid) -> bool:
+    return (run.workload, run.temperature, run.streams) == (
+        grid.workload,
+        grid.temperature,
+        grid.streams,
+    )
+
+
+def _compare(grid: Grid, runs: Iterable[Run]) -> Comparison:
+    bare = Comparison(
+        workload=grid.workload,
+        temperature=grid.temperature,
+        streams=grid.streams,
+        modes=(),
+        n_left_out=grid.n_left_out,
+        max_cached=max((run.n_cached for run in runs), default=0),
+    )
+    if not grid.rows:
+        return bare
+    overheads = [row[PLAIN].overhead_ms for row in grid.rows.values()]
+    return replace(
+        bare,
+        modes=tuple(_figures(mode, grid) for mode in grid.modes),
+        best_fixed=best_fixed(grid),
+        hindsight=hindsight(grid),
+        best_peer_draft=best_peer_draft(grid),
+        best_peer=best_peer(grid),
+        auto_to_plain=_against(grid, AUTO, PLAIN),
+        auto_to_best_fixed=_against(grid, AUTO, best_fixed(grid)),
+        auto_to_hindsight=_against(grid, AUTO, hindsight(grid)),
+        plain_to_peer_plain=_against(grid, PLAIN, PEER_PLAIN),
+        auto_to_peer_plain=_against(grid, AUTO, PEER_PLAIN),
+        auto_to_peer_draft=_against(grid, AUTO, best_peer_draft(grid)),
+        auto_to_peer_best=_against(grid, AUTO, best_peer(grid)),
         overhead_ms=Spread.of(ms for ms in overheads if ms is not None),
-        n_left_out=len(grid) - len(timed),
-        max_cached=max((run.usage.n_cached for run in runs), default=0),
     )
 
 
-def _place(name: str) -> tuple[int, int]:
-    """Plain, the fixed lengths by number, auto."""
-    if name in {PLAIN.name, AUTO.name}:
-        return (0 if name == PLAIN.name else 2), 0
-    return 1, int(name.rpartition(" ")[2])
-
-
-def _figures(name: str, grid: _Grid) -> ModeFigures | None:
-    """None where no prompt of the grid was timed."""
-    runs = [row[name] for row in grid.values()]
-    speeds = Spread.of(run.tokens_per_s for run in runs)
-    ratios = Spread.of(
-        row[name].tokens_per_s / row[PLAIN.name].tokens_per_s for row in grid.values()
-    )
-    if speeds is None or ratios is None:
+def _against(grid: Grid, mode: Mode, rival: Mode | None) -> Spread | None:
+    if mode not in grid.modes or rival not in grid.modes:
         return None
-    drafted = sum(run.speculation.draft_n for run in runs)
-    rounds = sum(run.speculation.rounds for run in runs)
+    return Spread.of(grid.ratios(mode, rival))
+
+
+def _figures(mode: Mode, grid: Grid) -> ModeFigures:
+    runs = [row[mode] for row in grid.rows.values()]
+    speeds = Spread.of(run.tokens_per_s for run in runs)
+    ratios = Spread.of(grid.ratios(mode, PLAIN))
+    assert speeds is not None
+    assert ratios is not None
+    drafted = sum(run.n_drafted for run in runs)
+    rounds = sum(run.rounds for run in runs)
     return ModeFigures(
-        mode=name,
+        mode=mode,
         tokens_per_s=speeds,
         ratio=ratios,
+        total_per_s=grid.speed(mode),
         drafted=drafted,
-        accepted=sum(run.speculation.draft_n_accepted for run in runs),
+        accepted=sum(run.n_accepted for run in runs),
         mean_draft_length=drafted / rounds if rounds else 0.0,
-        n_same_text=sum(row[name].text == row[PLAIN.name].text for row in grid.values()),
+        drafted_per_depth=summed([run.drafted_per_depth for run in runs]),
+        accepted_per_depth=summed([run.accepted_per_depth for run in runs]),
+        n_same_text=sum(row[mode].text == row[PLAIN].text for row in grid.rows.values()),
         n_prompts=len(runs),
     )
-
-
-def _auto_to(grid: _Grid, speed_of: Callable[[Mapping[str, Run]], float]) -> Spread | None:
-    return Spread.of(row[AUTO.name].tokens_per_s / speed_of(row) for row in grid.values())
-
-
-def _fastest_other(row: Mapping[str, Run]) -> float:
-    return max(run.tokens_per_s for name, run in row.items() if name != AUTO.name)

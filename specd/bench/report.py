@@ -1,4 +1,4 @@
-"""A bench as a table, as Markdown, as JSON, and in sentences.  Every figure was measured."""
+"""All that a bench found, with all that its figures mean nothing without."""
 
 from __future__ import annotations
 
@@ -7,181 +7,55 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from rich.table import Table
-
 from specd import core
-from specd.bench.comparison import Comparison, ModeFigures, Spread
+from specd.bench.comparison import Comparison
 from specd.bench.machine import Machine
+from specd.bench.mix import Mix
+from specd.bench.mode import Mode
 from specd.bench.runs import Run
 from specd.bench.subject import Subject
-from specd.bench.workload import AUTO
 from specd.store.facts import GgufFacts
 
-#: Below this gain the drafter's memory is better spent on the target.
-WORTH_IT = 1.3
 #: The layout of the JSON file; raised when a reader would have to change.
-JSON_FORMAT = 1
-
-_HEADERS = ("mode", "tokens/s", "÷ plain", "accepted / drafted", "mean draft", "same text")
+JSON_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """began, ended: with their time zone.  facts: the target's header."""
+    """began, ended: with their time zone.  facts: the target's header.
+
+    peer: the peer's build in words; empty where none ran.  notes: what was left out, and why.
+    """
 
     subject: Subject
     spec: core.EngineSpec
     engine: core.EngineFacts
     facts: GgufFacts
     machine: Machine
-    workload: str
+    workloads: Sequence[str]
     n_prompts: int
+    n_repeats: int
     n_tokens: int
     began: datetime
     ended: datetime
     load_average_after: float
     runs: Sequence[Run]
     comparisons: Sequence[Comparison]
+    mixes: Sequence[Mix]
+    peer: str = ""
+    notes: Sequence[str] = ()
 
-
-# --------------------------------------------------------------------------- sentences
-
-
-def heading(report: Report) -> Iterator[str]:
-    """What was measured, where, and with what."""
-    machine, spec = report.machine, report.spec
-    accelerators = ", ".join(machine.accelerators) or "no accelerator"
-    load = f"{machine.load_average:.1f} before, {report.load_average_after:.1f} after"
-    yield _target_words(report)
-    yield _drafter_words(report)
-    yield (
-        f"Machine: {machine.cpu}, {spec.n_threads} threads, {accelerators},"
-        f" KV cache {spec.kv_cache_type}; load average {load}"
-    )
-    yield (
-        f"Versions: specd {machine.specd}, llama-cpp-python {machine.llama_cpp_python},"
-        f" Python {machine.python}; {report.began:%Y-%m-%d %H:%M %Z}"
-    )
-    yield (
-        f"Workload: {report.n_prompts} prompts ({report.workload}), at most {report.n_tokens}"
-        " tokens each, one at a time; median (smallest – largest) over the prompts"
-    )
-
-
-def _target_words(report: Report) -> str:
-    facts = report.facts
-    size = f"{facts.n_parameters / 1e6:.0f} M parameters"
-    words = (
-        f"Target: {report.subject.name}, {size}{', ' + facts.file_type if facts.file_type else ''}"
-    )
-    if report.subject.padded:
-        words += " (synthetic target: a small model padded to this size; it says what the small"
-        words += " one says and takes the time of a model of this size)"
-    return words
-
-
-def _drafter_words(report: Report) -> str:
-    memory = report.engine.drafter
-    if memory is None:
-        reason = report.engine.no_pair_detail or "none was asked for"
-        return f"Drafter: none ({reason})"
-    return f"Drafter: {report.subject.drafter_name}, {memory.total_bytes / 1e6:.0f} MB in memory"
-
-
-def verdict(report: Report, comparison: Comparison) -> Iterator[str]:
-    """What the table of one temperature means."""
-    auto = comparison.of_mode(AUTO.name)
-    if comparison.auto_to_best is not None:
-        best, spread = comparison.best, comparison.auto_to_best
-        yield f"auto ÷ {best} (the best of the others): {_words(spread)}"
-    if comparison.auto_to_hindsight is not None:
-        yield (
-            "auto ÷ the fastest other mode of each prompt, chosen by hindsight:"
-            f" {_words(comparison.auto_to_hindsight)}"
-        )
-    if auto is not None and auto.ratio.median < WORTH_IT:
-        memory = report.engine.drafter
-        size = f" ({memory.total_bytes / 1e6:.0f} MB)" if memory is not None else ""
-        yield (
-            f"auto is {auto.ratio.median:.2f} × plain, below {WORTH_IT} ×:"
-            f" on this machine the pair is not worth its memory{size}."
-        )
-    if comparison.overhead_ms is not None:
-        yield (
-            "plain decoding spends outside of llama.cpp, per token:"
-            f" {_words(comparison.overhead_ms, 3)} ms"
-            f" (vocabulary of {report.engine.n_vocab} tokens)"
-        )
-    yield from _cautions(comparison)
-
-
-def _cautions(comparison: Comparison) -> Iterator[str]:
-    if not comparison.modes:
-        yield "No answer was long enough to be timed."
-    if comparison.n_left_out:
-        yield f"{comparison.n_left_out} prompts are left out: an answer ended after a few tokens."
-    if any(figures.n_same_text < figures.n_prompts for figures in comparison.modes):
-        yield (
-            "Where texts differ, two tokens were all but equally likely and a wider pass rounds"
-            " differently (docs/speculation.md)."
-        )
-    if comparison.modes:
-        yield f"prompt tokens found in the cache: at most {comparison.max_cached}"
-
-
-def _words(spread: Spread, digits: int = 2) -> str:
-    low, high = f"{spread.low:.{digits}f}", f"{spread.high:.{digits}f}"
-    return f"{spread.median:.{digits}f} ({low} – {high})"
-
-
-# --------------------------------------------------------------------------- tables
-
-
-def title(comparison: Comparison) -> str:
-    return f"temperature {comparison.temperature:g}"
-
-
-def _cells(figures: ModeFigures) -> tuple[str, ...]:
-    share = f" ({figures.accepted / figures.drafted:.0%})" if figures.drafted else ""
-    return (
-        figures.mode,
-        _words(figures.tokens_per_s, 1),
-        _words(figures.ratio),
-        f"{figures.accepted} / {figures.drafted}{share}",
-        f"{figures.mean_draft_length:.1f}",
-        f"{figures.n_same_text} of {figures.n_prompts}",
-    )
-
-
-def table(comparison: Comparison) -> Table:
-    made = Table(title=title(comparison), title_justify="left")
-    for header in _HEADERS:
-        made.add_column(header, justify="left" if header == "mode" else "right", no_wrap=True)
-    for figures in comparison.modes:
-        style = "bold" if figures.mode in {AUTO.name, comparison.best} else ""
-        made.add_row(*_cells(figures), style=style)
-    return made
-
-
-def markdown(report: Report) -> str:
-    lines = [f"- {line}" for line in heading(report)]
-    for comparison in report.comparisons:
-        lines += ["", f"### {title(comparison).capitalize()}", ""]
-        lines += [_markdown_row(_HEADERS), "|---|" + "---:|" * (len(_HEADERS) - 1)]
-        lines += [_markdown_row(_cells(figures)) for figures in comparison.modes]
-        lines += ["", *(f"- {sentence}" for sentence in verdict(report, comparison))]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-# --------------------------------------------------------------------------- for machines
+    def parts(self) -> Iterator[tuple[float, int, list[Comparison], Mix | None]]:
+        """Temperature, streams, what was compared there, and the mix of it where there is one."""
+        keys = dict.fromkeys((each.temperature, each.streams) for each in self.comparisons)
+        for key in keys:
+            belong = [each for each in self.comparisons if (each.temperature, each.streams) == key]
+            mix = next((m for m in self.mixes if (m.temperature, m.streams) == key), None)
+            yield *key, belong, mix
 
 
 def to_json(report: Report) -> Mapping[str, Any]:
-    """Everything, down to the single run; times are the engine's, in nanoseconds."""
+    """Everything, down to the single run; a mode is its name."""
     return {
         "format": JSON_FORMAT,
         "began": report.began.isoformat(),
@@ -197,16 +71,33 @@ def to_json(report: Report) -> Mapping[str, Any]:
             "drafter": report.subject.drafter_name,
         },
         "engine": asdict(report.engine),
+        "peer": report.peer,
         "spec": {
             key: value
             for key, value in asdict(report.spec).items()
             if key not in {"weights", "drafter"}  # paths of one machine
         },
-        "workload": {
-            "name": report.workload,
+        "asked": {
+            "workloads": list(report.workloads),
             "n_prompts": report.n_prompts,
+            "n_repeats": report.n_repeats,
             "n_tokens": report.n_tokens,
         },
-        "comparisons": [asdict(comparison) for comparison in report.comparisons],
-        "runs": [asdict(run) | {"tokens_per_s": run.tokens_per_s} for run in report.runs],
+        "notes": list(report.notes),
+        "mixes": [_plain(mix) for mix in report.mixes],
+        "comparisons": [_plain(comparison) for comparison in report.comparisons],
+        "runs": [_plain(run) | {"tokens_per_s": run.tokens_per_s} for run in report.runs],
     }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """A dataclass as JSON's own types."""
+    return {name: _value(getattr(record, name)) for name in record.__dataclass_fields__}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mode):
+        return value.name
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    return _plain(value) if hasattr(value, "__dataclass_fields__") else value

@@ -1,127 +1,151 @@
-"""Runs of one engine process: every mode on every prompt, nothing loaded twice."""
+"""One currency for all that is measured: what an answer took, whoever gave it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from specd import core
-from specd.bench.workload import Mode, Workload, order
-from specd.errors import EngineError
-from specd.runner import Process
+from specd.bench.mode import Mode
 
-#: A pass of every width and a few drafts: enough to page the weights in.
-_N_WARM_UP_TOKENS = 16
+#: Between the answers of a run that asked several at once.
+ANSWERS = "\f"
 
 
-class Engine(Protocol):
-    """What a bench needs of `runner.Process`."""
+class PeerAnswer(Protocol):
+    """What a peer's server says of one answer; generate_ns begins with the first token."""
 
-    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def n_generated(self) -> int: ...
+    @property
+    def generate_ns(self) -> int: ...
+    @property
+    def n_drafted(self) -> int: ...
+    @property
+    def n_accepted(self) -> int: ...
+    @property
+    def n_cached(self) -> int: ...
+    @property
+    def n_prompt(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One answer.  prompt: its number in the workload.  Durations are the engine's own."""
+    """One answer, or as many at once as there are streams.
 
+    prompt: its number in the workload; of several streams the number of their group.
+    repeat: which of the bench's repetitions it belongs to.
+    text: the answer, or all of them with ANSWERS between.
+    seconds: of one stream the server's own clock from the first token on, so that it covers
+    n_timed = n_generated − 1 tokens; of several the wall's, prompts included, and all tokens.
+    native_s: the part of `seconds` spent in target passes; None where nobody says.
+    """
+
+    workload: str
     temperature: float
     prompt: int
-    mode: str
-    text: str
-    usage: core.Usage
-    speculation: core.SpeculationStats
-
-    @property
-    def n_timed(self) -> int:
-        """Tokens that generate_ns covers: the prompt's last pass brought the first one."""
-        return self.usage.n_generated - 1
+    mode: Mode
+    streams: int = 1
+    repeat: int = 0
+    text: str = ""
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_generated: int
+    n_timed: int
+    seconds: float
+    native_s: float | None = None
+    n_drafted: int = 0
+    n_accepted: int = 0
+    rounds: int = 0
+    n_steps: int = 0
+    drafted_per_depth: tuple[int, ...] = ()
+    accepted_per_depth: tuple[int, ...] = ()
+    state: str = ""
+    reason: str = ""
 
     @property
     def tokens_per_s(self) -> float:
         """0 where nothing was timed."""
-        return 1e9 * self.n_timed / self.usage.generate_ns if self.usage.generate_ns else 0.0
+        return self.n_timed / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def overhead_ms(self) -> float | None:
-        """Milliseconds per token outside of target passes; None where the engine did not say."""
-        if not self.usage.native_ns or self.n_timed <= 0:
+        """Milliseconds per token outside of target passes; None where nobody says."""
+        if self.native_s is None or self.n_timed <= 0:
             return None
-        return (self.usage.generate_ns - self.usage.native_ns) / self.n_timed * 1e-6
+        return (self.seconds - self.native_s) / self.n_timed * 1e3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Every mode answers every prompt once per temperature, with that prompt's own seed."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer as it came, of either kind of server."""
 
-    workload: Workload
-    modes: Sequence[Mode]
-    temperatures: Sequence[float]
-    n_tokens: int
+    text: str
+    usage: core.Usage
+    speculation: core.SpeculationStats
 
-    def __len__(self) -> int:
-        return len(self.temperatures) * len(self.workload.prompts) * len(self.modes)
-
-    def request(self, text: str, mode: Mode, temperature: float, seed: int) -> core.EngineRequest:
-        return core.EngineRequest(
-            prompt=(text,),
-            sampling=core.SamplingParams(temperature=temperature, seed=seed),
-            n_predict=self.n_tokens,
-            shift=False,
-            n_draft_max=mode.n_draft_max,
-            mode=mode.speculation,
+    @classmethod
+    def of_peer(cls, answer: PeerAnswer) -> Self:
+        return cls(
+            answer.text,
+            core.Usage(
+                n_prompt=answer.n_prompt,
+                n_cached=answer.n_cached,
+                n_generated=answer.n_generated,
+                generate_ns=answer.generate_ns,
+            ),
+            core.SpeculationStats(draft_n=answer.n_drafted, draft_n_accepted=answer.n_accepted),
         )
 
 
-async def measure(engine: Engine, plan: Plan) -> AsyncIterator[Run]:
-    """Warm up, then yield runs as they end.  EngineError with the engine's words if one fails."""
-    for temperature in plan.temperatures:
-        for i, mode in enumerate(plan.modes):
-            text = plan.workload.warm_up[i % len(plan.workload.warm_up)]
-            warm_up = Plan(
-                workload=plan.workload,
-                modes=plan.modes,
-                temperatures=plan.temperatures,
-                n_tokens=min(plan.n_tokens, _N_WARM_UP_TOKENS),
-            )
-            await _answer(engine, warm_up.request(text, mode, temperature, seed=0))
-    for temperature in plan.temperatures:
-        for prompt, i in order(len(plan.workload.prompts), len(plan.modes)):
-            mode, text = plan.modes[i], plan.workload.prompts[prompt]
-            answer, done = await _answer(
-                engine, plan.request(text, mode, temperature, seed=prompt + 1)
-            )
-            yield Run(
-                temperature=temperature,
-                prompt=prompt,
-                mode=mode.name,
-                text=answer,
-                usage=done.usage,
-                speculation=done.speculation,
-            )
+def run_of(
+    answers: Sequence[Answer],
+    *,
+    workload: str,
+    temperature: float,
+    prompt: int,
+    repeat: int,
+    mode: Mode,
+    wall_s: float,
+) -> Run:
+    """The run of answers that were asked for at once."""
+    usages = [answer.usage for answer in answers]
+    stats = [answer.speculation for answer in answers]
+    n_generated = sum(usage.n_generated for usage in usages)
+    alone = len(answers) == 1
+    return Run(
+        workload=workload,
+        temperature=temperature,
+        prompt=prompt,
+        mode=mode,
+        streams=len(answers),
+        repeat=repeat,
+        text=ANSWERS.join(answer.text for answer in answers),
+        n_prompt=sum(usage.n_prompt for usage in usages),
+        n_cached=sum(usage.n_cached for usage in usages),
+        n_generated=n_generated,
+        n_timed=max(n_generated - 1, 0) if alone else n_generated,
+        seconds=usages[0].generate_ns * 1e-9 if alone else wall_s,
+        native_s=usages[0].native_ns * 1e-9 if alone and usages[0].native_ns else None,
+        n_drafted=sum(each.draft_n for each in stats),
+        n_accepted=sum(each.draft_n_accepted for each in stats),
+        rounds=sum(each.rounds for each in stats),
+        n_steps=sum(each.n_steps for each in stats),
+        drafted_per_depth=summed([each.drafted_per_depth for each in stats]),
+        accepted_per_depth=summed([each.accepted_per_depth for each in stats]),
+        state="" if mode.is_peer else _said({str(each.state) for each in stats}),
+        reason=_said({each.reason for each in stats}),
+    )
 
 
-async def _answer(engine: Engine, request: core.EngineRequest) -> tuple[str, core.Done]:
-    pieces = []
-    async with aclosing(engine.generate(request)) as events:
-        async for event in events:
-            match event:
-                case core.Token():
-                    pieces.append(event.text)
-                case core.Done():
-                    return "".join(pieces), event
-                case core.Failed():
-                    raise EngineError(event.message)
-    raise AssertionError("a request ended without a terminal event")
+def summed(depths: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Depth by depth; the shorter ones count nothing beyond their ends."""
+    longest = max(map(len, depths), default=0)
+    return tuple(sum(each[i] for each in depths if i < len(each)) for i in range(longest))
 
 
-@asynccontextmanager
-async def engine_process(spec: core.EngineSpec) -> AsyncIterator[tuple[Process, core.EngineFacts]]:
-    """A loaded engine, gone when the block is left.  LoadFailed, LoadStalled."""
-    process = Process(spec)
-    try:
-        yield process, await process.ready()
-    finally:
-        process.stop()
-        await process.ended()
+def _said(words: set[str]) -> str:
+    return ", ".join(sorted(words - {""}))

@@ -14,7 +14,7 @@ from specd.settings import Settings
 from specd.store import Library
 from specd.store.demo import stored_demo
 
-#: Long enough for every prompt of the workload and the longest answer of the command.
+#: Of each slot: long enough for every prompt of the workloads and the command's longest answer.
 N_CTX = 2048
 
 
@@ -35,7 +35,7 @@ class Subject:
         return replace(self, target=cached(self.target, n_parameters, progress), padded=True)
 
     def spec(self, settings: Settings, *, n_threads: int, n_gpu_layers: int) -> core.EngineSpec:
-        """As the daemon would load it, with one slot."""
+        """As the daemon would load it; the number of slots is the leg's."""
         return core.EngineSpec(
             weights=str(self.target),
             drafter=str(self.drafter) if self.drafter else None,
@@ -43,7 +43,6 @@ class Subject:
             pair_source=self.pair_source,
             no_pair_detail=self.detail,
             n_ctx=N_CTX,
-            n_slots=1,
             n_gpu_layers=n_gpu_layers,
             n_threads=n_threads,
             flash_attention=settings.flash_attention,

@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
 from importlib import resources
-from typing import Self
+from typing import Any, Self
 
-from specd.core import SpeculationMode
 from specd.errors import InvalidRequest
 
+#: In the order in which they are run and shown.  Each has a file of its name.
+WORKLOADS = (
+    "code_completion",
+    "code_description",
+    "json",
+    "summary",
+    "qa",
+    "chat",
+    "creative",
+    "edit",
+    "hostile",
+)
+#: Here the drafter itself is made useless, so it takes an engine of its own.
+HOSTILE = "hostile"
+
+
+class Form(StrEnum):
+    RAW = "raw"  # a text to be continued
+    CHAT = "chat"  # a user's turn, in the model's own chat template
+
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """One way to decode, as a request spells it."""
+class Prompt:
+    """begins: the first words of the answer, given away so that it takes the wanted form."""
 
-    name: str
-    n_draft_max: int | None
-    speculation: SpeculationMode
+    text: str
+    begins: str = ""
 
     @classmethod
-    def fixed(cls, n_draft: int) -> Self:
-        return cls(f"k = {n_draft}", n_draft, SpeculationMode.FIXED)
+    def read(cls, entry: str | Mapping[str, str]) -> Self:
+        return cls(entry) if isinstance(entry, str) else cls(**entry)
 
 
-PLAIN = Mode("plain", 0, SpeculationMode.AUTO)
-AUTO = Mode("auto", None, SpeculationMode.AUTO)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """warm_up: prompts of their own, for runs that nobody counts."""
+    """title: what it stands for.  warm_up: prompts of their own, for runs that nobody counts."""
 
     name: str
-    prompts: tuple[str, ...]
-    warm_up: tuple[str, ...]
+    title: str
+    form: Form
+    prompts: tuple[Prompt, ...]
+    warm_up: tuple[Prompt, ...]
 
-    def first(self, n: int) -> Workload:
-        """The first n prompts.  InvalidRequest where there are fewer."""
-        if n > len(self.prompts):
-            raise InvalidRequest(f"the workload has {len(self.prompts)} prompts, not {n}")
-        return Workload(self.name, self.prompts[:n], self.warm_up)
+    def part(self, first: int, n: int) -> Workload:
+        """Prompts from number `first` on.  InvalidRequest where there are fewer."""
+        if first + n > len(self.prompts):
+            raise InvalidRequest(
+                f"the workload {self.name} has {len(self.prompts)} prompts, not {first + n}"
+            )
+        return replace(self, prompts=self.prompts[first : first + n])
 
 
-def python_workload() -> Workload:
-    """Beginnings of Python files: the demo pair knows the look of nothing else."""
-    data = tomllib.loads((resources.files("specd.bench") / "python.toml").read_text("utf-8"))
-    return Workload("python", tuple(data["prompts"]), tuple(data["warm_up"]))
+@cache
+def load_workload(name: str) -> Workload:
+    """One of WORKLOADS.  InvalidRequest for every other name."""
+    if name not in WORKLOADS:
+        raise InvalidRequest(f"no workload is called {name!r}: there are {', '.join(WORKLOADS)}")
+    file = resources.files("specd.bench") / "workloads" / f"{name}.toml"
+    data: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    return Workload(
+        name=name,
+        title=data["title"],
+        form=Form(data["form"]),
+        prompts=tuple(map(Prompt.read, data["prompts"])),
+        warm_up=tuple(map(Prompt.read, data["warm_up"])),
+    )
 
 
 def order(n_prompts: int, n_modes: int) -> Iterator[tuple[int, int]]:

@@ -1,12 +1,13 @@
-"""`specd bench`: plain decoding, fixed draft lengths and auto, measured side by side, now."""
+"""`specd bench`: does this pair pay on this machine?  Every mode side by side, measured now."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -25,9 +26,20 @@ from specd.settings import Settings
 
 if TYPE_CHECKING:
     from specd.bench.report import Report
-    from specd.bench.session import Question
+    from specd.bench.session import Question, Step
+
+T = TypeVar("T")
 
 _MAX_DRAFT = 16
+_MAX_STREAMS = 64
+#: What is asked where an option is not given, and with --quick.
+_USUAL: Mapping[str, object] = {
+    "prompts": 2,
+    "tokens": 48,
+    "temperature": [0.0, 0.8],
+    "drafts": "1,3,7",
+}
+_QUICK: Mapping[str, object] = {"prompts": 1, "tokens": 40, "temperature": [0.8], "drafts": "3"}
 
 
 def bench(
@@ -45,20 +57,37 @@ def bench(
         str,
         typer.Option(help="Pad the target to so many parameters, its text unchanged: 350m, 1b."),
     ] = "",
-    prompts: Annotated[int, typer.Option(min=1, help="How many of the workload's prompts.")] = 8,
-    tokens: Annotated[int, typer.Option(min=16, max=1500, help="Tokens of each answer.")] = 96,
+    workloads: Annotated[
+        str, typer.Option(help="Which, with commas between; all without it: code_completion, ...")
+    ] = "",
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="Of each workload.", show_default="2")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Repeat it all with other prompts.")] = 1,
+    tokens: Annotated[
+        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="48")
+    ] = None,
     temperature: Annotated[
         list[float] | None,
         typer.Option(min=0.0, max=2.0, help="May be given more than once; 0 and 0.8 without it."),
     ] = None,
-    drafts: Annotated[str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.")] = "1-8",
+    drafts: Annotated[
+        str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.", show_default="1,3,7")
+    ] = "",
+    streams: Annotated[str, typer.Option(help="Answers at once: 1,2,4,8.")] = "1",
     threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
         str, typer.Option(help="Number format of the KV cache; OLLAMA_KV_CACHE_TYPE without it.")
     ] = "",
+    each_drafter: Annotated[
+        bool, typer.Option("--each-drafter", help="Auto with one kind of drafter alone, too.")
+    ] = False,
     overhead: Annotated[
         bool, typer.Option("--overhead", help="Plain alone: time per token outside llama.cpp.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A look of about a minute: fewer prompts and modes.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all figures and runs to this file.")
@@ -68,48 +97,55 @@ def bench(
     ] = False,
 ) -> None:
     """Measure what speculation gains: plain, fixed draft lengths and auto, side by side."""
-    from specd.bench import report as reports
     from specd.bench.session import Question
+    from specd.bench.workload import WORKLOADS
 
     if json_file is not None:
         _check_writable(json_file)
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
+    usual = _QUICK if quick else _USUAL
+    temperatures: list[float] = _given(temperature, usual["temperature"])
     question = Question(
         model=model,
         target=target,
         drafter=drafter,
         target_size=target_size,
-        n_prompts=prompts,
-        n_tokens=tokens,
-        temperatures=tuple(dict.fromkeys(temperature or (0.0, 0.8))),
-        draft_lengths=parse_lengths(drafts),
+        workloads=_names(workloads) or WORKLOADS,
+        n_prompts=_given(prompts, usual["prompts"]),
+        n_repeats=runs,
+        n_tokens=_given(tokens, usual["tokens"]),
+        temperatures=tuple(dict.fromkeys(temperatures)),
+        draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
+        streams=parse_numbers("--streams", streams, _MAX_STREAMS),
+        each_drafter=each_drafter,
         overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
     )
-    report = _measure(question, settings)
-    if json_file is not None:
-        text = json.dumps(reports.to_json(report), indent=1, ensure_ascii=False)
-        json_file.write_text(text + "\n", encoding="utf-8")
-    if markdown:
-        typer.echo(reports.markdown(report), nl=False)
-    else:
-        _print(report, make_console())
+    _give(_measure(question, settings), json_file, markdown=markdown)
 
 
-def parse_lengths(text: str) -> tuple[int, ...]:
+def _given(value: T | None, otherwise: object) -> T:
+    return value or otherwise  # type: ignore[return-value]  # of the same type, by the tables above
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def parse_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
     """`1-8`, `3`, `1,3,5-7`: ascending, each once.  InvalidRequest for anything else."""
-    lengths: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,3})\s*(?:-\s*([0-9]{1,3})\s*)?", part)
         if match is None:
-            raise InvalidRequest(f"--drafts: {text!r} is no list of lengths; try 1-8 or 1,3,7")
-        lengths.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if not lengths or min(lengths) < 1 or max(lengths) > _MAX_DRAFT:
-        raise InvalidRequest(f"--drafts: lengths go from 1 to {_MAX_DRAFT}")
-    return tuple(sorted(lengths))
+            raise InvalidRequest(f"{option}: {text!r} is no list of numbers; try 1-8 or 1,3,7")
+        numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not numbers or min(numbers) < 1 or max(numbers) > largest:
+        raise InvalidRequest(f"{option}: numbers go from 1 to {largest}")
+    return tuple(sorted(numbers))
 
 
 def _check_writable(path: Path) -> None:
@@ -120,13 +156,15 @@ def _check_writable(path: Path) -> None:
         raise InvalidRequest(f"--json: {path}: {error.strerror}") from error
 
 
+# --------------------------------------------------------------------------- while it runs
+
+
 def _measure(question: Question, settings: Settings) -> Report:
     from specd.bench.session import run_bench
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     # Standard output carries the report alone.
     console = Console(stderr=True)
-    n_runs = len(question.plan)
     with Progress(
         TextColumn("{task.description}"), *columns, console=console, transient=True
     ) as progress:
@@ -135,26 +173,56 @@ def _measure(question: Question, settings: Settings) -> Report:
             settings, lambda share: progress.update(padding, completed=share, visible=True)
         )
         progress.update(padding, visible=False)
-        running = progress.add_task("Loading, warming up", total=n_runs)
-        return asyncio.run(
-            run_bench(
-                question,
-                subject,
-                settings,
-                lambda run: progress.update(
-                    running, advance=1, description=f"{run.mode} at {run.temperature:g}"
-                ),
-            )
-        )
+        return asyncio.run(run_bench(question, subject, settings, _show(progress)))
+
+
+def _show(progress: Progress) -> Callable[[Step], None]:
+    """Tells of the estimate once, then moves the bar."""
+    task = progress.add_task("Loading", total=None)
+
+    def show(step: Step) -> None:
+        if step.run is None:
+            progress.console.print(f"This takes about {_minutes(step.total_s)}.")
+            words = "Warming up"
+        else:
+            words = f"{step.run.workload}, {step.run.mode.name} at {step.run.temperature:g}"
+        progress.update(task, completed=step.done_s, total=step.total_s, description=words)
+
+    return show
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+# --------------------------------------------------------------------------- afterwards
+
+
+def _give(report: Report, json_file: Path | None, *, markdown: bool) -> None:
+    from specd.bench import markdown as document
+    from specd.bench.report import to_json
+
+    if json_file is not None:
+        text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
+        json_file.write_text(text + "\n", encoding="utf-8")
+    if markdown:
+        typer.echo(document.markdown(report), nl=False)
+    else:
+        _print(report, make_console())
 
 
 def _print(report: Report, console: Console) -> None:
-    from specd.bench.report import heading, table, verdict
+    from specd.bench.tables import details, overview
+    from specd.bench.words import heading, title, verdict
 
     for line in heading(report):
         console.print(line, markup=False)
-    for comparison in report.comparisons:
+    for temperature, streams, compared, mix in report.parts():
+        name = title(temperature, streams)
+        alone = len(compared) == 1
+        table = details(name, compared[0]) if alone else overview(name, compared, mix)
         console.print()
-        console.print(table(comparison))
-        for sentence in verdict(report, comparison):
+        console.print(table.rich())
+        for sentence in verdict(report, compared, mix):
             console.print(sentence, markup=False)

@@ -1,0 +1,109 @@
+"""Runs over the processes of one leg: every mode on every prompt, nothing loaded twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Protocol
+
+from specd import core
+from specd.bench.mode import Mode
+from specd.bench.plan import N_WARM_UP_TOKENS, Group, Item, Leg, request
+from specd.bench.runs import Answer, PeerAnswer, Run, run_of
+from specd.errors import EngineError
+from specd.runner import Process
+
+
+class Engine(Protocol):
+    """What a bench needs of `runner.Process`."""
+
+    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]: ...
+
+
+class Peer(Protocol):
+    """What a bench needs of a peer's server."""
+
+    async def answer(
+        self, prompt: str, *, n_tokens: int, temperature: float, seed: int
+    ) -> PeerAnswer: ...
+
+
+class Bench:
+    """peers: a server for each of the leg's peer modes.  clock: seconds."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        peers: Mapping[Mode, Peer],
+        leg: Leg,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._engine = engine
+        self._peers = peers
+        self._leg = leg
+        self._clock = clock
+
+    async def runs(self) -> AsyncIterator[Run]:
+        """Warm up, then yield runs as they end.  EngineError with the server's own words."""
+        n_tokens = self._leg.n_tokens
+        for group, mode, temperature in self._leg.warm_ups():
+            await self._run(group, mode, temperature, min(n_tokens, N_WARM_UP_TOKENS))
+        for group, mode, temperature in self._leg.runs():
+            yield await self._run(group, mode, temperature, n_tokens)
+
+    async def _run(self, group: Group, mode: Mode, temperature: float, n_tokens: int) -> Run:
+        """The whole group at once."""
+        began = self._clock()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                asked = [
+                    tasks.create_task(self._answer(item, mode, temperature, n_tokens))
+                    for item in group.items
+                ]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return run_of(
+            [task.result() for task in asked],
+            workload=group.workload,
+            temperature=temperature,
+            prompt=group.number,
+            repeat=group.repeat,
+            mode=mode,
+            wall_s=self._clock() - began,
+        )
+
+    async def _answer(self, item: Item, mode: Mode, temperature: float, n_tokens: int) -> Answer:
+        if mode.is_peer:
+            answer = await self._peers[mode].answer(
+                item.text, n_tokens=n_tokens, temperature=temperature, seed=item.seed
+            )
+            return Answer.of_peer(answer)
+        return await _ask(self._engine, request(item, mode, temperature, n_tokens))
+
+
+async def _ask(engine: Engine, asked: core.EngineRequest) -> Answer:
+    pieces = []
+    async with aclosing(engine.generate(asked)) as events:
+        async for event in events:
+            match event:
+                case core.Token():
+                    pieces.append(event.text)
+                case core.Done():
+                    return Answer("".join(pieces), event.usage, event.speculation)
+                case core.Failed():
+                    raise EngineError(event.message)
+    raise AssertionError("a request ended without a terminal event")
+
+
+@asynccontextmanager
+async def engine_process(spec: core.EngineSpec) -> AsyncIterator[tuple[Process, core.EngineFacts]]:
+    """A loaded engine, gone when the block is left.  LoadFailed, LoadStalled."""
+    process = Process(spec)
+    try:
+        yield process, await process.ready()
+    finally:
+        process.stop()
+        await process.ended()

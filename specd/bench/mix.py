@@ -1,0 +1,158 @@
+"""What all workloads come to together: geometric means of ratios, and tokens over seconds."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specd.bench.comparison import Rival, best_fixed, best_peer, best_peer_draft, hindsight
+from specd.bench.grid import Grid, geometric_mean, grids
+from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
+from specd.bench.runs import Run
+from specd.bench.workload import HOSTILE
+
+#: The interval that a repetition should fall into nine times of ten, from so many resamples.
+_N_RESAMPLES = 400
+_SHARE = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """value: geometric mean over the workloads of the median ratio of their prompts.
+
+    low, high: the 90 % interval that drawing other prompts would give (bootstrap).
+    by_total: tokens per second of the one over those of the other, all workloads together.
+    """
+
+    value: float
+    low: float
+    high: float
+    by_total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixFigures:
+    """One mode over all workloads; tokens_per_s: all tokens over all seconds."""
+
+    mode: Mode
+    ratio: Ratio
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """All workloads but the hostile one, at one temperature and number of streams.
+
+    Each is measured against its own best rival (best_fixed, hindsight, peer_draft, peer_best), or
+    all against one: single_fixed, the length best on the whole mix, and peer_single, the peer's.
+    """
+
+    temperature: float
+    streams: int
+    workloads: tuple[str, ...]
+    modes: tuple[MixFigures, ...]
+    single_fixed: Mode | None = None
+    single_peer: Mode | None = None
+    auto_to_plain: Ratio | None = None
+    auto_to_best_fixed: Ratio | None = None
+    auto_to_single_fixed: Ratio | None = None
+    auto_to_hindsight: Ratio | None = None
+    plain_to_peer_plain: Ratio | None = None
+    auto_to_peer_plain: Ratio | None = None
+    auto_to_peer_draft: Ratio | None = None
+    auto_to_peer_single: Ratio | None = None
+    auto_to_peer_best: Ratio | None = None
+
+    def of_mode(self, name: str) -> MixFigures | None:
+        return next((figures for figures in self.modes if figures.mode.name == name), None)
+
+
+def mixes(runs: Iterable[Run]) -> tuple[Mix, ...]:
+    """One mix per temperature and number of streams, in the order of the runs."""
+    together: dict[tuple[int, float], list[Grid]] = {}
+    for grid in grids(runs):
+        if grid.rows and grid.workload != HOSTILE:
+            together.setdefault((grid.streams, grid.temperature), []).append(grid)
+    return tuple(map(_mix, together.values()))
+
+
+def _mix(parts: Sequence[Grid]) -> Mix:
+    single_fixed = _single(parts, Kind.FIXED)
+    single_peer = _single(parts, Kind.PEER_DRAFT)
+    return Mix(
+        temperature=parts[0].temperature,
+        streams=parts[0].streams,
+        workloads=tuple(grid.workload for grid in parts),
+        modes=tuple(_figures(parts, mode) for mode in _common(parts)),
+        single_fixed=single_fixed,
+        single_peer=single_peer,
+        auto_to_plain=_ratio(parts, AUTO, lambda _: PLAIN),
+        auto_to_best_fixed=_ratio(parts, AUTO, best_fixed),
+        auto_to_single_fixed=_ratio(parts, AUTO, lambda _: single_fixed),
+        auto_to_hindsight=_ratio(parts, AUTO, hindsight),
+        plain_to_peer_plain=_ratio(parts, PLAIN, lambda _: PEER_PLAIN),
+        auto_to_peer_plain=_ratio(parts, AUTO, lambda _: PEER_PLAIN),
+        auto_to_peer_draft=_ratio(parts, AUTO, best_peer_draft),
+        auto_to_peer_single=_ratio(parts, AUTO, lambda _: single_peer),
+        auto_to_peer_best=_ratio(parts, AUTO, best_peer),
+    )
+
+
+def _common(parts: Sequence[Grid]) -> list[Mode]:
+    """Modes that every workload ran."""
+    return [mode for mode in parts[0].modes if all(mode in grid.modes for grid in parts)]
+
+
+def _single(parts: Sequence[Grid], kind: Kind) -> Mode | None:
+    """The one mode of that kind that is best for all workloads at once."""
+    candidates = [mode for mode in _common(parts) if mode.kind is kind]
+    return max(
+        candidates,
+        key=lambda mode: geometric_mean(grid.ratio(mode, PLAIN) for grid in parts),
+        default=None,
+    )
+
+
+def _figures(parts: Sequence[Grid], mode: Mode) -> MixFigures:
+    ratio = _ratio(parts, mode, lambda _: PLAIN)
+    assert ratio is not None
+    return MixFigures(mode=mode, ratio=ratio, tokens_per_s=_total([(g, mode) for g in parts]))
+
+
+def _ratio(parts: Sequence[Grid], mode: Mode, rival: Rival) -> Ratio | None:
+    """None where either is missing from any workload."""
+    met = []
+    for grid in parts:
+        other = rival(grid)
+        if other is None or not {mode, other} <= set(grid.modes):
+            return None
+        met.append((grid, other))
+    by_workload = [grid.ratios(mode, other) for grid, other in met]
+    low, high = _interval(by_workload)
+    return Ratio(
+        value=geometric_mean(map(statistics.median, by_workload)),
+        low=low,
+        high=high,
+        by_total=_total([(grid, mode) for grid in parts]) / _total(met),
+    )
+
+
+def _interval(by_workload: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Of the geometric mean, were other prompts drawn; the same for the same ratios."""
+    chance = random.Random(0)  # noqa: S311 - repeatable, no secret
+    means = sorted(
+        geometric_mean(
+            statistics.median(chance.choices(ratios, k=len(ratios))) for ratios in by_workload
+        )
+        for _ in range(_N_RESAMPLES)
+    )
+    n_beyond = round(_N_RESAMPLES * (1 - _SHARE) / 2)
+    return means[n_beyond], means[-1 - n_beyond]
+
+
+def _total(chosen: Sequence[tuple[Grid, Mode]]) -> float:
+    """Tokens per second of these modes on their workloads, all together."""
+    runs = [row[mode] for grid, mode in chosen for row in grid.rows.values()]
+    return sum(run.n_timed for run in runs) / sum(run.seconds for run in runs)

@@ -1,0 +1,57 @@
+"""A workload's prompts as one model wants to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from specd.bench.workload import Form, Prompt
+from specd.core import Message
+from specd.prompt import render_chat
+from specd.store.facts import read_facts
+from specd.store.gguf import read_header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renderer:
+    """chat_template None: turns are written out in words.  adds_bos: the vocabulary's own rule."""
+
+    chat_template: str | None = None
+    bos_token: str = ""
+    eos_token: str = ""
+    adds_bos: bool = True
+
+    @classmethod
+    def of(cls, target: Path) -> Self:
+        """What the file says of itself.  StoreError."""
+        facts = read_facts(target)
+        return cls(
+            chat_template=facts.chat_template,
+            bos_token=facts.bos_token,
+            eos_token=facts.eos_token,
+            adds_bos=read_header(target).flag("tokenizer.ggml.add_bos_token") is not False,
+        )
+
+    def render(self, form: Form, prompt: Prompt) -> str:
+        """The text to send, to us and to a peer alike: both add the BOS that belongs before it.
+
+        Raises InvalidRequest with the template's own words.
+        """
+        if form is Form.RAW:
+            return prompt.text + prompt.begins
+        if self.chat_template is None:
+            return f"User: {prompt.text}\n\nAssistant: {prompt.begins}"
+        return prompt.begins.join(
+            (
+                render_chat(
+                    self.chat_template,
+                    (Message(role="user", content=prompt.text),),
+                    bos_token=self.bos_token,
+                    eos_token=self.eos_token,
+                    think=False,
+                    adds_bos=self.adds_bos,
+                ),
+                "",
+            )
+        )
