@@ -202,6 +202,18 @@ class ModelMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassCosts:
+    """What passes took when they were measured at load.
+
+    target_s: (rows of a target pass, its seconds).  draft_step_s: one drafted token; 0 without a
+    drafter.
+    """
+
+    target_s: tuple[tuple[int, float], ...] = ()
+    draft_step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """What came true after a load.  drafter None: the reason and its sentence say why."""
 
@@ -213,6 +225,7 @@ class EngineFacts:
     no_pair_reason: str = ""
     no_pair_detail: str = ""
     plain_tokens_per_s: float = 0.0
+    costs: PassCosts = PassCosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +260,13 @@ class PairHistory:
     target_s: tuple[tuple[int, float], ...] = ()
 
 
+class DrafterKind(StrEnum):
+    """Who may guess for a request."""
+
+    MODEL = "model"
+    LOOKUP = "lookup"  # what followed the same tokens earlier in prompt or answer
+
+
 class SpeculationMode(StrEnum):
     AUTO = "auto"
     FIXED = "fixed"  # always draft n_max tokens: for benches, never for users
@@ -260,6 +280,7 @@ class EngineRequest:
     add_bos: let the vocabulary's own rule add BOS before the first piece.
     n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
     n_draft_max: None is the controller's own bound, 0 is plain decoding.
+    drafters: who may guess; the first one alone where the mode is FIXED.
     """
 
     prompt: tuple[str | TokenId, ...]
@@ -274,6 +295,7 @@ class EngineRequest:
     want_context: bool = False
     n_draft_max: int | None = None
     mode: SpeculationMode = SpeculationMode.AUTO
+    drafters: tuple[DrafterKind, ...] = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
 
 # --------------------------------------------------------------------------- what comes back
