@@ -17,8 +17,8 @@ import specd
 from specd.api.app import build_app
 from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
-from specd.pairs import Pairs, load_rules
-from specd.placement import Cpu, Defaults, devices
+from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
+from specd.placement import Cpu, Defaults, devices, machine_name
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
 from specd.sd_notify import notify
@@ -38,7 +38,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     """
     stop, hurry = _signals()
     machine = await asyncio.to_thread(_machine, settings)
-    scheduler = _scheduler(settings, machine, command)
+    notebooks = _notebooks(settings, machine)
+    scheduler = _scheduler(settings, machine, command, notebooks)
     library = Library(settings.models, demo=settings.demo)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
@@ -60,6 +61,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         await scheduler.stop(settings.shutdown_grace_s, hurry)
     finally:
         await scheduler.stop()
+        await notebooks.close()
         await server.cleanup()
     log.info("stopped")
 
@@ -82,7 +84,17 @@ def _machine(settings: Settings) -> Defaults:
     return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 
-def _scheduler(settings: Settings, machine: Defaults, command: Sequence[str]) -> SchedulerLoop:
+def _notebooks(settings: Settings, machine: Defaults) -> Notebooks:
+    folder = settings.state_dir
+    if folder is None:
+        log.warning("no home, so what is learned of the pairs is not kept: set SPECD_STATE_DIR")
+    history = History(folder / HISTORY_FILE if folder is not None else None)
+    return Notebooks(history, machine_name(machine.devices))
+
+
+def _scheduler(
+    settings: Settings, machine: Defaults, command: Sequence[str], notebooks: Notebooks
+) -> SchedulerLoop:
     decisions = Scheduler(
         fill=machine.fill,
         max_loaded=settings.max_loaded_models or machine.max_loaded,
@@ -91,7 +103,12 @@ def _scheduler(settings: Settings, machine: Defaults, command: Sequence[str]) ->
     )
     return SchedulerLoop(
         decisions,
-        lambda spec: Process(spec, load_timeout_s=settings.load_timeout_s, command=command),
+        lambda spec: Process(
+            spec,
+            load_timeout_s=settings.load_timeout_s,
+            command=command,
+            notebook=notebooks.open(spec),
+        ),
     )
 
 

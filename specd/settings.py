@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,12 +57,12 @@ class Rule:
     """How the text of a variable becomes a value.
 
     parse: raises ValueError for a text that it cannot use.  allowed: completes "must be ...".
-    unset: the value where neither the environment nor the declaration gives one.
+    unset: what gives the value where neither the environment nor the declaration does.
     """
 
     parse: Callable[[str], object]
     allowed: str
-    unset: object = None
+    unset: Callable[[], object] = lambda: None
 
 
 def parse_host(text: str) -> HostAddress:
@@ -186,12 +187,24 @@ def _parse_file(text: str) -> Path:
     return path
 
 
+def _default_state_dir() -> Path | None:
+    """Where systemd or the XDG rules put it; None for a user who has no home."""
+    if of_service := os.environ.get("STATE_DIRECTORY", ""):
+        return Path(of_service.split(":")[0])
+    of_user = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        return (of_user if of_user.is_absolute() else Path("~/.local/state").expanduser()) / "specd"
+    except RuntimeError:
+        return None
+
+
 _BOOL_WORDS = "1 or 0 (true, false, t, f)"
 _DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of seconds"
 
 HostSetting = Annotated[HostAddress, Rule(parse_host, "`[scheme://]host[:port]`")]
 PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
 FileSetting = Annotated[Path | None, Rule(_parse_file, "the path of an existing file")]
+StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
 FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]
 AutoFlagSetting = Annotated[
     bool | None, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
@@ -211,7 +224,7 @@ GraceSetting = Annotated[float, Rule(_parse_grace, f"{_DURATION_WORDS}, not belo
 DebugSetting = Annotated[int, Rule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
 KvCacheTypeSetting = Annotated[str, Rule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
 ListSetting = Annotated[
-    tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=())
+    tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple)
 ]
 FractionSetting = Annotated[float, Rule(_parse_fraction, "a number from 0 to 1")]
 
@@ -288,6 +301,12 @@ class Settings(BaseSettings):
         "",
         "A file of your own pairs (target and drafter), read before the registry.",
     )
+    state_dir: StateSetting = _setting(
+        "SPECD_STATE_DIR",
+        "",
+        "Where what was learned of the pairs is kept; unset is systemd's `$STATE_DIRECTORY`, else"
+        " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
+    )
     demo: StrictFlagSetting = _setting(
         "SPECD_DEMO",
         "",
@@ -321,7 +340,7 @@ class Settings(BaseSettings):
 
 
 def _parse(rule: Rule, text: str) -> object:
-    return rule.parse(text) if text else rule.unset
+    return rule.parse(text) if text else rule.unset()
 
 
 def variable_of(field: FieldInfo) -> str:

@@ -58,6 +58,7 @@ async def running(
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     own = {processors[worker % len(processors)]}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        (tmp_path / "notify").unlink(missing_ok=True)  # of an earlier daemon
         systemd.bind(str(tmp_path / "notify"))
         systemd.setblocking(False)
         process = await asyncio.create_subprocess_exec(
@@ -72,6 +73,7 @@ async def running(
                 "NOTIFY_SOCKET": str(tmp_path / "notify"),
                 "OLLAMA_HOST": "127.0.0.1:0",
                 "OLLAMA_MODELS": str(tmp_path / "models"),
+                "SPECD_STATE_DIR": str(tmp_path / "state"),
             }
             | variables,
         )

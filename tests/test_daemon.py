@@ -13,8 +13,11 @@ from pathlib import Path
 
 import aiohttp
 
+from specd import core
+from specd.pairs import HISTORY_FILE, History
 from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
 from tests.daemon_process import running as running_daemon
+from tests.fakes.engine import BYE
 from tests.gguf_files import OllamaStore, write_llama
 
 
@@ -100,6 +103,31 @@ async def test_a_client_that_leaves_before_the_first_byte_frees_the_slot(tmp_pat
         engines = daemon.engines()
         asking.cancel()
         assert await ended(engines)
+
+
+def learned(tmp_path: Path) -> core.BandHistory:
+    [entry] = History(tmp_path / "state" / HISTORY_FILE).entries()
+    [band] = entry.history.bands
+    return band
+
+
+async def test_what_was_learned_outlives_engine_and_daemon(tmp_path: Path) -> None:
+    for n_requests in (2, 4):
+        async with running(tmp_path) as daemon:
+            await daemon.answer("a", keep_alive=0)
+            assert await ended(daemon.engines())
+            await daemon.answer("b")
+            daemon.process.send_signal(signal.SIGTERM)
+            assert await daemon.process.wait() == 0
+        assert (learned(tmp_path).n_requests, learned(tmp_path).parked) == (n_requests, BYE)
+
+
+async def test_a_state_that_cannot_be_kept_costs_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("not a folder")
+    async with running(tmp_path) as daemon:
+        assert (await daemon.answer("a"))[-1]["done"]
+        daemon.process.send_signal(signal.SIGTERM)
+        assert await daemon.process.wait() == 0
 
 
 async def test_a_busy_port_is_a_clear_error(tmp_path: Path) -> None:

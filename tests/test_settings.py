@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pwd
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from specd.settings import HostAddress, Settings, parse_host
 
 def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home-of-someone")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     assert Settings() == Settings(
         host=HostAddress("http", "127.0.0.1", 11434),
         models=Path("/home-of-someone/.ollama/models"),
@@ -30,6 +33,7 @@ def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyP
         origins=(),
         speculative_decode=True,
         pairs_file=None,
+        state_dir=Path("/home-of-someone/.local/state/specd"),
         demo=None,
         acceptance_threshold=0.4,
         shutdown_grace_s=10.0,
@@ -174,3 +178,34 @@ def test_a_pairs_file_that_exists_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "4")
     assert Settings(num_parallel=2).num_parallel == 2
+
+
+@pytest.mark.parametrize(
+    "variables,expected",
+    [
+        ({"SPECD_STATE_DIR": "/a", "STATE_DIRECTORY": "/b", "XDG_STATE_HOME": "/c"}, "/a"),
+        ({"SPECD_STATE_DIR": "", "STATE_DIRECTORY": "/b:/d", "XDG_STATE_HOME": "/c"}, "/b"),
+        ({"XDG_STATE_HOME": "/c"}, "/c/specd"),
+        ({"XDG_STATE_HOME": "not/absolute"}, "/home-of-someone/.local/state/specd"),
+    ],
+)
+def test_the_state_lies_where_the_system_says(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
+) -> None:
+    for variable in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", "/home-of-someone")
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    assert Settings().state_dir == Path(expected)
+
+
+def no_such_user(_: int) -> None:
+    raise KeyError
+
+
+def test_a_user_without_a_home_has_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_such_user)
+    assert Settings(models=Path("/m")).state_dir is None

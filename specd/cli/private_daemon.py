@@ -1,4 +1,4 @@
-"""A daemon of one's own for the length of a command: empty store, demo pair, a free port."""
+"""A daemon of one's own for the length of a command: a free port, the demo pair, no past."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ async def private_daemon(command: Sequence[str] = SERVE) -> AsyncGenerator[str, 
             "OLLAMA_MODELS": str(models),
             "OLLAMA_SPECULATIVE_DECODE": "1",
             "SPECD_DEMO": "1",
+            "SPECD_STATE_DIR": folder,
         }
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from specd.pairs.finder import Pairs
-from specd.pairs.history import History, Key, identity_of
+from specd.pairs.history import HISTORY_FILE, History, Key, identity_of
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import Rule, Rules, load_rules
 
 __all__ = [
+    "HISTORY_FILE",
     "History",
     "Key",
     "Notebooks",

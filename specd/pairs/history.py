@@ -26,6 +26,8 @@ from specd.store.blobs import digest_of
 
 log = logging.getLogger(__name__)
 
+#: Its name in the state directory.
+HISTORY_FILE: Final = "history.json"
 #: More pairs than this, and those that were used longest ago are dropped.
 MAX_PAIRS: Final = 500
 #: Far above what so many pairs take: more is damage.
