@@ -21,6 +21,7 @@ import typer
 from specd.bench import padding
 from specd.bench.blocks import FileType, Noise
 from specd.bench.cache import cached_file, written
+from specd.bench.gguf_file import copy_metadata, open_gguf
 from specd.bench.shape import Shape, scaled
 from specd.errors import SpecdError, StoreError
 
@@ -115,14 +116,6 @@ def read_shape(reader: Any, source: Path) -> Shape:
 # --------------------------------------------------------------------------- the file
 
 
-def open_gguf(source: Path) -> Any:
-    """StoreError for a file that is none, or cannot be read."""
-    try:
-        return gguf.GGUFReader(source)
-    except (OSError, ValueError, IndexError, KeyError) as error:
-        raise StoreError(f"{source}: cannot be read as GGUF: {error}") from error
-
-
 def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: Plan) -> None:
     planned = {entry.source: entry for entry in plan if entry.source is not None}
     if unknown := tensors.keys() - planned.keys():
@@ -196,12 +189,9 @@ def _add_metadata(
         "general.size_label": (large.label, text),
         "general.file_type": (file_type.file_type, count),
     }
-    for key, field in reader.fields.items():
-        if key.startswith("GGUF.") or key in {"general.architecture", "general.alignment"}:
-            continue
-        if key not in replaced:
-            kind, *inner = field.types
-            writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
+    made_anew = {"general.architecture", "general.alignment", *replaced}
+    kept = {key for key in reader.fields if not key.startswith("GGUF.")} - made_anew
+    copy_metadata(writer, reader, kept)
     for key, (value, kind) in replaced.items():
         writer.add_key_value(key, value, kind)
 

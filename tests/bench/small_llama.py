@@ -8,6 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from specd.bench.gguf_file import copy_metadata
 from tests.gguf_files import MERGES, write_llama
 
 
@@ -16,10 +17,8 @@ def write_grouped_q8(path: Path, *, has_output: bool = True, dropped: str = "") 
     random = np.random.default_rng(7)
     donor = gguf.GGUFReader(write_llama(path.with_suffix(".donor")))
     writer = gguf.GGUFWriter(path, "llama")
-    for key, field in donor.fields.items():
-        if key.startswith("tokenizer."):
-            kind, *inner = field.types
-            writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
+    tokenizer = {key for key in donor.fields if key.startswith("tokenizer.")}
+    copy_metadata(writer, donor, tokenizer)
     writer.add_name("grouped")
     writer.add_context_length(512)
     writer.add_embedding_length(64)

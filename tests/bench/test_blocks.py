@@ -43,7 +43,7 @@ def test_three_parts_of_four_bits_are_exactly_one_of_eight(source: Blocks) -> No
     pieces = parts(source, FileType.Q4_0)
     assert len(pieces) == FileType.Q4_0.n_parts
     total = sum(values(piece, FileType.Q4_0) for piece in pieces)
-    assert (total == values(source, FileType.Q8_0)).all()
+    assert np.array_equal(total, values(source, FileType.Q8_0))
 
 
 def test_every_weight_of_eight_bits_has_its_parts() -> None:
@@ -51,7 +51,7 @@ def test_every_weight_of_eight_bits_has_its_parts() -> None:
     weights = np.arange(-128, 128, dtype=np.int16).astype(np.int8).reshape(8, 1, BLOCK)
     source = q8_0(np.full((8, 1, 1), 0.01, np.float16), weights)
     total = sum(values(piece, FileType.Q4_0) for piece in parts(source, FileType.Q4_0))
-    assert (total == values(source, FileType.Q8_0)).all()
+    assert np.array_equal(total, values(source, FileType.Q8_0))
 
 
 @given(blocks_of_q8_0())
