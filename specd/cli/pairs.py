@@ -1,59 +1,202 @@
-"""`specd pairs`: which drafter serves which model, and why some have none.
+"""`specd pairs`: which drafter serves which model, what it gained here, and why some have none.
 
-Read from the store and the rules themselves, so that it needs no daemon and loads no model.
+Read from the store, the rules and the history themselves, so that it needs no daemon and loads no
+model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from specd.cli.words import make_console
-from specd.core import Pair
-from specd.errors import SpecdError
-from specd.pairs import Pairs, load_rules
+from specd.core import BandHistory, ModelRef, Pair
+from specd.errors import SpecdError, StoreError
+from specd.pairs import HISTORY_FILE, Entry, History, Pairs, identity_of, load_rules
+from specd.placement import devices, machine_name
 from specd.settings import Settings
 from specd.store import Library
 
-_HEADERS = ("MODEL", "DRAFTER", "CHOSEN BY", "WHY NONE")
+_HEADERS = ("MODEL", "DRAFTER", "CHOSEN BY", "GAINED HERE", "WHY NONE")
+#: The controller's bands of temperature.
+TEMPERATURES = ("0", "0 to 0.5", "0.5 to 1", "above 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here."""
+
+    model: str
+    pair: Pair | None = None
+    problem: str = ""
+    learned: Entry | None = None
 
 
 def pairs(
     model: Annotated[str, typer.Argument(help="One model; all of the store without it.")] = "",
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget what was learned of the model, or of all.")
+    ] = False,
 ) -> None:
-    """Say which drafter serves which model, and why some have none."""
+    """Say which drafter serves which model, what it gained here, and why some have none."""
     settings = Settings()
     library = Library(settings.models, demo=settings.demo)
+    history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
+    console = make_console()
+    if forget:
+        _forget(history, library.resolve(model) if model else None, console)
+        return
     finder = Pairs(library, load_rules(settings.pairs_file), enabled=settings.speculative_decode)
     names = [model] if model else sorted(name.short for name in library.names())
-    console = make_console()
-    console.print(table_of(_row(name, library, finder, only=bool(model)) for name in names))
+    learned = Learned(history.entries(), machine_name(devices()))
+    rows = [_row(name, library, finder, learned.of, only=bool(model)) for name in names]
+    if as_json:
+        typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
+        return
+    console.print(table_of(rows))
     console.print(f"\nmodels: {settings.models}", style="dim")
 
 
-def _row(name: str, library: Library, finder: Pairs, *, only: bool) -> Pair | tuple[str, str]:
-    """A pair, or the name with what is wrong with the model; the one asked for raises instead."""
+def _row(
+    name: str,
+    library: Library,
+    finder: Pairs,
+    learned: Callable[[Pair], Entry | None],
+    *,
+    only: bool,
+) -> Row:
+    """What is wrong with a model is said in its row; with the one asked for, it is raised."""
     try:
-        return finder.pair(library.resolve(name))
+        pair = finder.pair(library.resolve(name))
     except SpecdError as error:
         if only:
             raise
-        return name, str(error)
+        return Row(model=name, problem=str(error))
+    return Row(model=pair.target.name, pair=pair, learned=learned(pair))
 
 
-def table_of(rows: Iterable[Pair | tuple[str, str]]) -> Table:
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The history of one machine.  entries: the last used first."""
+
+    entries: Sequence[Entry]
+    machine: str
+
+    def of(self, pair: Pair) -> Entry | None:
+        """As it was loaded last: with another cache type or thread count it may gain otherwise."""
+        try:
+            target = identity_of(pair.target.weights)
+            drafter = identity_of(pair.drafter.weights) if pair.drafter else ""
+        except OSError:
+            return None
+        wanted = target, drafter, self.machine
+        for entry in self.entries:
+            if (entry.key.target, entry.key.drafter, entry.key.machine) == wanted:
+                return entry
+        return None
+
+
+def _forget(history: History, model: ModelRef | None, console: Console) -> None:
+    try:
+        target = identity_of(model.weights) if model is not None else None
+        n = history.forget(lambda key: target is None or key.target == target)
+    except OSError as error:
+        raise StoreError(f"the history cannot be changed: {error}") from error
+    console.print(f"forgot {n} pair{'' if n == 1 else 's'}")
+
+
+# --------------------------------------------------------------------------- in words
+
+
+def table_of(rows: Iterable[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for header in _HEADERS:
         table.add_column(header, overflow="fold")
     for row in rows:
-        if isinstance(row, tuple):
-            table.add_row(row[0], "-", "-", row[1])
-        elif row.drafter is not None:
-            table.add_row(row.target.name, row.drafter.name, row.drafter.source, "")
-        else:
-            reason = row.reason.value if row.reason else ""
-            table.add_row(row.target.name, "-", "-", row.detail or reason)
+        table.add_row(row.model, *_drafter(row), _gains(row.learned), _why_none(row))
     return table
+
+
+def _drafter(row: Row) -> tuple[str, str]:
+    drafter = row.pair.drafter if row.pair is not None else None
+    return (drafter.name, drafter.source) if drafter is not None else ("-", "-")
+
+
+def _why_none(row: Row) -> str:
+    if row.pair is None:
+        return row.problem
+    return row.pair.detail or (row.pair.reason.value if row.pair.reason else "")
+
+
+def _gains(learned: Entry | None) -> str:
+    """A line for each drafter and band that was tried."""
+    if learned is None:
+        return ""
+    return "\n".join(_gain(band) for band in _tried(learned))
+
+
+def _tried(learned: Entry) -> list[BandHistory]:
+    return [
+        band
+        for band in learned.history.bands
+        if band.gain is not None and band.n_drafted and band.band < len(TEMPERATURES)
+    ]
+
+
+def _gain(band: BandHistory) -> str:
+    who = "prompt lookup " if band.drafter == "lookup" else ""
+    kept = f"{_rate(band):.0%} of {band.n_drafted} kept"
+    parked = f", resting: {band.parked}" if band.parked else ""
+    return f"{who}{band.gain:.2f}× at {TEMPERATURES[band.band]} ({kept}{parked})"
+
+
+def _rate(band: BandHistory) -> float:
+    return min(band.n_accepted / band.n_drafted, 1.0)
+
+
+def to_json(row: Row) -> dict[str, Any]:
+    """`gained` is null where nothing was learned here."""
+    if row.pair is None:
+        return {"model": row.model, "error": row.problem}
+    drafter, learned = row.pair.drafter, row.learned
+    return {
+        "model": row.model,
+        "drafter": drafter.name if drafter else None,
+        "pair_source": drafter.source if drafter else None,
+        "reason": row.pair.reason,
+        "detail": row.pair.detail,
+        "gained": _gained(learned) if learned is not None else None,
+    }
+
+
+def _gained(learned: Entry) -> dict[str, Any]:
+    key, history = learned.key, learned.history
+    return {
+        "machine": key.machine,
+        "device": history.device,
+        "n_threads": key.n_threads,
+        "kv_cache_type": key.kv_cache_type,
+        "used_at": learned.used_at,
+        "bands": [
+            {
+                "drafter": band.drafter,
+                "temperature": TEMPERATURES[band.band],
+                "gain": band.gain,
+                "acceptance_rate": _rate(band),
+                "n_requests": band.n_requests,
+                "draft_n": band.n_drafted,
+                "draft_n_accepted": band.n_accepted,
+                "parked": band.parked,
+            }
+            for band in _tried(learned)
+        ],
+        "target_s": dict(history.target_s),
+    }

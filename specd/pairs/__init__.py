@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from specd.pairs.finder import Pairs
-from specd.pairs.history import HISTORY_FILE, History, Key, identity_of
+from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identity_of
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import Rule, Rules, load_rules
 
 __all__ = [
     "HISTORY_FILE",
+    "Entry",
     "History",
     "Key",
     "Notebooks",

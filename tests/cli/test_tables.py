@@ -1,18 +1,16 @@
-"""What list, ps, show and pairs print."""
+"""What list, ps and show print."""
 
 from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from specd.cli import list_, pairs, ps, show
+from specd.cli import list_, ps, show
 from specd.cli.client import Client
 from specd.cli.words import expiry_words, past_words, span_words
-from specd.core import Drafter, ModelRef, NoPair, Pair
 from tests.cli.fake_daemon import FakeDaemon
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -107,24 +105,3 @@ def test_show_leaves_out_what_is_not_known() -> None:
         ("Capabilities", ["completion", "tools"]),
         ("Parameters", ['stop "<|end|>"']),
     ]
-
-
-def test_pairs_says_who_drafts_and_why_nobody_does() -> None:
-    target = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
-    drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
-    detail = "No rule names a drafter for big:70b."
-    console = paper()
-    console.print(
-        pairs.table_of(
-            [
-                Pair(target=target, drafter=drafter),
-                Pair(target=target, reason=NoPair.NOT_FOUND, detail=detail),
-                ("broken:1b", "the manifest cannot be read"),
-            ]
-        )
-    )
-    _, paired, alone, broken = text_of(console).splitlines()
-    assert paired.split() == ["big:70b", "small:1b", "registry"]
-    assert alone.rstrip().endswith(detail)
-    assert broken.split(maxsplit=1)[0] == "broken:1b"
-    assert "cannot be read" in broken
