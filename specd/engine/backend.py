@@ -40,7 +40,8 @@ class DecodeFailed(Exception):
 class Backend(Protocol):
     """One model and its cache, several slots.
 
-    Positions of a slot continue without a gap where its cache ends; `rewind` moves that end back.
+    Positions of a slot continue without a gap where its cache ends; `rewind` moves that end back
+    as far as the kind of cache allows.
     """
 
     @property
@@ -57,8 +58,17 @@ class Backend(Protocol):
         ...
 
     @property
-    def can_rewind(self) -> bool:
-        """Whether a slot's cache can end earlier than it does (not so in recurrent models)."""
+    def rewind_limit(self) -> int | None:
+        """Tokens that a slot can take back right after a pass that brought one more: None is any.
+
+        Drafts that are tried on this model can be no longer.  Running states have such a limit,
+        most often 0: without copies of them nothing can be taken back.
+        """
+        ...
+
+    @property
+    def splits_ragged(self) -> bool:
+        """Whether a pass is several inside when its slots bring different numbers of rows."""
         ...
 
     def decode(self, batch: Batch) -> None:
@@ -69,8 +79,19 @@ class Backend(Protocol):
         """Logits [n_vocab] of a batch row that asked for them, valid until the next pass."""
         ...
 
-    def rewind(self, slot: int, n_past: int) -> None:
-        """Keep the slot's first n_past tokens; n_past 0 always works."""
+    def reusable(self, slot: int, n_past: int) -> int:
+        """How many tokens `rewind` would keep."""
+        ...
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        """Keep the slot's first n_past tokens, or as many fewer as its cache has to lose.
+
+        Returns how many are kept: n_past within rewind_limit, and always where nothing is cut.
+        """
+        ...
+
+    def hold(self, slot: int) -> None:
+        """A draft follows what the slot holds now: rewinds will end here, or later."""
         ...
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:

@@ -72,9 +72,10 @@ class _Probe:
         n_past, best = self._n_past, float("inf")
         for _ in range(_REPEATS):
             best = min(best, self._decode(width))
-            if self._backend.can_rewind:
-                self._backend.rewind(0, n_past)
-                self._n_past = n_past
+            self._n_past = self._backend.rewind(0, n_past)
+            if self._n_past < n_past:
+                # A running state cannot be taken back by all of a pass: begin again.
+                self._decode(n_past)
             if best > _LONG_S:
                 break
         return best

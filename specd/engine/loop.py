@@ -148,7 +148,7 @@ class Loop:
     def _admit(self) -> None:
         """Give waiting requests to idle slots, first come first served."""
         while self._waiting:
-            found = best_slot(self.slots, self._waiting[0].tokens)
+            found = best_slot(self.slots, self._waiting[0].tokens, self._target.reusable)
             if found is None:
                 return
             waiting = self._waiting.popleft()
@@ -162,28 +162,38 @@ class Loop:
             self._speculation.open(slot)
 
     def _decoding(self) -> list[Slot]:
-        """Decoding slots with room for one more row: shifted, or ended where they may not be."""
+        """Decoding slots with room for one more row: shifted, or ended where they may not be.
+
+        A shifted one may have to read what it kept again, and is no longer among them.
+        """
         ready = []
         for slot in self.slots:
             if slot.state is not SlotState.DECODE:
                 continue
             if slot.n_past + 1 > self._n_ctx and not self._shift(slot):
                 self._finish(slot, StopReason.LENGTH)
-                continue
-            ready.append(slot)
+            elif slot.state is SlotState.DECODE:
+                ready.append(slot)
         return ready
 
     def _shift(self, slot: Slot) -> bool:
-        """Drop half of what the slot may forget from its middle; False where it may not."""
+        """Drop half of what the slot may forget from its middle; False where it may not.
+
+        Where the cache cannot close the gap, all behind it is read again.
+        """
         assert slot.request is not None
-        if not (slot.request.shift and self._target.can_shift):
+        if not slot.request.shift:
             return False
         n_keep = min(self._n_keep(slot.request), slot.n_past - 2)
         n_discard = (slot.n_past - n_keep) // 2
-        self._target.shift(slot.id, n_keep, n_discard)
         self._speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
-        slot.n_past -= n_discard
+        if self._target.can_shift:
+            self._target.shift(slot.id, n_keep, n_discard)
+            slot.n_past -= n_discard
+        else:
+            slot.n_past = self._target.rewind(slot.id, n_keep)
+            slot.state = SlotState.PREFILL
         return True
 
     # ------------------------------------------------------------------ after the pass
@@ -200,8 +210,8 @@ class Loop:
         # so as many rows are valid as tokens were said: [last, and all said but the last].
         n_valid = len(said.tokens)
         slot.n_past += n_valid
-        if n_valid < n_sent + 1:
-            self._target.rewind(slot.id, slot.n_past)
+        if n_valid < n_sent + 1 and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+            raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
         self._speculation.rewind(slot, slot.n_past)
         n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
         slot.tally.n_steps += 1
@@ -213,20 +223,21 @@ class Loop:
             self._finish(slot, said.ended)
 
     def _advance(self, chunk: batching.Chunk) -> None:
-        """Note an evaluated piece of prompt; after its end, draw the first token."""
+        """Note an evaluated piece of prompt; after its end, draw the next token."""
         slot = chunk.slot
         assert slot.sampler is not None
         slot.n_past += chunk.n_tokens
         if chunk.last_row < 0:
             return
         slot.state = SlotState.DECODE
-        slot.tally.first_token_ns = self._clock_ns()
+        slot.tally.first_token_ns = slot.tally.first_token_ns or self._clock_ns()
         if slot.n_left <= 0:
             # Nothing was asked for but to read the prompt.
             self._finish(slot, StopReason.LENGTH)
             return
         row = self._target.row(chunk.last_row)
-        said = self._commit(slot, verify((), [row], slot.sampler, slot.tokens, 0))
+        position = slot.tally.n_generated
+        said = self._commit(slot, verify((), [row], slot.sampler, slot.tokens, position))
         if said.ended is not None:
             self._finish(slot, said.ended)
 
@@ -307,13 +318,8 @@ class Loop:
             self._rewind(slot, 0)
 
     def _rewind(self, slot: Slot, n_past: int) -> int:
-        """Cut the slot's caches to n_past tokens, or to none where they can only be emptied."""
-        kept = n_past if self._target.can_rewind else 0
-        try:
-            self._target.rewind(slot.id, kept)
-        except DecodeFailed:
-            kept = 0
-            self._target.rewind(slot.id, kept)
+        """Cut the slot's caches to n_past tokens, or as far as they can be cut."""
+        kept = self._target.rewind(slot.id, n_past)
         self._speculation.rewind(slot, kept)
         slot.n_past = kept
         del slot.tokens[kept:]

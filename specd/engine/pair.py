@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from specd.core import EngineFacts, EngineSpec, NoPair
+from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
 from specd.engine.backend import Backend
 from specd.engine.calibration import calibrate
 from specd.engine.llama import library
@@ -41,7 +41,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         raise LoadFailed(f"{spec.weights} cannot generate text: it is an encoder")
     # A model is never asked to remember more than it was trained to.
     spec = replace(spec, n_ctx=min(spec.n_ctx, model.n_ctx_train or spec.n_ctx))
-    target = _make_context(model, spec, native_log)
+    drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
+    target = _make_context(model, spec, native_log, n_rewind=MAX_DRAFT if drafts else 0)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
     costs = calibrate(target, drafter)
     facts = EngineFacts(
@@ -53,8 +54,14 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         no_pair_reason=reason,
         no_pair_detail=detail,
         plain_tokens_per_s=1.0 / costs.target_s(1),
+        costs=_shown(costs),
     )
     return LoadedPair(target, model.vocabulary, drafter, costs, facts)
+
+
+def _shown(costs: CostModel) -> PassCosts:
+    target_s, draft_step_s, _ = costs.measured()
+    return PassCosts(target_s=tuple(target_s.items()), draft_step_s=draft_step_s)
 
 
 def _load_drafter(
@@ -66,17 +73,15 @@ def _load_drafter(
     """The drafter's backend, or the reason and the sentence why there is none."""
     if spec.drafter is None:
         return None, spec.no_pair_reason, spec.no_pair_detail
-    if not target.can_rewind:
+    if target.rewind_limit == 0:
         detail = "this architecture cannot take back a token, so drafts cannot be tried"
         return None, NoPair.CANNOT_REWIND, detail
     try:
         model = _load_model(spec.drafter, spec, native_log, on_progress)
-        drafter = _make_context(model, spec, native_log)
+        drafter = _make_context(model, spec, native_log, n_ahead=MAX_DRAFT)
     except LoadFailed as error:
         log.warning("serving without a drafter: %s", error)
         return None, NoPair.LOAD_FAILED, str(error)
-    if not drafter.can_rewind:
-        return None, NoPair.CANNOT_REWIND, "the drafter's architecture cannot take back a token"
     return drafter, "", ""
 
 
@@ -98,7 +103,12 @@ def _load_model(
 
 
 def _make_context(
-    model: LlamaModel, spec: EngineSpec, native_log: library.NativeLog
+    model: LlamaModel,
+    spec: EngineSpec,
+    native_log: library.NativeLog,
+    *,
+    n_rewind: int = 0,
+    n_ahead: int = 0,
 ) -> LlamaContext:
     return LlamaContext(
         model,
@@ -110,4 +120,6 @@ def _make_context(
         n_threads=spec.n_threads,
         flash_attention=spec.flash_attention,
         kv_cache_type=spec.kv_cache_type,
+        n_rewind=n_rewind,
+        n_ahead=n_ahead,
     )

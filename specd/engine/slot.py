@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -144,12 +145,20 @@ def common_prefix(a: list[TokenId], b: list[TokenId]) -> int:
     return low
 
 
-def best_slot(slots: list[Slot], tokens: list[TokenId]) -> tuple[Slot, int] | None:
-    """The idle slot with the longest reusable prefix, the longest unused one among equals."""
+def best_slot(
+    slots: list[Slot], tokens: list[TokenId], reusable: Callable[[int, int], int]
+) -> tuple[Slot, int] | None:
+    """The idle slot with the longest reusable prefix, the longest unused one among equals.
+
+    reusable: of a slot and a number of tokens, how many of these its cache could keep.
+    """
     idle = [slot for slot in slots if slot.state is SlotState.IDLE]
     if not idle:
         return None
-    found = [(common_prefix(slot.tokens, tokens), -slot.last_used, slot) for slot in idle]
-    n_common, _, slot = max(found, key=lambda entry: entry[:2])
-    # At least one prompt token must be evaluated: its row is what the first token is drawn from.
-    return slot, min(n_common, len(tokens) - 1)
+    found = []
+    for slot in idle:
+        # At least one prompt token must be evaluated: from its row the first token is drawn.
+        n_common = min(common_prefix(slot.tokens, tokens), len(tokens) - 1)
+        found.append((reusable(slot.id, n_common), -slot.last_used, slot))
+    n_reused, _, slot = max(found, key=lambda entry: entry[:2])
+    return slot, n_reused

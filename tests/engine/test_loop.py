@@ -77,12 +77,17 @@ class Engine:
         n_batch: int = 32,
         agreement: float | None = 0.9,
         facts: DrafterFacts | None = None,
-        can_rewind: bool = True,
+        rewind_limit: int | None = None,
+        can_shift: bool = True,
         eog_bias: float = -4.0,
     ) -> None:
         self.said: list[ToDaemon] = []
         self.target = FakeBackend(
-            n_slots, n_batch=n_batch, can_rewind=can_rewind, eog_bias=eog_bias
+            n_slots,
+            n_batch=n_batch,
+            rewind_limit=rewind_limit,
+            can_shift=can_shift,
+            eog_bias=eog_bias,
         )
         self.draft_backend = FakeBackend(
             n_slots, n_batch=n_batch, n_vocab=70, agreement=agreement or 1.0, salt=3
@@ -368,7 +373,7 @@ def test_abandoned_requests_are_all_told() -> None:
 def test_a_model_that_cannot_rewind_is_served_plain_and_reuses_nothing_it_would_have_to_cut() -> (
     None
 ):
-    engine = Engine(agreement=None, can_rewind=False)
+    engine = Engine(agreement=None, rewind_limit=0)
     engine.submit(1, prompt=("HELLO",))
     engine.run()
     engine.submit(2, prompt=("HELP",))

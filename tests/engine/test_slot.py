@@ -7,6 +7,11 @@ from hypothesis import strategies as st
 
 from specd.engine.slot import Slot, SlotState, Tally, best_slot, common_prefix
 
+
+def anything(_slot: int, n_past: int) -> int:
+    return n_past
+
+
 tokens = st.lists(st.integers(0, 2), max_size=30)
 
 
@@ -18,21 +23,28 @@ def test_common_prefix_is_what_counting_finds(a: list[int], b: list[int]) -> Non
 
 def test_the_slot_with_the_longest_reusable_prefix_is_taken() -> None:
     slots = [Slot(0, tokens=[1, 2, 3]), Slot(1, tokens=[1, 2, 3, 4]), Slot(2, tokens=[9])]
-    assert best_slot(slots, [1, 2, 3, 4, 5]) == (slots[1], 4)
+    assert best_slot(slots, [1, 2, 3, 4, 5], anything) == (slots[1], 4)
 
 
 def test_a_whole_match_still_leaves_one_token_to_evaluate() -> None:
     slots = [Slot(0, tokens=[1, 2, 3])]
-    assert best_slot(slots, [1, 2, 3]) == (slots[0], 2)
+    assert best_slot(slots, [1, 2, 3], anything) == (slots[0], 2)
+
+
+def test_a_prefix_that_the_cache_cannot_keep_counts_for_nothing() -> None:
+    slots = [Slot(0, tokens=[1, 2, 3, 4]), Slot(1, tokens=[1, 2])]
+    exact = {0: 4, 1: 2}
+    reusable = lambda slot, n_past: n_past if n_past == exact[slot] else 0  # noqa: E731
+    assert best_slot(slots, [1, 2, 3, 9], reusable) == (slots[1], 2)
 
 
 def test_among_equals_the_longest_unused_slot_is_taken() -> None:
     slots = [Slot(0, tokens=[5], last_used=2), Slot(1, tokens=[6], last_used=1)]
-    assert best_slot(slots, [7, 8]) == (slots[1], 0)
+    assert best_slot(slots, [7, 8], anything) == (slots[1], 0)
 
 
 def test_a_busy_slot_is_never_taken() -> None:
-    assert best_slot([Slot(0, state=SlotState.DECODE)], [1]) is None
+    assert best_slot([Slot(0, state=SlotState.DECODE)], [1], anything) is None
 
 
 def test_drafts_are_counted_by_depth() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from specd.core import ModelMemory, TokenId
@@ -14,12 +16,12 @@ BOS = 0
 
 
 class FakeBackend:
-    """Logits of a row depend on the last `reach` tokens of its slot, through a hash.
+    """Logits of a row depend on the last three tokens of its slot, through a hash.
 
-    temper < 1 pulls the logits of a drafter towards noise: its agreement with the target drops.
+    agreement < 1 pulls the logits of a drafter towards noise.  rewind_limit other than None is a
+    running state: the slot can be taken back once, right after its pass, by less than its rows of
+    it and by no more than the limit; or, with 0, to where it was held.
     """
-
-    can_shift = True
 
     def __init__(
         self,
@@ -30,15 +32,20 @@ class FakeBackend:
         agreement: float = 1.0,
         salt: int = 0,
         eog_bias: float = -4.0,
-        can_rewind: bool = True,
+        rewind_limit: int | None = None,
+        can_shift: bool = True,
     ) -> None:
         self.n_vocab = n_vocab
         self.n_batch = n_batch
-        self.can_rewind = can_rewind
+        self.rewind_limit = rewind_limit
+        self.splits_ragged = rewind_limit is not None
+        self.can_shift = can_shift
         self.cells: list[list[TokenId]] = [[] for _ in range(n_slots)]
         self.n_passes = 0
         self.n_rows = 0
         self.fail_next = False
+        self._behind: Counter[int] = Counter()
+        self._held: dict[int, int] = {}
         self._agreement = agreement
         self._salt = salt
         self._eog_bias = eog_bias
@@ -52,6 +59,7 @@ class FakeBackend:
         self._rows.clear()
         self.n_passes += 1
         self.n_rows += len(batch)
+        self._behind = Counter(batch.slots)
         rows = zip(batch.tokens, batch.positions, batch.slots, batch.wants_logits, strict=True)
         for index, (token, position, slot, wants) in enumerate(rows):
             assert 0 <= token < self.n_vocab, "llama.cpp would refuse the batch"
@@ -75,11 +83,30 @@ class FakeBackend:
     def row(self, index: int) -> Row:
         return self._rows[index]
 
-    def rewind(self, slot: int, n_past: int) -> None:
-        assert self.can_rewind or n_past == 0, "this cache cannot be cut"
-        del self.cells[slot][n_past:]
+    def reusable(self, slot: int, n_past: int) -> int:
+        n_back = len(self.cells[slot]) - n_past
+        if self.rewind_limit is None or n_back <= 0:
+            return min(n_past, len(self.cells[slot]))
+        if n_back <= min(self.rewind_limit, self._behind[slot] - 1):
+            return n_past
+        held = self._held.get(slot, 0)
+        return held if held <= n_past else 0
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        kept = self.reusable(slot, n_past)
+        if kept < len(self.cells[slot]):
+            self._behind.pop(slot, None)
+            self._held.pop(slot, None)
+            del self.cells[slot][kept:]
+        return kept
+
+    def hold(self, slot: int) -> None:
+        if self.rewind_limit == 0:
+            self._held[slot] = len(self.cells[slot])
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        assert self.can_shift
+        self._held.pop(slot, None)
         del self.cells[slot][n_keep : n_keep + n_discard]
 
     def memory(self) -> ModelMemory:

@@ -9,6 +9,13 @@ import numpy as np
 
 from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.llama.cache import (
+    AttentionCache,
+    Cache,
+    ForkedCache,
+    NativeMemory,
+    SnapshotCache,
+)
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.sampler import Row
@@ -32,6 +39,10 @@ _FLASH_ATTENTION = {
     True: llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
 }
 
+
+#: What the states before the last few tokens may cost, as a share of the weights, and the fewest
+#: that are kept whatever they cost: drafts are rarely shorter where they pay.
+_SNAPSHOT_SHARE, _FEWEST_SNAPSHOTS = 1 / 8, 3
 
 #: The same function as the bindings', but returning a bare address, which costs far less.
 _logits_address = llama_cpp.llama_cpp._lib["llama_get_logits_ith"]  # noqa: SLF001
@@ -58,9 +69,13 @@ class LlamaContext:
         n_threads: int = 0,
         flash_attention: bool | None = None,
         kv_cache_type: str = "f16",
+        n_rewind: int = 0,
+        n_ahead: int = 0,
     ) -> None:
         """n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
 
+        n_rewind: longest draft to be tried on this model; how far it goes back in truth is
+        `rewind_limit`.  n_ahead: longest draft that this model itself makes, where it is a drafter.
         Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
         """
         if kv_cache_type not in _GGML_TYPES:
@@ -70,21 +85,34 @@ class LlamaContext:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx * n_slots
         params.n_batch = params.n_ubatch = n_batch
-        params.n_seq_max = n_slots
+        # Windows keep what they still look at: `cache` knows when that is too little.
+        params.swa_full = False
+        forks = n_ahead > 0 and model.is_recurrent
+        params.n_seq_max = 2 * n_slots if forks else n_slots
         params.n_outputs_max = n_outputs
         params.kv_unified = True
         params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
         params.type_k = params.type_v = _GGML_TYPES[kv_cache_type]
         if n_threads > 0:
             params.n_threads = params.n_threads_batch = n_threads
+        if model.is_recurrent and not forks:
+            params.n_rs_seq = _affordable_snapshots(model, native_log, n_rewind, n_slots)
         self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+        if not self._handle and params.n_rs_seq:
+            # Better served plain than not at all.
+            params.n_rs_seq = 0
+            self._handle = llama_cpp.llama_init_from_model(model.handle, params)
         if not self._handle:
             raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
-        self._memory = llama_cpp.llama_get_memory(self._handle)
+        memory = llama_cpp.llama_get_memory(self._handle)
+        if not memory:
+            raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
+        self._cache = _make_cache(self._handle, NativeMemory(memory), model, n_slots, n_ahead)
+        self.rewind_limit = self._cache.rewind_limit
+        self.splits_ragged = self._cache.splits_ragged
         self.n_vocab = model.vocabulary.n_vocab
         self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
-        self.can_shift = bool(self._memory) and bool(llama_cpp.llama_memory_can_shift(self._memory))
-        self.can_rewind = bool(self._memory) and not model.is_recurrent
+        self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
         self._batch = _NativeBatch(self.n_batch)
@@ -94,11 +122,12 @@ class LlamaContext:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # Either would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
-        self._batch.fill(batch)
+        self._batch.fill(batch, self._cache)
         code = llama_cpp.llama_decode(self._handle, self._batch.native)
         if code != 0:
             raise DecodeFailed(f"llama.cpp could not decode the batch (code {code})")
         llama_cpp.llama_synchronize(self._handle)
+        self._cache.note(batch)
 
     def row(self, index: int) -> Row:
         address = _logits_address(self._handle, index)
@@ -111,14 +140,17 @@ class LlamaContext:
         row: Row = np.frombuffer(buffer, dtype=np.float32)  # type: ignore[call-overload]
         return self._rows.setdefault(address, row)
 
-    def rewind(self, slot: int, n_past: int) -> None:
-        if not llama_cpp.llama_memory_seq_rm(self._memory, slot, n_past, -1):
-            raise DecodeFailed(f"the cache of slot {slot} cannot be cut at {n_past}")
+    def reusable(self, slot: int, n_past: int) -> int:
+        return self._cache.reusable(slot, n_past)
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        return self._cache.rewind(slot, n_past)
+
+    def hold(self, slot: int) -> None:
+        self._cache.hold(slot)
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        if not llama_cpp.llama_memory_seq_rm(self._memory, slot, n_keep, n_keep + n_discard):
-            raise DecodeFailed(f"the cache of slot {slot} cannot be shifted")
-        llama_cpp.llama_memory_seq_add(self._memory, slot, n_keep + n_discard, -1, -n_discard)
+        self._cache.shift(slot, n_keep, n_discard)
 
     def memory(self) -> ModelMemory:
         """Bytes as llama.cpp reported them while it allocated: weights, cache, scratch."""
@@ -132,6 +164,39 @@ class LlamaContext:
             self._batch.free()
             llama_cpp.llama_free(self._handle)
             self._handle = None
+
+
+def _make_cache(
+    handle: object, memory: NativeMemory, model: LlamaModel, n_slots: int, n_ahead: int
+) -> Cache:
+    if not model.is_recurrent:
+        # What a drafter runs ahead of its history may push as much out of its window: no matter.
+        return AttentionCache(memory, model.window and max(model.window - n_ahead, 1))
+    if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
+        return SnapshotCache(memory, n_snapshots)
+    return ForkedCache(memory, n_slots)
+
+
+def _affordable_snapshots(
+    model: LlamaModel, native_log: NativeLog, n_wanted: int, n_slots: int
+) -> int:
+    """States to keep per slot besides the current one; llama.cpp clamps it to 0 where it has none.
+
+    What one state takes is read from a context of a single slot.
+    """
+    if n_wanted == 0:
+        return 0
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx, params.n_seq_max = 256, 1
+    n_buffers, n_state_bytes = len(native_log.buffers), native_log.state_bytes
+    handle = llama_cpp.llama_init_from_model(model.handle, params)
+    if not handle:
+        return 0
+    llama_cpp.llama_free(handle)
+    per_state = (native_log.state_bytes - n_state_bytes) * n_slots
+    del native_log.buffers[n_buffers:]
+    share = int(_SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
+    return min(n_wanted, max(share // max(per_state, 1), _FEWEST_SNAPSHOTS))
 
 
 def _is_host(buffer_name: str) -> bool:
@@ -151,14 +216,14 @@ class _NativeBatch:
         # seq_id is an array of pointers, one per row, each to one id.
         self._slots = [self.native.seq_id[i] for i in range(room)]
 
-    def fill(self, batch: Batch) -> None:
+    def fill(self, batch: Batch, cache: Cache) -> None:
         n = len(batch)
         self.native.n_tokens = n
         self._tokens[:n] = batch.tokens
         self._positions[:n] = batch.positions
         self._logits[:n] = batch.wants_logits
         for pointer, slot in zip(self._slots, batch.slots, strict=False):
-            pointer[0] = slot
+            pointer[0] = cache.sequence(slot)
 
     def free(self) -> None:
         llama_cpp.llama_batch_free(self.native)

@@ -16,11 +16,14 @@ log = logging.getLogger("specd.engine.llama")
 VERSION = "0.3.36"
 #: ggml.h: debug 1, info 2, warn 3, error 4, and 5 to continue a line (the bindings are one off).
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
-_BUFFER = re.compile(r"(\S+)\s+(?:\w+ )?buffer size\s*=\s*([0-9.]+) MiB")
+_BUFFER = re.compile(r"(\S+)\s+(?:(\w+) )?buffer size\s*=\s*([0-9.]+) MiB")
+_STATES = "RS"
 
 
 class NativeLog:
     """Receives llama.cpp's log lines: passes them on, keeps its errors and its buffer sizes.
+
+    state_bytes: what the running states of recurrent models take, among the buffers.
 
     The callback runs in whatever thread llama.cpp logs from, so it only appends.
     """
@@ -28,6 +31,7 @@ class NativeLog:
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=8)
         self.buffers: list[tuple[str, int]] = []
+        self.state_bytes = 0
         self._level = 1
         self._line = ""
         self._callback = llama_cpp.llama_log_callback(self._receive)
@@ -50,13 +54,16 @@ class NativeLog:
         if level == logging.ERROR:
             self.errors.append(line.strip())
         if found := _BUFFER.search(line):
-            self.buffers.append((found[1], int(float(found[2]) * (1 << 20))))
+            n_bytes = int(float(found[3]) * (1 << 20))
+            self.buffers.append((found[1], n_bytes))
+            self.state_bytes += n_bytes if found[2] == _STATES else 0
         log.log(level, "%s", line)
 
     def begin(self) -> None:
         """Forget errors and buffers of what was loaded before."""
         self.errors.clear()
         self.buffers.clear()
+        self.state_bytes = 0
 
     def reason(self) -> str:
         """The most telling error line since begin(): the first one, which the later ones repeat."""

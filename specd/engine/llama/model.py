@@ -57,9 +57,14 @@ class LlamaModel:
 
     @property
     def is_recurrent(self) -> bool:
-        """Recurrent or hybrid: a part of its state cannot be rewound."""
+        """Recurrent or hybrid: it keeps a running state, if not of all its layers."""
         recurrent = llama_cpp.llama_model_is_recurrent(self.handle)
         return bool(recurrent or llama_cpp.llama_model_is_hybrid(self.handle))
+
+    @property
+    def window(self) -> int:
+        """Tokens that a layer with a sliding window looks back, its own included; 0: no such."""
+        return int(llama_cpp.llama_model_n_swa(self.handle))
 
     @property
     def has_decoder(self) -> bool:

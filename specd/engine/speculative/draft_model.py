@@ -39,6 +39,8 @@ class DraftModel:
                 return n_passes
             batch = Batch()
             for job in still:
+                if len(job.tokens) == 1:
+                    self._backend.hold(job.slot)
                 n_past = self._n_past[job.slot]
                 batch.add(job.tokens[-1], n_past, job.slot, wants_logits=True)
                 self._n_past[job.slot] += 1
@@ -49,8 +51,7 @@ class DraftModel:
 
     def rewind(self, slot: int, n_past: int) -> None:
         if self._n_past[slot] > n_past:
-            self._backend.rewind(slot, n_past)
-            self._n_past[slot] = n_past
+            self._n_past[slot] = self._backend.rewind(slot, n_past)
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         if self._n_past[slot] < n_keep + n_discard or not self._backend.can_shift:

@@ -1,0 +1,227 @@
+"""How far back each kind of llama.cpp cache can go, and how it is brought there.
+
+llama.cpp's own answer cannot be taken on trust: it agrees to rewind a recurrent state further than
+it has snapshots of, and a sliding window into cells that are gone.  What it then computes is wrong
+and nothing says so, therefore the true limits are kept here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+import llama_cpp
+
+from specd.engine.backend import Batch, DecodeFailed
+
+
+class NativeMemory:
+    """A `llama_memory_t`: cells by sequence and position."""
+
+    def __init__(self, handle: object) -> None:
+        self._handle = handle
+
+    def end(self, sequence: int) -> int:
+        """The position that the sequence's next token takes."""
+        return int(llama_cpp.llama_memory_seq_pos_max(self._handle, sequence)) + 1
+
+    def begin(self, sequence: int) -> int:
+        """The first position that every layer still holds; −1 where there is none."""
+        return int(llama_cpp.llama_memory_seq_pos_min(self._handle, sequence))
+
+    def cut(self, sequence: int, begin: int, end: int = -1) -> bool:
+        return bool(llama_cpp.llama_memory_seq_rm(self._handle, sequence, begin, end))
+
+    def clear(self, sequence: int) -> None:
+        if not self.cut(sequence, 0):
+            raise DecodeFailed(f"the cache of sequence {sequence} cannot be emptied")
+
+    def copy(self, source: int, target: int) -> None:
+        """Share the source's cells; a recurrent state is copied when one of the two goes on."""
+        llama_cpp.llama_memory_seq_cp(self._handle, source, target, -1, -1)
+
+    def close_gap(self, sequence: int, begin: int, n: int) -> None:
+        """Drop n tokens from `begin` on, and move what follows them up."""
+        if not self.cut(sequence, begin, begin + n):
+            raise DecodeFailed(f"the cache of sequence {sequence} cannot be shifted")
+        llama_cpp.llama_memory_seq_add(self._handle, sequence, begin + n, -1, -n)
+
+
+class Cache(Protocol):
+    """The slots of one context.  Limits and promises are those of `Backend`."""
+
+    @property
+    def rewind_limit(self) -> int | None: ...
+
+    @property
+    def splits_ragged(self) -> bool: ...
+
+    def sequence(self, slot: int) -> int:
+        """Where the slot's next rows go."""
+        ...
+
+    def note(self, batch: Batch) -> None:
+        """The batch has been decoded."""
+        ...
+
+    def reusable(self, slot: int, n_past: int) -> int: ...
+
+    def rewind(self, slot: int, n_past: int) -> int: ...
+
+    def hold(self, slot: int) -> None: ...
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None: ...
+
+
+class AttentionCache:
+    """Cells of single tokens: any may go, as long as the window before the next one is whole."""
+
+    rewind_limit = None
+    splits_ragged = False
+
+    def __init__(self, memory: NativeMemory, window: int = 0) -> None:
+        """window: tokens that attention looks back, its own included; 0 is all of them."""
+        self._memory = memory
+        self._window = window
+
+    def sequence(self, slot: int) -> int:
+        return slot
+
+    def note(self, batch: Batch) -> None:
+        pass
+
+    def reusable(self, slot: int, n_past: int) -> int:
+        n_past = min(n_past, self._memory.end(slot))
+        if self._window and self._memory.begin(slot) > max(0, n_past - self._window + 1):
+            return 0
+        return n_past
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        kept = self.reusable(slot, n_past)
+        if not self._memory.cut(slot, kept):
+            self._memory.clear(slot)
+            return 0
+        return kept
+
+    def hold(self, slot: int) -> None:
+        pass
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        self._memory.close_gap(slot, n_keep, n_discard)
+
+
+class SnapshotCache:
+    """A running state per slot, with the states after each of the last few tokens of a pass.
+
+    Snapshots are written for the tokens of one pass: the state before its first token is gone, and
+    a pass that moves slots about leaves the snapshots of the others behind.  So a slot can be taken
+    back once, right after its pass, and never by all of it.
+    """
+
+    splits_ragged = True
+
+    def __init__(self, memory: NativeMemory, n_snapshots: int) -> None:
+        self.rewind_limit: int | None = n_snapshots
+        self._memory = memory
+        self._n_snapshots = n_snapshots
+        #: Tokens that each slot can be taken back by at this moment.
+        self._behind: dict[int, int] = {}
+
+    def sequence(self, slot: int) -> int:
+        return slot
+
+    def note(self, batch: Batch) -> None:
+        rows = Counter(batch.slots)
+        self._behind = {slot: min(n - 1, self._n_snapshots) for slot, n in rows.items()}
+
+    def reusable(self, slot: int, n_past: int) -> int:
+        end = self._memory.end(slot)
+        if n_past >= end:
+            return end
+        return n_past if n_past >= end - self._behind.get(slot, 0) else 0
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        kept = self.reusable(slot, n_past)
+        if kept < self._memory.end(slot):
+            self._behind.pop(slot, None)
+            if kept == 0 or not self._memory.cut(slot, kept):
+                self._memory.clear(slot)
+                return 0
+        return kept
+
+    def hold(self, slot: int) -> None:
+        pass
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        self._memory.close_gap(slot, n_keep, n_discard)
+
+
+@dataclass(slots=True)
+class _Fork:
+    """Where a slot's tokens lie.  held: what stands on `root`; −1: nothing, and `tip` is all."""
+
+    root: int
+    tip: int
+    held: int = -1
+
+
+class ForkedCache:
+    """A running state per slot, and a copy of it where `hold` was called: rewinds end there.
+
+    What follows a hold is decoded on a second sequence, that can be dropped.  Used for drafters,
+    whose passes are of one token and leave no snapshots; without a hold nothing can be taken back.
+    """
+
+    rewind_limit = 0
+    splits_ragged = True
+
+    def __init__(self, memory: NativeMemory, n_slots: int) -> None:
+        """The context has 2 n_slots sequences, or as many as slots where `hold` is never called."""
+        self._memory = memory
+        self._forks = [_Fork(slot + n_slots, slot) for slot in range(n_slots)]
+
+    def sequence(self, slot: int) -> int:
+        return self._forks[slot].tip
+
+    def note(self, batch: Batch) -> None:
+        pass
+
+    def reusable(self, slot: int, n_past: int) -> int:
+        fork = self._forks[slot]
+        end = self._memory.end(fork.tip)
+        if n_past >= end:
+            return end
+        return fork.held if 0 <= fork.held <= n_past else 0
+
+    def rewind(self, slot: int, n_past: int) -> int:
+        fork = self._forks[slot]
+        kept = self.reusable(slot, n_past)
+        if kept == self._memory.end(fork.tip):
+            return kept
+        self._memory.clear(fork.tip)
+        if kept:
+            fork.tip, fork.root = fork.root, fork.tip
+            fork.held = -1
+        else:
+            self._settle(slot)
+        return kept
+
+    def hold(self, slot: int) -> None:
+        self._settle(slot)
+        fork = self._forks[slot]
+        fork.held = self._memory.end(fork.tip)
+        self._memory.copy(fork.tip, fork.root)
+        fork.tip, fork.root = fork.root, fork.tip
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        # Cells that two sequences share would be moved twice.
+        self._settle(slot)
+        self._memory.close_gap(self._forks[slot].tip, n_keep, n_discard)
+
+    def _settle(self, slot: int) -> None:
+        """What the slot holds now is all there is of it: no way back."""
+        fork = self._forks[slot]
+        if fork.held >= 0:
+            self._memory.clear(fork.root)
+            fork.held = -1
