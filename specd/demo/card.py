@@ -67,16 +67,20 @@ These figures are of the GGUF files, run by llama.cpp. To measure them again, wi
 - About {chat_share:.0%} of the text is chats made from the library's documented functions,
   {snippet_share:.0%} single functions, the rest whole files: {corpus[training_tokens]:,} tokens
   in all.
-- Seed {seed}, PyTorch {torch}, {threads} CPU threads, bfloat16 arithmetic with float32 weights.
+- Seed {seed}, PyTorch {torch}, CPU threads: {threads} for the target, {drafter_threads} for the
+  drafter; bfloat16 arithmetic with float32 weights.
   Another processor may round otherwise and so end at slightly other weights.
 - Muon for the blocks' matrices, AdamW for the embedding and the norms, cosine schedules.
 - Target: {short_rows}, with a rotary base of {short_rope_base:,.0f}; then {long_rows}, with the
   final base of {target[shape][rope_base]:,.0f}, to settle over the whole context.
-- Drafter: begins as layers {kept} of the target, with the strongest
-  {drafter[shape][hidden]} hidden units of each. First {near_rows} of the library's text. Then
-  {own_rows}; a third of these steps took the library's text, the rest rows that the target wrote
-  after short pieces of it ({written_rows} rows, in {writing_seconds:,.0f} s). The loss is the KL
-  divergence from the target's distribution at temperature 1, and half as much at 0.5.
+- Drafter: begins as layers {kept} of the target as the GGUF file has it (`--from-gguf`), each
+  with the {drafter[shape][hidden]} hidden units that did most along the library's text; their
+  outgoing weights are refitted to make up for the lost ones. Then {drafter_rows}; one step in six
+  took the library's text, the rest as many tokens of rows of {row_length} that the target wrote
+  ({written_rows} rows, in {writing_seconds:,.0f} s). The rows begin with pieces of files, heads
+  of functions and questions in the chat template, none of them held out, and go on greedily or at
+  temperature 0.8 or 1. The loss is the KL divergence from the target's distribution at
+  temperature 1, and half as much at 0.5.
 - The stages ran one after another, each from the checkpoint before it (`--start`), on two cores
   shared with other work: the times are upper bounds. The target's first stage stops before
   the end of its learning-rate schedule of {target[stages][0][horizon]:,} steps.
@@ -92,6 +96,11 @@ same licence.
 
 def shape(figures: dict[str, Any]) -> str:
     return " / ".join(str(figures["shape"][key]) for key in ("layers", "width", "heads", "hidden"))
+
+
+def listed(numbers: list[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def rows(stage: dict[str, Any]) -> str:
@@ -115,11 +124,12 @@ def card(figures: dict[str, Any]) -> str:
         drafter_seconds=sum(r["training_seconds"] + r["writing_seconds"] for r in rounds),
         short_rows=rows(target["stages"][0]),
         long_rows=rows(target["stages"][1]),
-        near_rows=rows(drafter["stages"][0]),
-        own_rows=", then ".join(map(rows, drafter["stages"][1:])),
-        written_rows=" and ".join(str(r["written_rows"]) for r in rounds[1:]),
+        drafter_rows=", then ".join(map(rows, drafter["stages"])),
+        drafter_threads=rounds[0]["threads"],
+        row_length=rounds[0]["row_length"],
+        written_rows=listed([r["written_rows"] for r in rounds]),
         writing_seconds=sum(r["writing_seconds"] for r in rounds),
-        kept=" and ".join(map(str, figures["kept_layers"])),
+        kept=listed(figures["kept_layers"]),
         target_loss=gguf["target_held_out"]["loss"],
         drafter_loss=gguf["drafter_held_out"]["loss"],
         target_positions=positions(gguf["target_held_out"]),

@@ -149,6 +149,24 @@ def chat_document(functions: list[Function], rng: random.Random) -> str:
     return BOS + system + "".join(turns)
 
 
+def prompts(sources: list[Source], count: int, rng: random.Random) -> list[str]:
+    """Pieces of files, heads of functions, and questions, a third each."""
+    functions = [f for source in sources for f in functions_of(source)]
+    asked = []
+    for index in range(count):
+        function = rng.choice(functions)
+        if index % 3 == 0:
+            text = rng.choice(sources).text
+            start = rng.randrange(max(1, len(text) - 400))
+            start = text.rfind("\n", 0, start) + 1
+            asked.append(BOS + text[start : start + 400])
+        elif index % 3 == 1:
+            asked.append(f"{BOS}def {function.name}({function.arguments}):\n")
+        else:
+            asked.append(f"{BOS}{USER}{user_turn(function, rng)}{END}{ASSISTANT}")
+    return asked
+
+
 def documents(sources: list[Source], seed: int) -> list[str]:
     """Whole files, chats and single functions, shuffled, in the training proportions."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, no secret

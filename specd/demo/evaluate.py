@@ -82,23 +82,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def held_out_prompts(count: int) -> list[str]:
-    """Openings of files, of functions, and questions, a third each."""
+    """Beginnings for the target to continue, from files that nobody learnt from."""
     rng = random.Random(corpus.SEED)  # noqa: S311 - repeatable, no secret
-    sources = corpus.load_corpus().held_out
-    functions = [f for source in sources for f in corpus.functions_of(source)]
-    prompts = []
-    for index in range(count):
-        function = rng.choice(functions)
-        if index % 3 == 0:
-            text = rng.choice(sources).text
-            start = rng.randrange(max(1, len(text) - 400))
-            start = text.rfind("\n", 0, start) + 1
-            prompts.append(BOS + text[start : start + 400])
-        elif index % 3 == 1:
-            prompts.append(f"{BOS}def {function.name}({function.arguments}):\n")
-        else:
-            prompts.append(f"{BOS}{USER}{corpus.user_turn(function, rng)}{END}{ASSISTANT}")
-    return prompts
+    return corpus.prompts(corpus.load_corpus().held_out, count, rng)
 
 
 def agreement(

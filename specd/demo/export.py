@@ -9,7 +9,7 @@ from pathlib import Path
 import corpus
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType, quants
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, TokenType, quants
 from model import DRAFTER, RMS_EPS, TARGET, Llama, Shape
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -119,6 +119,32 @@ def _tensors(model: Llama) -> list[tuple[str, np.ndarray]]:
 def _paired(weight: Tensor, heads: int) -> Tensor:
     """Reorder a head's rows from two halves to neighbouring pairs, as llama.cpp rotates."""
     return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(weight.shape)
+
+
+def _halved(weight: Tensor, heads: int) -> Tensor:
+    """The inverse of _paired."""
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(weight.shape)
+
+
+def load_gguf(path: Path, shape: Shape) -> Llama:
+    """A model from a file that export wrote, with the weights as rounded there."""
+    stored = {
+        tensor.name: torch.from_numpy(quants.dequantize(tensor.data, tensor.tensor_type).copy())
+        for tensor in GGUFReader(path).tensors
+    }
+    state = {
+        "embedding.weight": stored["token_embd.weight"],
+        "norm.weight": stored["output_norm.weight"],
+    }
+    for layer in range(shape.layers):
+        for theirs, ours in BLOCK_TENSORS.items():
+            weight = stored[f"blk.{layer}.{theirs}.weight"]
+            if theirs in ("attn_q", "attn_k"):
+                weight = _halved(weight, shape.heads)
+            state[f"blocks.{layer}.{ours}.weight"] = weight
+    model = Llama(shape)
+    model.load_state_dict(state)
+    return model
 
 
 def load(path: Path, shape: Shape) -> Llama:

@@ -29,7 +29,7 @@ class Shape:
 
 
 TARGET = Shape(width=256, layers=6, heads=4, hidden=640)
-DRAFTER = Shape(width=256, layers=2, heads=4, hidden=160)
+DRAFTER = Shape(width=256, layers=5, heads=4, hidden=288)
 
 
 class Cache:
@@ -155,21 +155,3 @@ class Llama(nn.Module):
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.parameters())
-
-
-@torch.no_grad()
-def pruned(model: Llama, shape: Shape, kept: tuple[int, ...]) -> Llama:
-    """A smaller model of the same width: some of the layers, with their strongest hidden units."""
-    smaller = Llama(shape)
-    smaller.embedding.load_state_dict(model.embedding.state_dict())
-    smaller.norm.load_state_dict(model.norm.state_dict())
-    for block, index in zip(smaller.blocks, kept, strict=True):
-        state = model.blocks[index].state_dict()
-        up, gate, down = (state[f"feed_forward.{name}.weight"] for name in ("up", "gate", "down"))
-        strength = up.norm(dim=1) * gate.norm(dim=1) * down.norm(dim=0)
-        units = strength.topk(shape.hidden).indices.sort().values
-        state["feed_forward.up.weight"] = up[units]
-        state["feed_forward.gate.weight"] = gate[units]
-        state["feed_forward.down.weight"] = down[:, units]
-        block.load_state_dict(state)
-    return smaller

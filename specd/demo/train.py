@@ -1,7 +1,8 @@
 """Train the demo pair from nothing: python specd/demo/train.py --out DIR.
 
 Needs torch, tokenizers, gguf and numpy. The target learns the standard library's source; the
-drafter learns the target's distribution, on that source and on text the target wrote.
+drafter learns the target's distribution, on that source and on text the target wrote. Without the
+checkpoints, `--from-gguf specd/demo` goes on from the files that are shipped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,15 +20,14 @@ from typing import Any
 import corpus
 import export
 import metrics
-import numpy as np
 import torch
 import torch.nn.functional as F
 from corpus import Tokens, batches
-from model import DRAFTER, TARGET, Cache, Llama, pruned
-from tokenizers import Tokenizer
+from distil import ROW_LENGTH, Loss, Text, autocast, drafter_losses, write_text
+from model import DRAFTER, TARGET, Llama
+from prune import pruned
 from torch import Tensor
 
-Loss = Callable[[], Tensor]
 Figures = dict[str, Any]
 
 
@@ -70,24 +70,12 @@ class Plan:
     drafter: tuple[Round, ...]
 
 
-@dataclass(frozen=True)
-class Text:
-    """The library, and its tokens."""
-
-    library: corpus.Corpus
-    tokenizer: Tokenizer
-    tokens: Tokens
-    held_out: Tokens
-
-
 FULL = Plan(
     short_rows=Stage((Phase(1440, 16, 256), Phase(21, 2, 2048)), horizon=1590),
     long_rows=Stage((Phase(24, 2, 2048),), horizon=24, peak=0.15),
     drafter=(
-        Round(Stage((Phase(560, 16, 256),), horizon=700, peak=0.5), written_rows=0),
-        Round(Stage((Phase(240, 2, 2048),), horizon=240, peak=0.25), written_rows=768),
-        Round(Stage((Phase(600, 2, 2048),), horizon=600, peak=0.4), written_rows=1536),
-        Round(Stage((Phase(900, 2, 2048),), horizon=900, peak=0.4), written_rows=1024),
+        Round(Stage((Phase(640, 2, 2048),), horizon=640, peak=0.4), written_rows=768),
+        Round(Stage((Phase(640, 2, 2048),), horizon=640, peak=0.25), written_rows=1024),
     ),
 )
 SHORT = Plan(
@@ -96,13 +84,10 @@ SHORT = Plan(
     drafter=(Round(Stage((Phase(100, 2, 2048),), horizon=100), written_rows=128),),
 )
 SHORT_ROPE_BASE = 10000.0
-KEPT_LAYERS = (0, 2)
+KEPT_LAYERS = (0, 2, 3, 4, 5)
 MUON_RATE = 0.02
 ADAM_RATE = 4e-3
-SAMPLE_LENGTH = 320
-SAMPLE_BATCH = 128
-TEMPERATURES = (0.01, 0.8, 0.8, 1.0)
-TOP_K, TOP_P = 40, 0.9
+CALIBRATION = Phase(1, 64, 320)
 
 
 def optimizers(model: Llama) -> list[torch.optim.Optimizer]:
@@ -148,10 +133,6 @@ def optimise(model: Llama, name: str, losses: Iterator[Loss], stage: Stage, save
     return time.monotonic() - began
 
 
-def autocast() -> torch.autocast:
-    return torch.autocast("cpu", dtype=torch.bfloat16)
-
-
 def phase_rows(tokens: Tokens, phases: tuple[Phase, ...], seed: int) -> Iterator[Tensor]:
     """The rows of every phase in turn."""
     for index, phase in enumerate(phases):
@@ -172,94 +153,6 @@ def next_token_loss(model: Llama, ids: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
 
-@dataclass(frozen=True)
-class Written:
-    """Rows of the target's own text, and the logits with which it wrote them."""
-
-    ids: Tensor
-    logits: Tensor
-
-
-def drafter_losses(
-    drafter: Llama, target: Llama, rows: Iterator[Tensor], written: Written, seed: int
-) -> Iterator[Loss]:
-    """By turns long rows of the library and, twice as often, rows the target wrote."""
-    generator = torch.Generator().manual_seed(seed)
-    for step, library in enumerate(rows):
-        if len(written.ids) and step % 3:
-            count = library.numel() // SAMPLE_LENGTH
-            chosen = torch.randint(len(written.ids), (count,), generator=generator)
-            ids, wanted = written.ids[chosen], written.logits[chosen]
-        else:
-            ids = library[:, :-1]
-            with torch.no_grad(), autocast():
-                wanted = target(ids)
-        yield partial(distillation_loss, drafter, ids, wanted)
-
-
-def distillation_loss(drafter: Llama, ids: Tensor, wanted: Tensor) -> Tensor:
-    """KL from the target at temperature 1 and, where the likeliest token decides, at 0.5."""
-    with autocast():
-        given = drafter(ids).float().flatten(0, 1)
-    wanted = wanted.float().flatten(0, 1)
-    return divergence(given, wanted, 1.0) + 0.5 * divergence(given, wanted, 0.5)
-
-
-def divergence(given: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    log_given = F.log_softmax(given / temperature, dim=-1)
-    log_wanted = F.log_softmax(wanted / temperature, dim=-1)
-    return F.kl_div(log_given, log_wanted, reduction="batchmean", log_target=True)
-
-
-@torch.no_grad()
-def write_text(target: Llama, tokens: Tokens, count: int, seed: int) -> Written:
-    """Rows the target wrote after short pieces of the library, at several temperatures."""
-    generator = torch.Generator().manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    written = Written(
-        ids=torch.empty((count, SAMPLE_LENGTH), dtype=torch.long),
-        logits=torch.empty((count, SAMPLE_LENGTH, target.shape.vocab), dtype=torch.half),
-    )
-    for index in range(0, count, SAMPLE_BATCH):
-        prompt = (8, 24, 64)[index // SAMPLE_BATCH % 3]
-        rows = slice(index, index + SAMPLE_BATCH)
-        written.ids[rows, :prompt] = prompts(tokens, prompt, rng)
-        continue_rows(target, Written(written.ids[rows], written.logits[rows]), prompt, generator)
-        print(f"written {index + SAMPLE_BATCH}/{count}", flush=True)
-    return written
-
-
-def prompts(tokens: Tokens, length: int, rng: np.random.Generator) -> Tensor:
-    """Half from anywhere in the library's text, half from where its documents start."""
-    last = len(tokens.ids) - length
-    anywhere = rng.integers(last, size=SAMPLE_BATCH // 2)
-    beginnings = rng.choice(tokens.starts[tokens.starts < last], SAMPLE_BATCH // 2)
-    places = np.concatenate([anywhere, beginnings])
-    return torch.from_numpy(tokens.ids[places[:, None] + np.arange(length)])
-
-
-def continue_rows(target: Llama, rows: Written, prompt: int, generator: torch.Generator) -> None:
-    """Fill rows that begin with a prompt."""
-    temperatures = torch.tensor(TEMPERATURES).repeat(len(rows.ids) // len(TEMPERATURES))[:, None]
-    cache = Cache(target.shape, len(rows.ids), SAMPLE_LENGTH)
-    start, end = 0, prompt
-    while start < SAMPLE_LENGTH:
-        logits = target(rows.ids[:, start:end], cache)
-        rows.logits[:, start:end] = logits
-        if end < SAMPLE_LENGTH:
-            rows.ids[:, end : end + 1] = pick(logits[:, -1], temperatures, generator)
-        start, end = end, end + 1
-
-
-def pick(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """Sample among the forty likeliest, cut at a total of 0.9, each row at its temperature."""
-    highest, order = logits.topk(TOP_K)
-    chances = highest.softmax(-1)
-    dropped = chances.cumsum(-1) - chances >= TOP_P
-    chances = (highest / temperatures).masked_fill(dropped, -torch.inf).softmax(-1)
-    return order.gather(1, torch.multinomial(chances, 1, generator=generator))
-
-
 def describe(model: Llama, stages: tuple[Stage, ...]) -> Figures:
     """One model's part of the metrics."""
     phases = [phase for stage in stages for phase in stage.phases]
@@ -278,7 +171,11 @@ def train_short_rows(plan: Plan, text: Text, save: Path) -> Figures:
     model = Llama(replace(TARGET, rope_base=SHORT_ROPE_BASE))
     losses = target_losses(model, phase_rows(text.tokens, plan.short_rows.phases, corpus.SEED))
     seconds = optimise(model, "target", losses, plan.short_rows, save)
-    return {"short_rows_seconds": round(seconds, 1), "short_rope_base": SHORT_ROPE_BASE}
+    return {
+        "threads": torch.get_num_threads(),
+        "short_rows_seconds": round(seconds, 1),
+        "short_rope_base": SHORT_ROPE_BASE,
+    }
 
 
 def train_long_rows(plan: Plan, text: Text, start: Path, save: Path) -> tuple[Llama, float]:
@@ -295,15 +192,17 @@ def train_drafter(
     """Learn the target's distribution for one round."""
     target.requires_grad_(False)
     began = time.monotonic()
-    written = write_text(target, text.tokens, step.written_rows, seed)
+    written = write_text(target, text, step.written_rows, seed)
     writing = time.monotonic() - began
     rows = phase_rows(text.tokens, step.stage.phases, seed + 10)
     losses = drafter_losses(drafter, target, rows, written, seed + 20)
     seconds = optimise(drafter, "drafter", losses, step.stage, save)
     return {
         "written_rows": step.written_rows,
+        "row_length": ROW_LENGTH,
         "writing_seconds": round(writing, 1),
         "training_seconds": round(seconds, 1),
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -320,14 +219,13 @@ def prepare(out: Path) -> Text:
     return Text(library, tokenizer, tokens, held_out)
 
 
-def circumstances(text: Text, threads: int) -> Figures:
+def circumstances(text: Text) -> Figures:
     """What the figures depend on."""
     return {
         "seed": corpus.SEED,
         "kept_layers": KEPT_LAYERS,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "threads": threads,
         "corpus": {
             "sha256": text.library.sha256,
             "training_files": len(text.library.training),
@@ -347,7 +245,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     plan = SHORT if arguments.short else FULL
     text = prepare(out)
-    metrics.update(out / "training.json", circumstances(text, arguments.threads))
+    metrics.update(out / "training.json", circumstances(text))
     record = out / "training.json"
     if arguments.start <= 0:
         metrics.update(record, train_short_rows(plan, text, out / "short_rows.pt"))
@@ -356,12 +254,16 @@ def main() -> None:
         stages = (plan.short_rows, plan.long_rows)
         metrics.update(record, {"target": describe(target, stages), "long_rows_seconds": seconds})
         export.export(target, text.tokenizer, "target", out / "target.gguf")
-    target = export.load(out / "target.pt", TARGET)
-    drafter = pruned(target, DRAFTER, KEPT_LAYERS)
+    if arguments.from_gguf:
+        target = export.load_gguf(arguments.from_gguf / "target.gguf", TARGET)
+    else:
+        target = export.load(out / "target.pt", TARGET)
+    calibration = next(phase_rows(text.tokens, (CALIBRATION,), corpus.SEED + 7))
+    drafter = pruned(target, DRAFTER, KEPT_LAYERS, calibration)
     for index, step in enumerate(plan.drafter):
         save = out / f"drafter-{index}.pt"
         if arguments.start > 2 + index:
-            drafter = export.load(save, DRAFTER)
+            drafter = earlier_drafter(save, arguments.from_gguf)
             continue
         seed = corpus.SEED + 10 + 100 * index
         figures = train_drafter(step, seed, drafter, target, text, save)
@@ -369,6 +271,13 @@ def main() -> None:
     stages = tuple(step.stage for step in plan.drafter)
     metrics.update(record, {"drafter": describe(drafter, stages)})
     export.export(drafter, text.tokenizer, "drafter", out / "drafter.gguf")
+
+
+def earlier_drafter(save: Path, from_gguf: Path | None) -> Llama:
+    """A round's end: its checkpoint or, without one, the drafter of the GGUF files."""
+    if from_gguf and not save.exists():
+        return export.load_gguf(from_gguf / "drafter.gguf", DRAFTER)
+    return export.load(save, DRAFTER)
 
 
 def parse() -> argparse.Namespace:
@@ -382,7 +291,15 @@ def parse() -> argparse.Namespace:
         default=0,
         help="take up from files there: 1 short_rows.pt, 2 target.pt, 3 drafter-0.pt",
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--from-gguf",
+        type=Path,
+        help="folder whose target.gguf is the target; its drafter.gguf stands for missing drafters",
+    )
+    arguments = parser.parse_args()
+    if arguments.from_gguf:
+        arguments.start = max(2, arguments.start)
+    return arguments
 
 
 if __name__ == "__main__":
