@@ -26,7 +26,7 @@ LAST_WORDS_S = 1.0
 #: before they sleep.  Where another process wants the cores as well, the spinner holds the one that
 #: its partner needs: 1 B parameters on two busy cores gave 0.3 tokens/s, with this 14, and the same
 #: 30 as before on idle ones.
-_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
+THREAD_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
 #: A backtrace means a forked gdb and seconds of delay.
 _FIXED = {"GGML_NO_BACKTRACE": "1"}
 
@@ -54,7 +54,7 @@ class Child:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,  # native code writes to both when it dies
                     stderr=asyncio.subprocess.STDOUT,
-                    env=_DEFAULTS | os.environ | _FIXED,
+                    env=THREAD_DEFAULTS | os.environ | _FIXED,
                     # Its own group: a terminal's Ctrl-C is for the daemon alone.
                     process_group=0,
                 )

@@ -1,0 +1,248 @@
+"""llama-server on the same files, threads, context and prompts as specd's engine.
+
+One server is one configuration: llama-server ignores every speculative parameter of a request, so
+that each draft length, and plain decoding, has a server of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from specd.bench.peer_binary import PeerBinary
+from specd.bench.peer_load import PeerLoad
+from specd.bench.peer_process import PeerProcess
+from specd.core import SamplingParams
+from specd.errors import EngineCrashed, EngineError, LoadFailed, LoadStalled
+
+__all__ = ["PeerAnswer", "PeerBinary", "PeerServer", "peer_server"]
+
+_POLL_S = 0.05
+_LOAD_S = 600.0
+_ANSWER_S = 1800.0
+#: Of a prompt's tokens the first comes from the prompt itself and the last one needs no draft.
+_LEAST_TO_DRAFT = 3
+#: llama.cpp's word for a random seed.
+_RANDOM_SEED = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAnswer:
+    """n_prompt includes n_cached.  generate_ns: from the first token's choice to the last one's.
+
+    It covers n_timed tokens, as specd's `Usage.generate_ns` does: the first one comes from the
+    prompt's last pass (llama.cpp, `server_slot_stats::n_gen_steps`).  An end-of-text token counts
+    as generated, here and there.
+    """
+
+    text: str
+    n_generated: int
+    generate_ns: int
+    n_drafted: int
+    n_accepted: int
+    n_cached: int
+    n_prompt: int
+
+    @property
+    def n_timed(self) -> int:
+        return max(self.n_generated - 1, 0)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """0 where nothing was timed."""
+        return 1e9 * self.n_timed / self.generate_ns if self.generate_ns else 0.0
+
+
+class PeerServer:
+    """A loaded server.  command: what was started, for the report."""
+
+    def __init__(
+        self,
+        process: PeerProcess,
+        session: aiohttp.ClientSession,
+        load: PeerLoad,
+        command: tuple[str, ...],
+    ) -> None:
+        self.command = command
+        self._process = process
+        self._session = session
+        self._load = load
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def answer(
+        self, prompt: str, *, n_tokens: int, temperature: float, seed: int
+    ) -> PeerAnswer:
+        """As many at once as there are slots; more than that wait for one.
+
+        EngineCrashed where the server has gone, EngineError where it refuses, or does not draft.
+        """
+        body = request(prompt, n_tokens=n_tokens, temperature=temperature, seed=seed)
+        answer = parse_answer(await self._post("/completion", body))
+        if self._load.drafter and answer.n_generated >= _LEAST_TO_DRAFT and not answer.n_drafted:
+            why = self._process.complaint() or "it does not say why"
+            raise EngineError(f"llama-server has drafted nothing: {why}")
+        return answer
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with self._session.post(path, json=body) as response:
+                reply: dict[str, Any] = await response.json(content_type=None)
+                status = response.status
+        except TimeoutError as error:
+            raise EngineError(f"llama-server did not answer within {_ANSWER_S:g} s") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            raise await self._failure(error) from error
+        if status != 200:
+            message = reply.get("error", {}).get("message", "no reason given")
+            raise EngineError(f"llama-server refuses ({status}): {message}")
+        return reply
+
+    async def _failure(self, error: Exception) -> EngineError:
+        try:
+            async with asyncio.timeout(_POLL_S * 20):
+                await self._process.ended()
+        except TimeoutError:
+            return EngineError(f"llama-server cannot be talked to: {error}")
+        return EngineCrashed(f"llama-server has ended: {self._process.last_words()}")
+
+
+@asynccontextmanager
+async def peer_server(
+    binary: PeerBinary,
+    *,
+    target: Path,
+    drafter: Path | None = None,
+    n_draft_max: int = 0,
+    n_threads: int = 0,
+    n_ctx: int = 4096,
+    n_slots: int = 1,
+    kv_type: str = "f16",
+    flash_attention: bool | None = None,
+    n_gpu_layers: int = -1,
+) -> AsyncIterator[PeerServer]:
+    """A server that is ready, gone when the block is left or this process dies.
+
+    n_draft_max: drafted per pass, at least 1 with a drafter and 0 without.  n_ctx: tokens per slot.
+    LoadFailed with the server's words, LoadStalled.
+    """
+    load = PeerLoad(
+        target=str(target),
+        drafter=str(drafter) if drafter else None,
+        n_draft_max=n_draft_max,
+        n_threads=n_threads,
+        n_ctx=n_ctx,
+        n_slots=n_slots,
+        kv_type=kv_type,
+        flash_attention=flash_attention,
+        n_gpu_layers=n_gpu_layers,
+    )
+    port = _free_port()
+    command = binary.command(load, port)
+    process = await PeerProcess.start(command, binary.environment)
+    try:
+        async with aiohttp.ClientSession(
+            f"http://127.0.0.1:{port}",
+            timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
+            connector=aiohttp.TCPConnector(limit=0),
+            trust_env=False,
+        ) as session:
+            await _ready(process, session)
+            yield PeerServer(process, session, load, tuple(command))
+    finally:
+        await process.kill()
+
+
+async def _ready(process: PeerProcess, session: aiohttp.ClientSession) -> None:
+    ended = asyncio.create_task(process.ended())
+    healthy = asyncio.create_task(_healthy(session))
+    try:
+        await asyncio.wait({ended, healthy}, timeout=_LOAD_S, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise LoadFailed(f"llama-server did not start: {process.last_words()}")
+        if not healthy.done():
+            raise LoadStalled(f"llama-server has not loaded its model within {_LOAD_S:g} s")
+        healthy.result()
+    finally:
+        ended.cancel()
+        healthy.cancel()
+
+
+async def _healthy(session: aiohttp.ClientSession) -> None:
+    while True:
+        try:
+            async with session.get("/health") as response:
+                if response.status == 200:
+                    return
+        except aiohttp.ClientError:
+            pass  # it does not listen yet
+        await asyncio.sleep(_POLL_S)
+
+
+def _free_port() -> int:
+    """Free a moment ago; a server that finds it taken says so and ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dict[str, Any]:
+    """Those of specd by default, in llama-server's words; all else is switched off.
+
+    The chain holds only what does something: neutral samplers would walk the vocabulary for
+    nothing.  At temperature 0 that is the best token alone.
+    """
+    sampling = SamplingParams(temperature=temperature)
+    if temperature <= 0:
+        chain: dict[str, Any] = {"samplers": ["top_k"], "top_k": 1}
+    else:
+        chain = {"samplers": ["top_k", "top_p", "temperature"], "top_k": sampling.top_k}
+    return {
+        "prompt": prompt,
+        "n_predict": n_tokens,
+        "stream": False,
+        "cache_prompt": True,
+        "ignore_eos": False,
+        "seed": seed % _RANDOM_SEED,
+        "temperature": temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "typical_p": sampling.typical_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "dynatemp_range": 0.0,
+        "dry_multiplier": 0.0,
+        "xtc_probability": 0.0,
+        "top_n_sigma": -1.0,
+        "mirostat": 0,
+        "n_probs": 0,
+        **chain,
+    }
+
+
+def parse_answer(reply: dict[str, Any]) -> PeerAnswer:
+    """EngineError where the reply is of no kind that is known."""
+    try:
+        timings = reply["timings"]
+        return PeerAnswer(
+            text=reply["content"],
+            n_generated=int(timings["predicted_n"]),
+            generate_ns=round(timings["predicted_ms"] * 1e6),
+            # Left out where nothing was drafted.
+            n_drafted=int(timings.get("draft_n", 0)),
+            n_accepted=int(timings.get("draft_n_accepted", 0)),
+            n_cached=int(timings.get("cache_n", 0)),
+            n_prompt=int(reply["tokens_evaluated"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"llama-server's reply has no {error}") from error
