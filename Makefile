@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install run test check bench clean
+.PHONY: help install run test check bench peer clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
@@ -10,6 +10,7 @@ help:
 	@echo "make test     the whole suite"
 	@echo "make check    lint, types, architecture, generated files"
 	@echo "make bench    tokens per second, plain and speculative"
+	@echo "make peer     build the llama-server that specd bench --peer compares with"
 	@echo "make clean    remove .venv and caches; the built wheel stays in the user's cache"
 
 install:
@@ -30,6 +31,9 @@ check: install
 
 bench: install
 	@exec $(BIN)/specd bench
+
+peer: install
+	@$(BIN)/python -m scripts.peer
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
