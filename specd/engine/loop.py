@@ -26,7 +26,7 @@ from specd.engine.sampler import Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
-from specd.engine.speculative.drafter import Drafter, DraftJob
+from specd.engine.speculative.drafter import Drafter
 from specd.engine.speculative.verifier import verify
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Finished, ToDaemon, Tokens
@@ -70,7 +70,14 @@ class Loop:
         self._emit = emit
         self._n_ctx = n_ctx
         facts = drafter_facts or DrafterFacts()
-        self._speculation = Speculation(controller, drafter, facts, clock_ns)
+        self._speculation = Speculation(
+            controller,
+            drafter,
+            facts,
+            clock_ns,
+            n_slots=n_slots,
+            rewind_limit=target.rewind_limit,
+        )
         self._clock_ns = clock_ns
         self._waiting: deque[Waiting] = deque()
         self._n_admitted = 0
@@ -124,15 +131,14 @@ class Loop:
         began_ns = self._clock_ns()
         decoding = self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
-        jobs = self._speculation.draft(decoding, self._n_ctx, self._target.n_batch)
-        drafts = {slot_id: job.tokens for slot_id, job in jobs.items()}
+        drafts = self._speculation.draft(decoding, self._n_ctx, self._target.n_batch)
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
-        plan.drafted = bool(jobs)
+        plan.drafted = self._speculation.draft_ns > 0
         if not len(plan.batch):
             return
         self._decode(plan)
         for group in plan.groups:
-            self._verify(group, jobs.get(group.slot.id))
+            self._verify(group)
         for chunk in plan.chunks:
             self._advance(chunk)
         self._account(plan, self._clock_ns() - began_ns)
@@ -198,7 +204,7 @@ class Loop:
 
     # ------------------------------------------------------------------ after the pass
 
-    def _verify(self, group: batching.Group, job: DraftJob | None) -> None:
+    def _verify(self, group: batching.Group) -> None:
         """Commit what the target says of the slot's draft, and cut the caches back to it."""
         slot = group.slot
         assert slot.sampler is not None
@@ -216,9 +222,7 @@ class Loop:
         n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
         slot.tally.n_steps += 1
         slot.tally.count_draft(n_sent, n_accepted)
-        # An answer that ended inside its draft says nothing of the drafted rest.
-        n_judged = n_sent if n_accepted < len(said.tokens) else n_accepted
-        self._speculation.observe(slot, job, n_judged, n_accepted, n_sent + 1)
+        self._speculation.observe(slot, said.tokens, n_accepted)
         if said.ended is not None:
             self._finish(slot, said.ended)
 

@@ -1,6 +1,7 @@
 """Speculation as the loop sees it: drafts before the pass, verdicts after it, and what to say.
 
-Joins the drafter, where there is one, with the controller that decides how far it drafts.
+Joins those who guess, a draft model where there is one and prompt lookup always, with the
+controller that decides whom to believe and how far.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specd.core import NoPair, SpeculationStats
+from specd.core import DrafterKind, NoPair, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
 from specd.engine.slot import Slot
-from specd.engine.speculative.controller import Controller
+from specd.engine.speculative.controller import MAX_DRAFT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob
+from specd.engine.speculative.prompt_lookup import Found, PromptLookup
 
 log = logging.getLogger("specd.engine")
+
+#: What answers call the drafter that needs no model.
+LOOKUP_NAME = "prompt lookup"
+LOOKUP_SOURCE = "builtin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterFacts:
-    """What an answer says of its drafter, or of why there is none."""
+    """What an answer says of its draft model, or of why there is none."""
 
     name: str | None = None
     pair_source: str | None = None
@@ -28,8 +34,18 @@ class DrafterFacts:
     detail: str = ""
 
 
+@dataclass(slots=True)
+class _Guesses:
+    """What was guessed for one slot in one step, and whose tokens were sent."""
+
+    found: Found
+    job: DraftJob | None = None
+    sent_by: str = ""
+    sent: Sequence[TokenId] = ()
+
+
 class Speculation:
-    """drafter None: every step is plain, and the facts say why."""
+    """drafter None: prompt lookup alone, and the facts say why."""
 
     def __init__(
         self,
@@ -37,62 +53,88 @@ class Speculation:
         drafter: Drafter | None,
         facts: DrafterFacts,
         clock_ns: Callable[[], int],
+        *,
+        n_slots: int,
+        rewind_limit: int | None = None,
     ) -> None:
+        """rewind_limit: tokens that the target can take back, None is any; 0: nothing is guessed."""
         self._controller = controller
         self._drafter = drafter
+        self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
+        self._longest = MAX_DRAFT if rewind_limit is None else min(MAX_DRAFT, rewind_limit)
         self._facts = facts
         self._clock_ns = clock_ns
+        self._guesses: dict[int, _Guesses] = {}
         #: Rows each slot brought to its last pass: the best guess for its next.
         self._last_rows: dict[int, int] = {}
-        #: Nanoseconds that the drafter took in the current step.
+        #: Nanoseconds that the draft model took in the current step.
         self.draft_ns = 0
 
     def open(self, slot: Slot) -> None:
         """A request begins in the slot."""
-        assert slot.request is not None
-        n_max = 0 if self._drafter is None else slot.request.n_draft_max
-        temperature = slot.request.sampling.temperature
-        self._controller.open(slot.request_id, n_max, slot.request.mode, temperature)
+        request = slot.request
+        assert request is not None
+        there = {DrafterKind.MODEL: self._drafter, DrafterKind.LOOKUP: self._lookup}
+        self._controller.open(
+            slot.request_id,
+            request.n_draft_max,
+            request.mode,
+            request.sampling.temperature,
+            [kind for kind in request.drafters if there[kind] is not None],
+        )
+        if self._lookup is not None:
+            self._lookup.begin(slot.id)
 
     def close(self, slot: Slot) -> None:
         self._controller.close(slot.request_id)
         self._last_rows.pop(slot.id, None)
+        self._guesses.pop(slot.id, None)
 
-    def draft(self, decoding: Sequence[Slot], n_ctx: int, n_batch: int) -> dict[int, DraftJob]:
-        """Drafts by slot id, at the lengths that the controller chose.
+    # ------------------------------------------------------------------ before the pass
+
+    def draft(
+        self, decoding: Sequence[Slot], n_ctx: int, n_batch: int
+    ) -> dict[int, Sequence[TokenId]]:
+        """Drafted tokens by slot id, from whom and at the lengths that the controller chose.
 
         n_ctx: tokens a slot may hold.  n_batch: rows a pass may have, shared by the slots.
         """
         self.draft_ns = 0
-        if self._drafter is None or not decoding:
+        self._guesses.clear()
+        if not decoding or self._lookup is None:
             return {}
-        n_share = n_batch // len(decoding) - 1
+        n_share = min(n_batch // len(decoding) - 1, self._longest)
         jobs = []
         for slot in decoding:
             room = min(n_ctx - slot.n_past - 1, slot.n_left - 1, n_share)
-            if room > 0 and (job := self._job(slot, decoding, room)) is not None:
+            if room > 0 and (job := self._plan(slot, decoding, room)) is not None:
                 jobs.append(job)
-        if not jobs or not self._run(jobs):
-            return {}
-        by_slot = {slot.id: slot for slot in decoding}
-        for job in jobs:
-            n_sent = self._controller.choose(by_slot[job.slot].request_id, job.margins)
-            del job.tokens[n_sent:]
-        return {job.slot: job for job in jobs}
+        if jobs and self._run(jobs):
+            by_slot = {slot.id: slot for slot in decoding}
+            for job in jobs:
+                self._choose(by_slot[job.slot], job)
+        return {slot_id: guesses.sent for slot_id, guesses in self._guesses.items()}
 
-    def _job(self, slot: Slot, decoding: Sequence[Slot], room: int) -> DraftJob | None:
-        """A draft to be made for the slot, or None where this step is plain for it."""
-        assert self._drafter is not None
+    def _plan(self, slot: Slot, decoding: Sequence[Slot], room: int) -> DraftJob | None:
+        """Look up, ask who is to draft; the draft model's job, where it is the one."""
         assert slot.sampler is not None
-        request_id = slot.request_id
+        request_id, drafter = slot.request_id, self._drafter
+        found = Found()
+        if self._lookup is not None and _wants_lookup(slot):
+            found = self._lookup.find(slot.id, slot.tokens, room)
         others = [other.id for other in decoding if other is not slot]
-        n_max = self._controller.plan(
+        kind, n_max = self._controller.plan(
             request_id,
-            self._drafter.n_missed(slot.id, len(slot.tokens)),
+            drafter.n_missed(slot.id, len(slot.tokens)) if drafter is not None else 0,
             len(others),
             sum(self._last_rows.get(other, 1) for other in others),
+            found.matches,
         )
-        if n_max <= 0:
+        guesses = _Guesses(found)
+        self._guesses[slot.id] = guesses
+        if kind == DrafterKind.LOOKUP:
+            guesses.sent_by, guesses.sent = kind, found.tokens[:n_max]
+        if kind != DrafterKind.MODEL:
             return None
         return DraftJob(
             slot=slot.id,
@@ -104,7 +146,7 @@ class Speculation:
         )
 
     def _run(self, jobs: Sequence[DraftJob]) -> bool:
-        """Let the drafter fill the jobs; False where it failed, which costs a plain step."""
+        """Let the draft model fill the jobs; False where it failed, which costs a plain step."""
         assert self._drafter is not None
         began_ns = self._clock_ns()
         n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
@@ -119,13 +161,32 @@ class Speculation:
         self._controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
         return True
 
-    def observe(
-        self, slot: Slot, job: DraftJob | None, n_judged: int, n_accepted: int, n_rows: int
-    ) -> None:
-        """The target judged n_judged tokens of the slot's draft; n_rows of the pass were its."""
-        self._last_rows[slot.id] = n_rows
-        if job is not None:
-            self._controller.observe_step(slot.request_id, job.margins, n_judged, n_accepted)
+    def _choose(self, slot: Slot, job: DraftJob) -> None:
+        guesses = self._guesses[slot.id]
+        guesses.job = job
+        guesses.sent_by, n_sent = self._controller.choose(slot.request_id, job.margins)
+        lookup = guesses.sent_by == DrafterKind.LOOKUP
+        guesses.sent = (guesses.found.tokens if lookup else job.tokens)[:n_sent]
+
+    # ------------------------------------------------------------------ after the pass
+
+    def observe(self, slot: Slot, said: Sequence[TokenId], n_accepted: int) -> None:
+        """What the target said in the slot, which judges all guesses, sent or not."""
+        guesses = self._guesses.get(slot.id)
+        if guesses is None:
+            self._last_rows[slot.id] = 1
+            return
+        n_sent = len(guesses.sent)
+        self._last_rows[slot.id] = 1 + n_sent
+        judged: list[Guess] = []
+        if (job := guesses.job) is not None:
+            judged.append((DrafterKind.MODEL, job.margins, *_judged(job.tokens, said)))
+        if guesses.found.tokens:
+            found = guesses.found
+            judged.append((DrafterKind.LOOKUP, found.matches, *_judged(found.tokens, said)))
+        # An answer that ended inside its draft says nothing of the drafted rest.
+        n_known = n_sent if n_accepted < len(said) else n_accepted
+        self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_accepted, judged)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:
         """A pass without prompt took so long; seconds that a plain one would have taken."""
@@ -135,25 +196,50 @@ class Speculation:
     def rewind(self, slot: Slot, n_past: int) -> None:
         if self._drafter is not None:
             self._drafter.rewind(slot.id, n_past)
+        if self._lookup is not None:
+            self._lookup.rewind(slot.id, n_past)
 
     def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
         if self._drafter is not None:
             self._drafter.shift(slot.id, n_keep, n_discard)
+        if self._lookup is not None:
+            self._lookup.begin(slot.id)
 
     def stats(self, slot: Slot) -> SpeculationStats:
         """What the answer says of speculation; the reason is the nearest one that holds."""
         assert slot.request is not None
         state, reason = self._controller.state(slot.request_id)
-        detail = ""
+        facts, detail = self._facts, ""
         if self._drafter is None:
-            reason, detail = self._facts.reason, self._facts.detail
-        elif slot.request.n_draft_max == 0:
+            # Lookup may be at work; why no model drafts is still what a user asks first.
+            detail, reason = facts.detail, reason or facts.reason
+        name, source = (
+            (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
+        )
+        if slot.request.n_draft_max == 0:
             reason = NoPair.DISABLED_BY_USER
+        elif self._drafter is None and self._lookup is not None:
+            name, source = LOOKUP_NAME, LOOKUP_SOURCE
         return slot.tally.speculation(
-            drafter=self._facts.name if self._drafter is not None else None,
-            pair_source=self._facts.pair_source if self._drafter is not None else None,
+            drafter=name,
+            pair_source=source,
             state=state,
             reason=str(reason),
             detail=detail,
             speedup=slot.tally.speedup(),
         )
+
+
+def _wants_lookup(slot: Slot) -> bool:
+    assert slot.request is not None
+    return DrafterKind.LOOKUP in slot.request.drafters and slot.request.n_draft_max != 0
+
+
+def _judged(guess: Sequence[TokenId], said: Sequence[TokenId]) -> tuple[int, int]:
+    """Tokens of the guess that were said, and those that what was said can judge."""
+    n_right = 0
+    for guessed, token in zip(guess, said, strict=False):
+        if guessed != token:
+            return n_right, n_right + 1
+        n_right += 1
+    return n_right, n_right

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from specd.core import (
 from specd.engine.loop import Loop
 from specd.engine.slot import SlotState
 from specd.engine.speculation import DrafterFacts
-from specd.engine.speculative.controller import Controller
+from specd.engine.speculative.controller import Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
 from specd.ipc.messages import Finished, ToDaemon, Tokens
@@ -60,10 +60,10 @@ class Listening(Controller):
         self._judged = judged
 
     def observe_step(
-        self, request_id: int, margins: list[float], n_sent: int, n_accepted: int
+        self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
     ) -> None:
         self._judged.append(Judged(n_sent, n_accepted))
-        super().observe_step(request_id, margins, n_sent, n_accepted)
+        super().observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
 
 
 class Engine:
@@ -384,9 +384,15 @@ def test_a_model_that_cannot_rewind_is_served_plain_and_reuses_nothing_it_would_
 def test_an_answer_without_a_drafter_says_why() -> None:
     facts = DrafterFacts(reason=NoPair.VOCABULARY_DIFFERS, detail="token 7 differs")
     stats = answer(Engine(agreement=None, facts=facts))[1].speculation
-    assert stats.drafter is None
-    assert (stats.state, stats.reason) == (SpeculationState.OFF, "vocabulary_differs")
+    assert (stats.drafter, stats.pair_source) == ("prompt lookup", "builtin")
+    assert (stats.state, stats.reason) == (SpeculationState.ACTIVE, "vocabulary_differs")
     assert stats.detail == "token 7 differs"
+
+
+def test_an_answer_that_nobody_may_guess_for_says_so() -> None:
+    stats = answer(Engine(rewind_limit=0, agreement=None, facts=DrafterFacts(reason="x")))[1]
+    assert stats.speculation.drafter is None
+    assert (stats.speculation.state, stats.speculation.reason) == (SpeculationState.OFF, "x")
 
 
 def test_an_answer_with_speculation_switched_off_says_so() -> None:

@@ -1,19 +1,29 @@
 """How likely a drafted token is to be accepted: by the drafter's confidence, and by depth.
 
-The drafter's margin (its best score minus its second, shared noise included) tells how safe its
-token is; what a margin is worth is learned online, in a few bins.
+A drafter says with each token how sure it is: a model by its margin (its best score minus its
+second, shared noise included), prompt lookup by how many tokens before it match.  What such a
+confidence is worth is learned online, in a few bins.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-#: Upper edges of the margin bins, in nats.
-EDGES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
-N_BINS = len(EDGES) + 1
-#: Optimistic on purpose: a pessimist drafts nothing and so never learns.
-PRIOR = 0.75
+from specd.core import DrafterKind
+
+#: Upper edges of the bins: margins in nats, and lengths of matches in tokens.
+EDGES = {
+    DrafterKind.MODEL: (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),
+    DrafterKind.LOOKUP: (4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 25.0, 32.0),
+}
+#: What is believed at first, bin by bin.  Optimistic on purpose for a model: a pessimist drafts
+#: nothing and so never learns.  What lookup finds is judged whether it is sent or not.
+PRIORS = {
+    DrafterKind.MODEL: (0.75,) * 9,
+    DrafterKind.LOOKUP: (0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
+}
 _PRIOR_WEIGHT = 4.0
 #: Past this many observations an estimate forgets, so that it can follow the text.
 _MEMORY = 100.0
@@ -25,7 +35,7 @@ _INHERITED = 8.0
 class Estimate:
     """A running mean that starts from a prior and forgets slowly."""
 
-    mean: float = PRIOR
+    mean: float
     weight: float = _PRIOR_WEIGHT
 
     def observe(self, value: float) -> None:
@@ -36,36 +46,42 @@ class Estimate:
         return Estimate(self.mean, min(self.weight, _INHERITED))
 
 
-def _bins() -> list[Estimate]:
-    return [Estimate() for _ in range(N_BINS)]
-
-
 @dataclass(slots=True)
 class Acceptance:
-    """Estimates for one temperature band of a pair, or for one request that inherits from it."""
+    """Estimates of one drafter in one temperature band, or in one request that inherits them."""
 
-    by_margin: list[Estimate] = field(default_factory=_bins)
+    edges: Sequence[float]
+    by_confidence: list[Estimate]
     by_depth: list[Estimate] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, drafter: DrafterKind) -> Acceptance:
+        return cls(EDGES[drafter], [Estimate(prior) for prior in PRIORS[drafter]])
 
     def inherit(self) -> Acceptance:
         return Acceptance(
-            [e.inherit() for e in self.by_margin], [e.inherit() for e in self.by_depth]
+            self.edges,
+            [e.inherit() for e in self.by_confidence],
+            [e.inherit() for e in self.by_depth],
         )
 
-    def of_margin(self, margin: float) -> float:
-        return self.by_margin[bisect_right(EDGES, margin)].mean
+    def of_confidence(self, confidence: float) -> float:
+        return self.by_confidence[bisect_right(self.edges, confidence)].mean
 
     def of_depth(self, depth: int) -> float:
         """Chance that the token at that depth (from 0) is accepted when those before it were."""
         if depth < len(self.by_depth):
             return self.by_depth[depth].mean
-        return self.by_depth[-1].mean if self.by_depth else PRIOR
+        return self.by_depth[-1].mean if self.by_depth else PRIORS[DrafterKind.MODEL][0]
 
-    def observe(self, margins: list[float], n_accepted: int) -> None:
-        """Learn from one verified draft; nothing is known of tokens behind the first refusal."""
-        for depth, margin in enumerate(margins[: n_accepted + 1]):
-            accepted = float(depth < n_accepted)
-            self.by_margin[bisect_right(EDGES, margin)].observe(accepted)
+    def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
+        """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
+
+        Nothing is known of tokens behind the first wrong one, nor behind the end of what was said.
+        """
+        for depth, confidence in enumerate(confidences[:n_judged]):
+            right = float(depth < n_right)
+            self.by_confidence[bisect_right(self.edges, confidence)].observe(right)
             while len(self.by_depth) <= depth:
-                self.by_depth.append(Estimate(self.of_depth(len(self.by_depth)), _PRIOR_WEIGHT))
-            self.by_depth[depth].observe(accepted)
+                self.by_depth.append(Estimate(self.of_depth(len(self.by_depth))))
+            self.by_depth[depth].observe(right)

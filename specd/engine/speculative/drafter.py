@@ -1,4 +1,4 @@
-"""What the loop needs of a drafter: an n-gram table would do as well as a model."""
+"""What the loop needs of a draft model (prompt lookup needs no passes: prompt_lookup.py)."""
 
 from __future__ import annotations
 

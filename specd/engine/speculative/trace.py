@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from specd.core import SpeculationMode, SpeculationState
-from specd.engine.speculative.controller import Controller
+from specd.core import PairHistory, SpeculationMode, SpeculationState
+from specd.engine.speculative.controller import Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 
 
@@ -30,11 +31,12 @@ class Trace(msgspec.Struct, frozen=True):
     catch_up_s: float
     threshold: float
     calls: list[Call]
+    history: PairHistory | None = None
 
     def controller(self) -> Controller:
         """A controller in the state that the traced one began in."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
-        return Controller(costs, self.threshold)
+        return Controller(costs, self.threshold, self.history)
 
     def first_difference(self) -> int | None:
         """Index of the first call that a controller of today answers differently, or None."""
@@ -53,21 +55,28 @@ class Trace(msgspec.Struct, frozen=True):
 class TracingController(Controller):
     """A controller that writes down its calls."""
 
-    def __init__(self, costs: CostModel, threshold: float) -> None:
-        super().__init__(costs, threshold)
-        self.trace = Trace(*costs.measured(), threshold=threshold, calls=[])
+    def __init__(
+        self, costs: CostModel, threshold: float, history: PairHistory | None = None
+    ) -> None:
+        super().__init__(costs, threshold, history)
+        self.trace = Trace(*costs.measured(), threshold=threshold, calls=[], history=history)
 
     def _traced(self, method: str, *args: Any) -> Any:
         answer = getattr(super(), method)(*args)
         # Lists grow after the call: write down what was said, not what it became.
-        said = [list(a) if isinstance(a, list) else a for a in args]
+        said = [list(a) if isinstance(a, list | tuple) else a for a in args]
         self.trace.calls.append(Call(method, said, answer))
         return answer
 
     def open(
-        self, request_id: int, n_max: int | None, mode: SpeculationMode, temperature: float
+        self,
+        request_id: int,
+        n_max: int | None,
+        mode: SpeculationMode,
+        temperature: float,
+        drafters: Sequence[str],
     ) -> None:
-        self._traced("open", request_id, n_max, mode, temperature)
+        self._traced("open", request_id, n_max, mode, temperature, drafters)
 
     def close(self, request_id: int) -> None:
         self._traced("close", request_id)
@@ -76,14 +85,23 @@ class TracingController(Controller):
         state, reason = self._traced("state", request_id)
         return state, reason
 
-    def plan(self, request_id: int, n_missed: int, n_others: int, other_rows: int) -> int:
-        return int(self._traced("plan", request_id, n_missed, n_others, other_rows))
+    def plan(
+        self,
+        request_id: int,
+        n_missed: int,
+        n_others: int,
+        other_rows: int,
+        matches: Sequence[float] = (),
+    ) -> tuple[str, int]:
+        drafter, n = self._traced("plan", request_id, n_missed, n_others, other_rows, matches)
+        return drafter, n
 
-    def extend(self, request_id: int, margins: list[float]) -> bool:
+    def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         return bool(self._traced("extend", request_id, margins))
 
-    def choose(self, request_id: int, margins: list[float]) -> int:
-        return int(self._traced("choose", request_id, margins))
+    def choose(self, request_id: int, margins: Sequence[float]) -> tuple[str, int]:
+        drafter, n = self._traced("choose", request_id, margins)
+        return drafter, n
 
     def observe_target(self, width: int, seconds: float) -> None:
         self._traced("observe_target", width, seconds)
@@ -92,6 +110,6 @@ class TracingController(Controller):
         self._traced("observe_draft", n_steps, n_missed, seconds)
 
     def observe_step(
-        self, request_id: int, margins: list[float], n_sent: int, n_accepted: int
+        self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
     ) -> None:
-        self._traced("observe_step", request_id, margins, n_sent, n_accepted)
+        self._traced("observe_step", request_id, sent_by, n_sent, n_accepted, guesses)

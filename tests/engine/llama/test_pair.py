@@ -55,7 +55,7 @@ def test_a_bad_drafter_leaves_the_target_served_plain_with_the_reason(tmp_path: 
     bad = gguf_files.write_truncated(gguf_files.write_llama(tmp_path / "bad.gguf"))
     engine = load(TARGET, bad)
     stats = engine.answer("def f(", n_predict=8)[1].speculation
-    assert stats.drafter is None
+    assert stats.drafter == "prompt lookup"
     assert stats.reason == NoPair.LOAD_FAILED
     assert "bad.gguf" in stats.detail
 

@@ -6,46 +6,66 @@ import random
 
 import pytest
 
-from specd.engine.speculative.acceptance import PRIOR, Acceptance
+from specd.core import DrafterKind
+from specd.engine.speculative.acceptance import PRIORS, Acceptance
+
+PRIOR = PRIORS[DrafterKind.MODEL][0]
+
+
+def untaught() -> Acceptance:
+    return Acceptance.of(DrafterKind.MODEL)
 
 
 def test_an_untaught_estimate_is_optimistic() -> None:
-    assert Acceptance().of_margin(1.0) == PRIOR
-    assert Acceptance().of_depth(7) == PRIOR
+    assert untaught().of_confidence(1.0) == PRIOR
+    assert untaught().of_depth(7) == PRIOR
 
 
 def test_each_margin_learns_its_own_rate() -> None:
-    learned, draw = Acceptance(), random.Random(1)
+    learned, draw = untaught(), random.Random(1)
     for _ in range(2000):
         margin = draw.choice([0.05, 4.0])
-        learned.observe([margin], int(draw.random() < (0.4 if margin < 1 else 0.95)))
-    assert learned.of_margin(0.01) == pytest.approx(0.4, abs=0.12)
-    assert learned.of_margin(3.5) == pytest.approx(0.95, abs=0.08)
+        learned.observe([margin], int(draw.random() < (0.4 if margin < 1 else 0.95)), 1)
+    assert learned.of_confidence(0.01) == pytest.approx(0.4, abs=0.12)
+    assert learned.of_confidence(3.5) == pytest.approx(0.95, abs=0.08)
 
 
 def test_tokens_behind_a_refusal_teach_nothing() -> None:
-    learned = Acceptance()
+    learned = untaught()
     for _ in range(50):
-        learned.observe([0.05, 9.0, 9.0], 0)
-    assert learned.of_margin(0.05) < 0.1
-    assert learned.of_margin(9.0) == PRIOR
+        learned.observe([0.05, 9.0, 9.0], 0, 1)
+    assert learned.of_confidence(0.05) < 0.1
+    assert learned.of_confidence(9.0) == PRIOR
     assert len(learned.by_depth) == 1
 
 
 def test_depths_are_conditional_on_those_before() -> None:
-    learned = Acceptance()
+    learned = untaught()
     for i in range(200):
-        learned.observe([1.0, 1.0], 2 if i % 2 else 1)
+        learned.observe([1.0, 1.0], 2 if i % 2 else 1, 2)
     assert learned.of_depth(0) > 0.95
     assert learned.of_depth(1) == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_request_learns_faster_than_what_it_inherits_from() -> None:
-    engine = Acceptance()
+    engine = untaught()
     for _ in range(200):
-        engine.observe([1.0], 1)
+        engine.observe([1.0], 1, 1)
     request = engine.inherit()
     for _ in range(10):
-        engine.observe([1.0], 0)
-        request.observe([1.0], 0)
-    assert request.of_margin(1.0) < engine.of_margin(1.0)
+        engine.observe([1.0], 0, 1)
+        request.observe([1.0], 0, 1)
+    assert request.of_confidence(1.0) < engine.of_confidence(1.0)
+
+
+def test_what_lookup_finds_is_believed_the_more_the_longer_it_matches() -> None:
+    fresh = Acceptance.of(DrafterKind.LOOKUP)
+    believed = [fresh.of_confidence(float(n)) for n in range(3, 40)]
+    assert believed == sorted(believed)
+    assert believed[0] < 0.5 < believed[-1]
+
+
+def test_what_nobody_judged_teaches_nothing() -> None:
+    learned = untaught()
+    learned.observe([1.0, 1.0, 1.0], 0, 0)
+    assert learned.by_depth == []

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import SpeculationMode, SpeculationState
+from specd.core import PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import (
-    DOES_NOT_PAY,
-    LOW_ACCEPTANCE,
+    LOOKUP,
     MAX_DRAFT,
+    MODEL,
+    NOBODY,
     Controller,
+    Guess,
     temperature_band,
 )
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
 
 #: V(w)/V(1) of a 1 B model on two cores, as docs/speculation.md tells: steps of four rows.
 CPU = {1: 1.0, 2: 1.6, 3: 1.76, 4: 1.83, 5: 2.82, 8: 2.85, 9: 3.9, 17: 7.0}
@@ -67,19 +70,26 @@ def run(
     total = Run()
     for _ in range(n_steps):
         margins: list[float] = []
-        limit = controller.plan(request_id, 0, 0, 0)
-        while len(margins) < limit:
-            margins.append(text.margin())
-            if not controller.extend(request_id, margins):
-                break
-        n_sent = controller.choose(request_id, margins) if margins else 0
-        n_accepted = 0
-        while n_accepted < n_sent and text.accepted(margins[n_accepted]):
-            n_accepted += 1
+        drafter, limit = controller.plan(request_id, 0, 0, 0)
+        if drafter == MODEL:
+            while len(margins) < limit:
+                margins.append(text.margin())
+                if not controller.extend(request_id, margins):
+                    break
+        sent_by, n_sent = controller.choose(request_id, margins) if margins else (NOBODY, 0)
+        n_right = 0
+        while n_right < len(margins) and text.accepted(margins[n_right]):
+            n_right += 1
+        n_accepted = min(n_right, n_sent)
+        # The token after the last one kept judges one guess more, be it unsent.
+        n_known = n_accepted + 1
+        guesses: list[Guess] = []
         if margins:
             controller.observe_draft(len(margins), 0, truth.draft_s(len(margins)))
-            controller.observe_step(request_id, margins, n_sent, n_accepted)
+            n_judged = min(n_known, len(margins))
+            guesses = [(MODEL, margins, min(n_right, n_known), n_judged)]
             total.drafting_steps += 1
+        controller.observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
         seconds = truth.target_s(1 + n_sent)
         controller.observe_target(1 + n_sent, seconds)
         total.tokens += n_accepted + 1
@@ -96,7 +106,7 @@ def speed_of(
     costs: dict[int, float], rate: float, n_max: int | None, mode: SpeculationMode, seed: int = 3
 ) -> float:
     controller = make(costs, threshold=0.0)
-    controller.open(1, n_max, mode, 0.8)
+    controller.open(1, n_max, mode, 0.8, [MODEL])
     text = Text(rate, random.Random(seed))
     return run(controller, CostModel(costs, 0.05), text, 1500, n_max=n_max, mode=mode).speed
 
@@ -120,26 +130,25 @@ def test_auto_comes_near_the_best_fixed_length_in_hindsight(
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.0, 0.2))
+@given(st.integers(0, 10**6), st.floats(0.0, 0.1))
 def test_a_useless_drafter_costs_next_to_nothing(seed: int, rate: float) -> None:
     controller = make(CPU)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(CPU, 0.05), Text(rate, random.Random(seed)), 1000)
     assert total.speed >= 0.97
-    assert controller.state(1)[0] is SpeculationState.PARKED
 
 
 def test_the_threshold_parks_a_request_whatever_the_costs_say() -> None:
     # Passes and drafts are free here, so only the user's guard rail can switch off.
     controller = make({1: 1.0, 17: 1.0}, draft_step_s=1e-6, threshold=0.6)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
-    run(controller, CostModel({1: 1.0, 17: 1.0}, 1e-6), Text(0.3, random.Random(1)), 60)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(controller, CostModel({1: 1.0, 17: 1.0}, 1e-6), Text(0.3, random.Random(1)), 200)
     assert controller.state(1) == (SpeculationState.PARKED, LOW_ACCEPTANCE)
 
 
 def test_a_parked_request_probes_ever_more_rarely() -> None:
     controller = make(CPU)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     truth, text = CostModel(CPU, 0.05), Text(0.0, random.Random(1))
     early = run(controller, truth, text, 400).drafting_steps
     late = run(controller, truth, text, 400).drafting_steps
@@ -149,7 +158,7 @@ def test_a_parked_request_probes_ever_more_rarely() -> None:
 
 def test_drafting_resumes_when_the_text_turns() -> None:
     controller = make(CPU)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     truth = CostModel(CPU, 0.05)
     run(controller, truth, Text(0.0, random.Random(1)), 200)
     assert controller.state(1)[0] is SpeculationState.PARKED
@@ -161,7 +170,7 @@ def test_a_probe_that_pays_but_is_refused_too_often_stays_parked() -> None:
     """Passes and drafts are free here: every probe gains, and only the threshold parks it."""
     free = {1: 1.0, 17: 1.0}
     controller = make(free, draft_step_s=1e-6, threshold=0.6)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(controller, CostModel(free, 1e-6), Text(0.3, random.Random(1)), 1000)
     assert controller.state(1) == (SpeculationState.PARKED, LOW_ACCEPTANCE)
 
@@ -169,7 +178,7 @@ def test_a_probe_that_pays_but_is_refused_too_often_stays_parked() -> None:
 def test_probing_costs_about_a_hundredth() -> None:
     """A drafter as dear as three passes: each probe loses much, so probes must be far apart."""
     controller = make(CPU, draft_step_s=3.0)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     truth = CostModel(CPU, 3.0)
     run(controller, truth, Text(0.0, random.Random(1)), 200)
     assert run(controller, truth, Text(0.0, random.Random(1)), 3000).speed >= 0.97
@@ -178,19 +187,19 @@ def test_probing_costs_about_a_hundredth() -> None:
 def test_a_request_that_gains_frees_the_next_ones_from_an_earlier_verdict() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(controller, truth, Text(0.0, random.Random(1)), 100)
     controller.close(1)
-    controller.open(2, None, SpeculationMode.AUTO, 0.8)
+    controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(controller, truth, Text(0.97, random.Random(2)), 800, request_id=2)
     controller.close(2)
-    controller.open(3, None, SpeculationMode.AUTO, 0.8)
+    controller.open(3, None, SpeculationMode.AUTO, 0.8, [MODEL])
     assert controller.state(3)[0] is SpeculationState.ACTIVE
 
 
 def test_drafting_is_interrupted_now_and_then_to_see_what_a_plain_step_costs() -> None:
     controller = make(GPU)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 650)
     assert 5 <= 650 - total.drafting_steps <= 15
 
@@ -198,30 +207,30 @@ def test_drafting_is_interrupted_now_and_then_to_see_what_a_plain_step_costs() -
 def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(controller, truth, Text(0.0, random.Random(1)), 100)
     controller.close(1)
-    controller.open(2, None, SpeculationMode.AUTO, 0.8)
+    controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
     assert controller.state(2)[0] is SpeculationState.PARKED
-    controller.open(3, None, SpeculationMode.AUTO, 0.0)
+    controller.open(3, None, SpeculationMode.AUTO, 0.0, [MODEL])
     assert controller.state(3)[0] is SpeculationState.ACTIVE
 
 
 def test_zero_switches_off_and_the_users_bound_is_kept() -> None:
     controller = make(GPU)
-    controller.open(1, 0, SpeculationMode.AUTO, 0.8)
-    assert controller.plan(1, 0, 0, 0) == 0
+    controller.open(1, 0, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert controller.plan(1, 0, 0, 0) == (NOBODY, 0)
     assert controller.state(1)[0] is SpeculationState.OFF
-    controller.open(2, 3, SpeculationMode.AUTO, 0.8)
+    controller.open(2, 3, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 50, request_id=2)
     assert total.drafted <= 3 * 50
-    controller.open(3, 1000, SpeculationMode.AUTO, 0.8)
-    assert controller.plan(3, 0, 0, 0) == MAX_DRAFT
+    controller.open(3, 1000, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert controller.plan(3, 0, 0, 0) == (MODEL, MAX_DRAFT)
 
 
 def test_a_fixed_length_is_drafted_come_what_may() -> None:
     controller = make(CPU)
-    controller.open(1, 5, SpeculationMode.FIXED, 0.8)
+    controller.open(1, 5, SpeculationMode.FIXED, 0.8, [MODEL])
     total = run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
     assert total.drafted == 500
 
@@ -230,12 +239,12 @@ def test_a_busy_engine_drafts_less() -> None:
     """With many other rows in the pass, each further row costs what it adds on the steep part."""
     steep = {1: 1.0, 8: 1.1, 16: 4.0, 40: 16.0}
     controller = make(steep, draft_step_s=0.01)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     margins = [6.0] * 6
     controller.plan(1, 0, 0, 0)
-    alone = controller.choose(1, margins)
+    _, alone = controller.choose(1, margins)
     controller.plan(1, 0, 7, 20)
-    crowded = controller.choose(1, margins)
+    _, crowded = controller.choose(1, margins)
     assert crowded < alone
 
 
@@ -244,3 +253,107 @@ def test_a_busy_engine_drafts_less() -> None:
 )
 def test_temperature_bands(temperature: float, band: int) -> None:
     assert temperature_band(temperature) == band
+
+
+def matches(n: int, first: float = 20.0) -> list[float]:
+    return [first + i for i in range(n)]
+
+
+def look_up(controller: Controller, right: bool, n_steps: int) -> list[tuple[str, int]]:
+    """Steps of request 1 in which lookup finds 16 tokens, all of them right or all wrong."""
+    plans = []
+    for _ in range(n_steps):
+        drafter, n = controller.plan(1, 0, 0, 0, matches(16))
+        n_accepted = n if right else 0
+        n_judged = n_accepted + 1 if n < 16 else n_accepted
+        guess: Guess = (LOOKUP, matches(16), min(n_accepted + right, 16), max(n_judged, 1))
+        controller.observe_step(1, drafter, n, n_accepted, [guess])
+        plans.append((drafter, n))
+    return plans
+
+
+def test_a_long_match_is_sent_without_asking_the_model() -> None:
+    controller = make(CPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
+    assert look_up(controller, True, 40)[-1][0] == LOOKUP
+    assert controller.plan(1, 0, 0, 0, ()) == (MODEL, MAX_DRAFT)
+
+
+def test_matches_that_mislead_are_learned_and_no_longer_sent() -> None:
+    controller = make(CPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
+    plans = look_up(controller, False, 40)
+    assert plans[0][0] == LOOKUP
+    assert plans[-1] == (NOBODY, 0)
+
+
+def test_unsent_matches_are_judged_all_the_same() -> None:
+    """What is not worth sending can become so without ever being tried."""
+    controller = make(CPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
+    look_up(controller, False, 40)
+    for _ in range(60):
+        controller.plan(1, 0, 0, 0, matches(16)[:1])
+        controller.observe_step(1, NOBODY, 0, 0, [(LOOKUP, matches(16)[:1], 1, 1)])
+    assert controller.state(1)[0] in {SpeculationState.ACTIVE, SpeculationState.PARKED}
+    controller.close(1)
+    by_bin = next(b for b in controller.history().bands if b.drafter == LOOKUP).by_confidence
+    assert by_bin[6][0] > 0.6
+
+
+def test_the_better_of_two_drafts_is_sent() -> None:
+    controller = make(CPU, draft_step_s=0.001)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
+    # A short match is worth little: the model is asked, and its draft weighed against the match.
+    assert controller.plan(1, 0, 0, 0, [3.0, 4.0, 5.0])[0] == MODEL
+    assert controller.choose(1, [6.0, 6.0, 6.0])[0] == MODEL
+    look_up(controller, True, 40)
+    controller.plan(1, 0, 0, 0, matches(3))
+    for _ in range(60):
+        controller.observe_step(1, NOBODY, 0, 0, [(MODEL, [0.05], 0, 1)])
+    controller.plan(1, 0, 0, 0, matches(3))
+    assert controller.choose(1, [0.05]) == (LOOKUP, 3)
+
+
+def test_a_fixed_lookup_sends_all_that_it_finds_and_no_more() -> None:
+    controller = make(CPU)
+    controller.open(1, 4, SpeculationMode.FIXED, 0.8, [LOOKUP])
+    assert controller.plan(1, 0, 0, 0, matches(9)) == (LOOKUP, 4)
+    assert controller.plan(1, 0, 0, 0, matches(2)) == (LOOKUP, 2)
+    assert controller.plan(1, 0, 0, 0, ()) == (NOBODY, 0)
+
+
+def test_a_history_is_where_the_next_engine_begins() -> None:
+    first = make(CPU)
+    first.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(first, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 200)
+    first.close(1)
+    kept = first.history()
+    second = Controller(CostModel(CPU, 0.05, 0.005), 0.4, kept)
+    second.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert second.state(1)[0] is SpeculationState.PARKED
+    assert second.history().bands == kept.bands
+    assert kept.bands[0].n_requests == 1
+
+
+def test_bins_of_another_version_are_not_believed() -> None:
+    first = make(CPU)
+    first.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(first, CostModel(CPU, 0.05), Text(0.9, random.Random(1)), 50)
+    first.close(1)
+    band = first.history().bands[0]
+    odd = replace(band, by_confidence=band.by_confidence[:3])
+    unknown = replace(band, drafter="oracle")
+    second = Controller(CostModel(CPU), 0.4, PairHistory(bands=(odd, unknown)))
+    assert [b.drafter for b in second.history().bands] == [MODEL]
+    assert second.history().bands[0].by_confidence != odd.by_confidence
+
+
+def test_bench_lengths_teach_nothing() -> None:
+    controller = make(CPU)
+    controller.open(1, 5, SpeculationMode.FIXED, 0.8, [MODEL])
+    run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 50)
+    controller.close(1)
+    controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert controller.state(2)[0] is SpeculationState.ACTIVE
+    assert all(b.n_requests == 0 for b in controller.history().bands)

@@ -1,0 +1,118 @@
+"""What a controller knows of its pair beyond single requests, and what is kept across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specd.core import BandHistory, DrafterKind, PairHistory
+from specd.engine.speculative.acceptance import Acceptance, Estimate
+from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.track import Track
+
+#: Weight of one more request in the running gain: one that drafted for long counts for more.
+_NEWEST, _NEWEST_LONG = 0.2, 0.5
+_LONG_STEPS = 24
+#: What was learned before a restart counts as no more observations than this.
+_TRUSTED = 32.0
+#: Depths beyond this are no bench of anything: a draft is never longer.
+_MAX_DEPTHS = 64
+
+
+@dataclass(slots=True)
+class BandMemory:
+    """One drafter in one band of temperatures.
+
+    gain: running, None while unknown.  verdict: why the last track that was parked was.
+    """
+
+    acceptance: Acceptance
+    verdict: str = ""
+    gain: float | None = None
+    n_requests: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    @property
+    def parked(self) -> str:
+        """The reason why a new request begins parked, "" where drafting has paid on the whole."""
+        return self.verdict if self.gain is not None and self.gain < 1.0 else ""
+
+    def note_parked(self, track: Track) -> None:
+        """A verdict on a request still running: another one may begin meanwhile."""
+        self.verdict = track.parked
+        self._note_gain(track)
+
+    def end_request(self, track: Track) -> None:
+        self.n_requests += 1
+        self.n_drafted += track.n_drafted
+        self.n_accepted += track.n_accepted
+        if track.speed.steps and not track.parked:
+            self._note_gain(track)
+
+    def _note_gain(self, track: Track) -> None:
+        newest = track.speed.gain
+        weight = _NEWEST_LONG if track.speed.steps >= _LONG_STEPS else _NEWEST
+        self.gain = newest if self.gain is None else self.gain + weight * (newest - self.gain)
+
+
+class Memory:
+    """Bands by drafter; made when first asked for, or taken from a history."""
+
+    def __init__(self, history: PairHistory | None) -> None:
+        self._bands: dict[tuple[DrafterKind, int], BandMemory] = {}
+        for band in history.bands if history is not None else ():
+            if band.drafter in set(DrafterKind):
+                kind = DrafterKind(band.drafter)
+                self._bands[kind, band.band] = _remembered(kind, band)
+
+    def of(self, kind: DrafterKind, band: int) -> BandMemory:
+        key = kind, band
+        if key not in self._bands:
+            self._bands[key] = BandMemory(Acceptance.of(kind))
+        return self._bands[key]
+
+    def history(self, costs: CostModel) -> PairHistory:
+        target_s, _, _ = costs.measured()
+        return PairHistory(
+            bands=tuple(_history(*key, self._bands[key]) for key in sorted(self._bands)),
+            target_s=tuple(target_s.items()),
+        )
+
+
+def _history(kind: DrafterKind, band: int, memory: BandMemory) -> BandHistory:
+    return BandHistory(
+        drafter=kind,
+        band=band,
+        by_confidence=_pairs(memory.acceptance.by_confidence),
+        by_depth=_pairs(memory.acceptance.by_depth),
+        parked=memory.parked,
+        gain=memory.gain,
+        n_requests=memory.n_requests,
+        n_drafted=memory.n_drafted,
+        n_accepted=memory.n_accepted,
+    )
+
+
+def _pairs(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], ...]:
+    return tuple((estimate.mean, estimate.weight) for estimate in estimates)
+
+
+def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
+    """Bins of another number are another version's: then only the verdict is believed."""
+    acceptance = Acceptance.of(kind)
+    if len(band.by_confidence) == len(acceptance.by_confidence):
+        acceptance.by_confidence = _estimates(band.by_confidence)
+        acceptance.by_depth = _estimates(band.by_depth[:_MAX_DEPTHS])
+    return BandMemory(
+        acceptance,
+        verdict=band.parked,
+        gain=band.gain,
+        n_requests=band.n_requests,
+        n_drafted=band.n_drafted,
+        n_accepted=band.n_accepted,
+    )
+
+
+def _estimates(pairs: Sequence[tuple[float, float]]) -> list[Estimate]:
+    return [Estimate(min(max(mean, 0.0), 1.0), min(weight, _TRUSTED)) for mean, weight in pairs]

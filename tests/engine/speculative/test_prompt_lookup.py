@@ -1,0 +1,118 @@
+"""What lookup finds is always something that did follow the same tokens before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.engine.speculative.prompt_lookup import MAX_MATCH, SIZES, PromptLookup
+
+histories = st.lists(st.integers(0, 3), max_size=120)
+SHORTEST = min(SIZES)
+
+
+def naive_matches(history: list[int], at: int) -> int:
+    n = 0
+    while n < min(at, MAX_MATCH) and history[at - 1 - n] == history[-1 - n]:
+        n += 1
+    return n
+
+
+@given(histories, st.integers(0, 12))
+def test_a_draft_continues_an_earlier_place_with_the_same_end(history: list[int], n: int) -> None:
+    found = PromptLookup(1).find(0, history, n)
+    assert len(found.tokens) == len(found.matches)
+    if not found.tokens:
+        return
+    assert len(found.tokens) == n
+    said = history + list(found.tokens)
+    places = [
+        at
+        for at in range(SHORTEST, len(history))
+        if naive_matches(history, at) == found.matches[0]
+        and all(said[at + i] == token for i, token in enumerate(found.tokens))
+    ]
+    assert places, "the draft is a copy of what followed the match, which may run into itself"
+    assert list(found.matches) == [found.matches[0] + i for i in range(n)]
+
+
+@given(histories)
+def test_nothing_is_missed_that_ends_with_the_shortest_sequence(history: list[int]) -> None:
+    end = tuple(history[-SHORTEST:])
+    seen = (
+        any(tuple(history[at - SHORTEST : at]) == end for at in range(SHORTEST, len(history)))
+        and len(history) > SHORTEST
+    )
+    assert bool(PromptLookup(1).find(0, history, 4).tokens) == seen
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "rewind", "begin"]), st.integers(0, 40))))
+def test_a_table_with_a_past_finds_as_surely_as_a_new_one(
+    operations: list[tuple[str, int]],
+) -> None:
+    """Stale places may hide a match that a new table would find, but never invent one."""
+    lookup = PromptLookup(2)
+    history: list[int] = []
+    for name, value in operations:
+        if name == "add":
+            history.append(value % 4)
+        elif name == "rewind":
+            del history[value:]
+            lookup.rewind(1, len(history))
+        else:
+            history = [value % 4] * 5
+            lookup.begin(1)
+        found = lookup.find(1, history, 3)
+        if found.tokens:
+            n = int(found.matches[0])
+            assert any(naive_matches(history, at) >= n for at in range(SHORTEST, len(history)))
+
+
+def test_a_repetition_is_carried_on_beyond_the_end() -> None:
+    found = PromptLookup(1).find(0, [9, 1, 2, 1, 2, 1, 2, 1], 6)
+    assert list(found.tokens) == [2, 1, 2, 1, 2, 1]
+
+
+def test_the_longest_match_wins_over_a_later_shorter_one() -> None:
+    long, other = [1, 2, 3, 4, 5, 6, 7, 8], [0, 6, 7, 8, 77]
+    found = PromptLookup(1).find(0, [*long, 55, *other, *long], 1)
+    assert list(found.tokens) == [55]
+
+
+def test_slots_do_not_see_each_other() -> None:
+    lookup = PromptLookup(2)
+    lookup.find(0, [1, 2, 3, 4, 1, 2, 3], 2)
+    assert not lookup.find(1, [1, 2, 3], 2).tokens
+
+
+def test_a_long_prompt_is_read_over_several_steps() -> None:
+    history = [*range(20_000), 19_990, 19_991, 19_992]
+    lookup = PromptLookup(1)
+    assert not lookup.find(0, history, 1).tokens
+    finds = [lookup.find(0, history, 1).tokens for _ in range(6)]
+    assert list(finds[-1]) == [19_993]
+
+
+def test_the_work_of_a_step_does_not_grow_with_the_history() -> None:
+    """Counted in tokens read: no clock."""
+    lookup = PromptLookup(1)
+
+    class Counting(list[int]):
+        n_read = 0
+
+        def __getitem__(self, key: Any) -> Any:
+            Counting.n_read += 1
+            return super().__getitem__(key)
+
+    reads = []
+    for n in (300, 3000):
+        history = Counting([i % 97 for i in range(n)])
+        lookup.begin(0)
+        lookup.find(0, history, 8)
+        Counting.n_read = 0
+        history.append(n % 97)
+        lookup.find(0, history, 8)
+        reads.append(Counting.n_read)
+    assert reads[1] <= reads[0] + 8
