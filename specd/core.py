@@ -260,6 +260,10 @@ class PairHistory:
     target_s: tuple[tuple[int, float], ...] = ()
 
 
+#: The pair source of a drafter that needs no model.
+BUILTIN = "builtin"
+
+
 class DrafterKind(StrEnum):
     """Who may guess for a request."""
 
@@ -272,6 +276,21 @@ class SpeculationMode(StrEnum):
     FIXED = "fixed"  # always draft n_max tokens: for benches, never for users
 
 
+class GrammarKind(StrEnum):
+    JSON = "json"  # any JSON object, no text needed
+    JSON_SCHEMA = "json_schema"
+    GBNF = "gbnf"  # llama.cpp's notation, begins at its rule `root`
+    REGEX = "regex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """What an answer must be, from its first byte to its last; text is in the kind's notation."""
+
+    kind: GrammarKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     """A rendered request for one slot.
@@ -279,6 +298,7 @@ class EngineRequest:
     prompt: text pieces and token ids, in order; ids are checked by the engine.
     add_bos: let the vocabulary's own rule add BOS before the first piece.
     n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
+    grammar: None is free text.
     n_draft_max: None is the controller's own bound, 0 is plain decoding.
     drafters: who may guess; the first one alone where the mode is FIXED.
     """
@@ -289,6 +309,7 @@ class EngineRequest:
     n_predict: int = -1
     n_keep: int = 4
     stop: tuple[str, ...] = ()
+    grammar: Grammar | None = None
     truncate: bool = True
     shift: bool = True
     n_logprobs: int | None = None
@@ -341,6 +362,7 @@ class SpeculationState(StrEnum):
 class SpeculationStats:
     """What speculation did for one request (SPECULATION.md 4).
 
+    lookup_n, lookup_n_accepted: the part of draft_n and draft_n_accepted that prompt lookup found.
     speedup: measured tokens/s over the plain tokens/s measured for this model; None while unknown.
     """
 
@@ -348,6 +370,8 @@ class SpeculationStats:
     pair_source: str | None = None
     draft_n: int = 0
     draft_n_accepted: int = 0
+    lookup_n: int = 0
+    lookup_n_accepted: int = 0
     rounds: int = 0
     n_steps: int = 0
     state: SpeculationState = SpeculationState.OFF

@@ -151,7 +151,8 @@ class Generation:
     def _resolve(self, request: core.GenerateRequest) -> _Call:
         model = self._library.resolve(request.model)
         options = Options.merge(model.parameters, request.options)
-        return _Call(request=request, model=model, options=options)
+        drafters = _drafters(self._settings)
+        return _Call(request=request, model=model, options=options, drafters=drafters)
 
     @asynccontextmanager
     async def _lease(
@@ -170,6 +171,7 @@ class _Call:
     request: core.GenerateRequest
     model: core.ModelRef
     options: Options
+    drafters: tuple[core.DrafterKind, ...]
 
     @property
     def messages(self) -> tuple[core.Message, ...]:
@@ -247,7 +249,15 @@ class _Call:
             n_logprobs=request.n_logprobs,
             want_context=request.want_context,
             n_draft_max=options.draft_num_predict,
+            drafters=self.drafters,
         )
+
+
+def _drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
+    if not settings.speculative_decode:
+        return ()
+    lookup = (core.DrafterKind.LOOKUP,) if settings.prompt_lookup else ()
+    return (core.DrafterKind.MODEL, *lookup)
 
 
 def _spec(pair: core.Pair, options: Options, settings: Settings) -> core.EngineSpec:
@@ -318,7 +328,7 @@ def _of_pair(stats: core.SpeculationStats, pair: core.Pair) -> core.SpeculationS
     """
     if pair.drafter is None:
         return replace(stats, reason=pair.reason or "", detail=pair.detail)
-    if stats.drafter is None:
+    if stats.drafter is None or stats.pair_source == core.BUILTIN:
         return stats
     return replace(stats, drafter=pair.drafter.name, pair_source=pair.drafter.source)
 

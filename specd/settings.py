@@ -296,6 +296,11 @@ class Settings(BaseSettings):
     speculative_decode: FlagSetting = _setting(
         "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
     )
+    prompt_lookup: FlagSetting = _setting(
+        "SPECD_PROMPT_LOOKUP",
+        "1",
+        "Draft what followed the same tokens earlier in prompt or answer, where that pays.",
+    )
     pairs_file: FileSetting = _setting(
         "SPECD_PAIRS",
         "",

@@ -12,6 +12,8 @@ def speculation_object(stats: SpeculationStats) -> dict[str, object]:
         "pair_source": stats.pair_source,
         "draft_n": stats.draft_n,
         "draft_n_accepted": stats.draft_n_accepted,
+        "lookup_n": stats.lookup_n,
+        "lookup_n_accepted": stats.lookup_n_accepted,
         "acceptance_rate": round(stats.acceptance_rate, 4),
         "mean_draft_length": round(stats.mean_draft_length, 4),
         "rounds": stats.rounds,

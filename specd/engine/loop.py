@@ -221,7 +221,8 @@ class Loop:
         self._speculation.rewind(slot, slot.n_past)
         n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
         slot.tally.n_steps += 1
-        slot.tally.count_draft(n_sent, n_accepted)
+        was_found = self._speculation.was_found(slot)
+        slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
         self._speculation.observe(slot, said.tokens, n_accepted)
         if said.ended is not None:
             self._finish(slot, said.ended)

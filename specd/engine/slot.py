@@ -32,6 +32,8 @@ class Tally:
     n_generated: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
+    n_found: int = 0
+    n_found_accepted: int = 0
     rounds: int = 0
     n_steps: int = 0
     native_ns: int = 0
@@ -40,9 +42,13 @@ class Tally:
     drafted_per_depth: list[int] = field(default_factory=list)
     accepted_per_depth: list[int] = field(default_factory=list)
 
-    def count_draft(self, n_drafted: int, n_accepted: int) -> None:
+    def count_draft(self, n_drafted: int, n_accepted: int, *, was_found: bool = False) -> None:
+        """was_found: prompt lookup's draft, not the model's."""
         if n_drafted:
             self.rounds += 1
+        if was_found:
+            self.n_found += n_drafted
+            self.n_found_accepted += n_accepted
         self.n_drafted += n_drafted
         self.n_accepted += n_accepted
         while len(self.drafted_per_depth) < n_drafted:
@@ -74,6 +80,8 @@ class Tally:
         return SpeculationStats(
             draft_n=self.n_drafted,
             draft_n_accepted=self.n_accepted,
+            lookup_n=self.n_found,
+            lookup_n_accepted=self.n_found_accepted,
             rounds=self.rounds,
             n_steps=self.n_steps,
             accepted_per_depth=tuple(self.accepted_per_depth),

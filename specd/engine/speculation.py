@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specd.core import DrafterKind, NoPair, SpeculationStats, TokenId
+from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
 from specd.engine.slot import Slot
 from specd.engine.speculative.controller import MAX_DRAFT, Controller, Guess
@@ -21,7 +21,6 @@ log = logging.getLogger("specd.engine")
 
 #: What answers call the drafter that needs no model.
 LOOKUP_NAME = "prompt lookup"
-LOOKUP_SOURCE = "builtin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class Speculation:
         n_slots: int,
         rewind_limit: int | None = None,
     ) -> None:
-        """rewind_limit: tokens that the target can take back, None is any; 0: nothing is guessed."""
+        """rewind_limit: tokens that the target can take back, None is any; 0: nobody guesses."""
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
@@ -170,6 +169,11 @@ class Speculation:
 
     # ------------------------------------------------------------------ after the pass
 
+    def was_found(self, slot: Slot) -> bool:
+        """Whether the slot's draft in this pass is prompt lookup's."""
+        guesses = self._guesses.get(slot.id)
+        return guesses is not None and guesses.sent_by == DrafterKind.LOOKUP
+
     def observe(self, slot: Slot, said: Sequence[TokenId], n_accepted: int) -> None:
         """What the target said in the slot, which judges all guesses, sent or not."""
         guesses = self._guesses.get(slot.id)
@@ -216,10 +220,10 @@ class Speculation:
         name, source = (
             (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
         )
-        if slot.request.n_draft_max == 0:
+        if slot.request.n_draft_max == 0 or not slot.request.drafters:
             reason = NoPair.DISABLED_BY_USER
-        elif self._drafter is None and self._lookup is not None:
-            name, source = LOOKUP_NAME, LOOKUP_SOURCE
+        elif self._drafter is None and self._lookup is not None and _wants_lookup(slot):
+            name, source = LOOKUP_NAME, BUILTIN
         return slot.tally.speculation(
             drafter=name,
             pair_source=source,

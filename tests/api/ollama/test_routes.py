@@ -21,6 +21,8 @@ SPECULATION = {
     "pair_source": "manifest",
     "draft_n": 8,
     "draft_n_accepted": 6,
+    "lookup_n": 0,
+    "lookup_n_accepted": 0,
     "acceptance_rate": 0.75,
     "mean_draft_length": 4.0,
     "rounds": 2,
