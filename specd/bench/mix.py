@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterable, Sequence
@@ -22,13 +23,14 @@ _SHARE = 0.90
 class Ratio:
     """value: geometric mean over the workloads of the median ratio of their prompts.
 
-    low, high: the 90 % interval that drawing other prompts would give (bootstrap).
+    low, high: the 90 % interval that drawing other prompts would give, by bootstrap; None where
+    every workload had a single prompt, which says nothing of others.
     by_total: tokens per second of the one over those of the other, all workloads together.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     by_total: float
 
 
@@ -139,17 +141,30 @@ def _ratio(parts: Sequence[Grid], mode: Mode, rival: Rival) -> Ratio | None:
     )
 
 
-def _interval(by_workload: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Of the geometric mean, were other prompts drawn; the same for the same ratios."""
+def _interval(by_workload: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:
+    """Of the geometric mean, were other prompts drawn; the same for the same ratios.
+
+    Prompts are few per workload, so their deviations are drawn from those of all workloads.
+    """
+    centres = [geometric_mean(ratios) for ratios in by_workload]
+    deviations = [
+        math.log(ratio / centre) * math.sqrt(len(ratios) / (len(ratios) - 1))
+        for centre, ratios in zip(centres, by_workload, strict=True)
+        for ratio in ratios
+        if len(ratios) > 1
+    ]
+    if not deviations:
+        return None, None
     chance = random.Random(0)  # noqa: S311 - repeatable, no secret
-    means = sorted(
-        geometric_mean(
-            statistics.median(chance.choices(ratios, k=len(ratios))) for ratios in by_workload
+    shifts = sorted(
+        statistics.fmean(
+            statistics.median(chance.choices(deviations, k=len(ratios))) for ratios in by_workload
         )
         for _ in range(_N_RESAMPLES)
     )
+    value = geometric_mean(map(statistics.median, by_workload))
     n_beyond = round(_N_RESAMPLES * (1 - _SHARE) / 2)
-    return means[n_beyond], means[-1 - n_beyond]
+    return value * math.exp(shifts[n_beyond]), value * math.exp(shifts[-1 - n_beyond])
 
 
 def _total(chosen: Sequence[tuple[Grid, Mode]]) -> float:

@@ -128,7 +128,8 @@ def make_legs(outline: Outline, render: Render) -> Iterator[Leg]:
     for workload in outline.workloads:
         if workload.name == HOSTILE:
             kept = [mode for mode in outline.modes if mode.kind in {Kind.PLAIN, Kind.AUTO}]
-            leg = _leg(replace(outline, modes=kept), [workload], 1, render)
+            part = replace(outline, modes=kept, n_prompts=max(outline.n_prompts, 2))
+            leg = _leg(part, [workload], 1, render)
             yield replace(leg, hostile=True)
 
 
@@ -136,7 +137,7 @@ def _leg(outline: Outline, workloads: Sequence[Workload], streams: int, render: 
     groups = tuple(_groups(outline, workloads, streams, render))
     if len(groups) < 2:
         raise InvalidRequest(
-            f"at {streams} at once it takes {2 * streams} prompts, so that no prompt meets its own"
+            f"it takes {2 * streams} prompts to ask {streams} at once, so that none meets its own"
             " cache: ask for more prompts or more workloads"
         )
     return Leg(

@@ -12,6 +12,7 @@ from specd.bench.comparison import Comparison
 from specd.bench.machine import Machine
 from specd.bench.mix import Mix
 from specd.bench.mode import Mode
+from specd.bench.peer import PeerBinary
 from specd.bench.runs import Run
 from specd.bench.subject import Subject
 from specd.store.facts import GgufFacts
@@ -24,7 +25,7 @@ JSON_FORMAT = 2
 class Report:
     """began, ended: with their time zone.  facts: the target's header.
 
-    peer: the peer's build in words; empty where none ran.  notes: what was left out, and why.
+    notes: what was left out, and why.
     """
 
     subject: Subject
@@ -42,7 +43,7 @@ class Report:
     runs: Sequence[Run]
     comparisons: Sequence[Comparison]
     mixes: Sequence[Mix]
-    peer: str = ""
+    peer: PeerBinary | None = None
     notes: Sequence[str] = ()
 
     def parts(self) -> Iterator[tuple[float, int, list[Comparison], Mix | None]]:
@@ -71,7 +72,9 @@ def to_json(report: Report) -> Mapping[str, Any]:
             "drafter": report.subject.drafter_name,
         },
         "engine": asdict(report.engine),
-        "peer": report.peer,
+        "peer": None
+        if report.peer is None
+        else {"build": report.peer.build, "same_build": report.peer.same_build},
         "spec": {
             key: value
             for key, value in asdict(report.spec).items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specd import core
+from specd.bench.blocks import FileType
 from specd.bench.synthetic import cached
 from specd.errors import InvalidRequest
 from specd.pairs import Pairs, load_rules
@@ -30,9 +31,15 @@ class Subject:
     detail: str = ""
     padded: bool = False
 
-    def enlarged(self, n_parameters: int, progress: Callable[[float], None]) -> Subject:
+    def enlarged(
+        self,
+        n_parameters: int,
+        progress: Callable[[float], None],
+        file_type: FileType = FileType.Q8_0,
+    ) -> Subject:
         """The same pair, its target padded to that size.  StoreError where it cannot be."""
-        return replace(self, target=cached(self.target, n_parameters, progress), padded=True)
+        target = cached(self.target, n_parameters, progress, file_type=file_type)
+        return replace(self, target=target, padded=True)
 
     def spec(self, settings: Settings, *, n_threads: int, n_gpu_layers: int) -> core.EngineSpec:
         """As the daemon would load it; the number of slots is the leg's."""

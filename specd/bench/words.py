@@ -22,8 +22,9 @@ def heading(report: Report) -> Iterator[str]:
     load = f"{machine.load_average:.1f} before, {report.load_average_after:.1f} after"
     yield _target(report)
     yield _drafter(report)
-    if report.peer:
-        yield f"Peer: {report.peer}"
+    if report.peer is not None:
+        same = "the build that specd's engine is of" if report.peer.same_build else "another build"
+        yield f"Peer: {report.peer.build} ({same})"
     yield (
         f"Machine: {machine.cpu}, {spec.n_threads} threads, {accelerators},"
         f" KV cache {spec.kv_cache_type}; load average {load}"
@@ -34,8 +35,12 @@ def heading(report: Report) -> Iterator[str]:
     )
     repeats = f" in each of {report.n_repeats} runs" if report.n_repeats > 1 else ""
     yield (
-        f"Asked: {', '.join(report.workloads)}; {report.n_prompts} prompts of each{repeats},"
-        f" at most {report.n_tokens} tokens an answer; medians are over the prompts"
+        f"Asked: {', '.join(report.workloads)}; prompts of each: {report.n_prompts}{repeats};"
+        f" at most {report.n_tokens} tokens an answer"
+    )
+    yield (
+        "Figures are medians over the prompts (smallest – largest); of several workloads geometric"
+        " means [the interval that nine of ten other sets of prompts would fall into]"
     )
     yield from report.notes
 
@@ -168,4 +173,6 @@ def of_spread(spread: Spread, digits: int = 2) -> str:
 
 def of_ratio(ratio: Ratio) -> str:
     """Value [90 % interval]."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}"
     return f"{ratio.value:.2f} [{ratio.low:.2f} – {ratio.high:.2f}]"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -25,8 +26,11 @@ from specd.errors import InvalidRequest
 from specd.settings import Settings
 
 if TYPE_CHECKING:
+    from specd.bench.blocks import FileType
+    from specd.bench.peer import PeerBinary
+    from specd.bench.question import Question
     from specd.bench.report import Report
-    from specd.bench.session import Question, Step
+    from specd.bench.session import Step
 
 T = TypeVar("T")
 
@@ -57,6 +61,9 @@ def bench(
         str,
         typer.Option(help="Pad the target to so many parameters, its text unchanged: 350m, 1b."),
     ] = "",
+    target_type: Annotated[
+        str, typer.Option(help="Of the padded target's weights: Q8_0, Q4_0 or F16.")
+    ] = "Q8_0",
     workloads: Annotated[
         str, typer.Option(help="Which, with commas between; all without it: code_completion, ...")
     ] = "",
@@ -75,6 +82,15 @@ def bench(
         str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.", show_default="1,3,7")
     ] = "",
     streams: Annotated[str, typer.Option(help="Answers at once: 1,2,4,8.")] = "1",
+    peer: Annotated[
+        str,
+        typer.Option(
+            help="`llama-server` or `llama-server=PATH`: the same files and prompts there, too."
+        ),
+    ] = "",
+    peer_drafts: Annotated[
+        str, typer.Option(help="The peer's --spec-draft-n-max, a server each; three at most.")
+    ] = "1,3,7",
     threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
@@ -95,13 +111,16 @@ def bench(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown instead of tables.")
     ] = False,
+    report_folder: Annotated[
+        Path | None, typer.Option("--report", help="Write report.md and its plots to this folder.")
+    ] = None,
 ) -> None:
     """Measure what speculation gains: plain, fixed draft lengths and auto, side by side."""
-    from specd.bench.session import Question
+    from specd.bench.question import Question
     from specd.bench.workload import WORKLOADS
 
-    if json_file is not None:
-        _check_writable(json_file)
+    output = _Output(json_file, report_folder, markdown=markdown)
+    output.check()
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
@@ -112,6 +131,7 @@ def bench(
         target=target,
         drafter=drafter,
         target_size=target_size,
+        target_type=_file_type(target_type),
         workloads=_names(workloads) or WORKLOADS,
         n_prompts=_given(prompts, usual["prompts"]),
         n_repeats=runs,
@@ -120,11 +140,13 @@ def bench(
         draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         each_drafter=each_drafter,
+        peer=_peer(peer),
+        peer_lengths=parse_numbers("--peer-drafts", peer_drafts, _MAX_DRAFT),
         overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
     )
-    _give(_measure(question, settings), json_file, markdown=markdown)
+    output.give(_measure(question, settings))
 
 
 def _given(value: T | None, otherwise: object) -> T:
@@ -148,12 +170,25 @@ def parse_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def _check_writable(path: Path) -> None:
-    """Before minutes are spent on figures that could not be kept."""
+def _file_type(name: str) -> FileType:
+    from specd.bench.blocks import FileType
+
     try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise InvalidRequest(f"--json: {path}: {error.strerror}") from error
+        return FileType(name.upper())
+    except ValueError:
+        raise InvalidRequest(f"--target-type: one of {', '.join(FileType)}") from None
+
+
+def _peer(text: str) -> PeerBinary | None:
+    """`llama-server` finds one, `llama-server=PATH` names it.  InvalidRequest."""
+    from specd.bench.peer import PeerBinary
+
+    if not text:
+        return None
+    name, _, path = text.partition("=")
+    if name != "llama-server":
+        raise InvalidRequest(f"--peer: {name!r} is not known here, llama-server is")
+    return PeerBinary.find(path or None)
 
 
 # --------------------------------------------------------------------------- while it runs
@@ -199,17 +234,46 @@ def _minutes(seconds: float) -> str:
 # --------------------------------------------------------------------------- afterwards
 
 
-def _give(report: Report, json_file: Path | None, *, markdown: bool) -> None:
-    from specd.bench import markdown as document
-    from specd.bench.report import to_json
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where the figures go: to the terminal always, to files where they are asked for."""
 
-    if json_file is not None:
-        text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
-        json_file.write_text(text + "\n", encoding="utf-8")
-    if markdown:
-        typer.echo(document.markdown(report), nl=False)
-    else:
-        _print(report, make_console())
+    json_file: Path | None
+    folder: Path | None
+    markdown: bool
+
+    def check(self) -> None:
+        """Before minutes are spent on figures that could not be kept.  InvalidRequest."""
+        if self.json_file is not None:
+            _try("--json", self.json_file, lambda path: path.open("a", encoding="utf-8").close())
+        if self.folder is not None:
+            from specd.bench.plots import need_matplotlib
+
+            need_matplotlib()
+            _try("--report", self.folder, lambda path: path.mkdir(parents=True, exist_ok=True))
+
+    def give(self, report: Report) -> None:
+        from specd.bench import markdown as document
+        from specd.bench.plots import draw_plots
+        from specd.bench.report import to_json
+
+        if self.json_file is not None:
+            text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
+            self.json_file.write_text(text + "\n", encoding="utf-8")
+        if self.folder is not None:
+            text = document.markdown(report, draw_plots(report, self.folder))
+            (self.folder / "report.md").write_text(text, encoding="utf-8")
+        if self.markdown:
+            typer.echo(document.markdown(report), nl=False)
+        else:
+            _print(report, make_console())
+
+
+def _try(option: str, path: Path, action: Callable[[Path], None]) -> None:
+    try:
+        action(path)
+    except OSError as error:
+        raise InvalidRequest(f"{option}: {path}: {error.strerror}") from error
 
 
 def _print(report: Report, console: Console) -> None:

@@ -4,115 +4,83 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 from rich.console import Console
 
-from specd import core
-from specd.bench.comparison import compare
-from specd.bench.machine import Machine
-from specd.bench.report import Report, heading, markdown, table, to_json, verdict
-from specd.bench.runs import Run
-from specd.bench.subject import Subject
-from specd.store.facts import GgufFacts
+from specd.bench.markdown import markdown
+from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
+from specd.bench.peer import PeerBinary
+from specd.bench.report import Report, to_json
+from specd.bench.tables import Table, details, overview
+from specd.bench.words import heading, verdict
+from tests.bench.made import K1, K3, N1, report, run, runs
 
-MACHINE = Machine(
-    cpu="Abacus 9000",
-    n_cores=4,
-    memory_bytes=2**33,
-    accelerators=(),
-    system="Linux",
-    python="3.11.0",
-    specd="0.1.0",
-    llama_cpp_python="0.3.36",
-    load_average=0.25,
-)
-
-
-def run(mode: str, tokens_per_s: float, text: str = "same") -> Run:
-    generate_ns = round(20e9 / tokens_per_s)
-    return Run(
-        temperature=0.8,
-        prompt=0,
-        mode=mode,
-        text=text,
-        usage=core.Usage(
-            n_prompt=9, n_cached=1, n_generated=21, generate_ns=generate_ns, native_ns=generate_ns
-        ),
-        speculation=core.SpeculationStats(draft_n=8, draft_n_accepted=6, rounds=4),
-    )
-
-
-def report(runs: Sequence[Run], *, padded: bool = True) -> Report:
-    memory = core.ModelMemory(device="CPU", total_bytes=12_000_000, vram_bytes=0)
-    facts = GgufFacts(
-        architecture="llama",
-        n_ctx_train=2048,
-        n_embd=2048,
-        n_parameters=1_010_000_000,
-        file_type="Q8_0",
-        chat_template=None,
-        bos_token="",
-        eos_token="",
-        has_pooling=False,
-        has_vision=False,
-        has_audio=False,
-    )
-    moment = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
-    return Report(
-        subject=Subject(
-            name="specd-demo:latest",
-            target=Path("/somewhere/private/target.gguf"),
-            drafter=Path("/somewhere/private/drafter.gguf"),
-            drafter_name="little",
-            padded=padded,
-        ),
-        spec=core.EngineSpec(weights="/somewhere/private/target.gguf", n_threads=4),
-        engine=core.EngineFacts(
-            n_ctx=2048, n_ctx_train=2048, n_vocab=2048, target=memory, drafter=memory
-        ),
-        facts=facts,
-        machine=MACHINE,
-        workload="python",
-        n_prompts=1,
-        n_tokens=96,
-        began=moment,
-        ended=moment,
-        load_average_after=3.5,
-        runs=runs,
-        comparisons=compare(runs),
-    )
-
-
-SLOW = report([run("plain", 20), run("k = 3", 21), run("auto", 22)])
-FAST = report([run("plain", 20), run("k = 3", 25), run("auto", 30)])
+SLOW = report(runs({"plain": [20], "k = 3": [21], "auto": [22]}))
+FAST = report(runs({"plain": [20], "k = 3": [25], "auto": [30]}))
+CHAT = runs({"plain": [20], "k = 3": [10], "auto": [19]}, "chat")
+BOTH = report([*FAST.runs, *CHAT])
 
 
 def said(reported: Report) -> str:
-    return "\n".join(verdict(reported, reported.comparisons[0]))
+    return "\n".join(
+        sentence
+        for _, _, compared, mix in reported.parts()
+        for sentence in verdict(reported, compared, mix)
+    )
 
 
-def test_auto_is_set_against_the_best_of_the_others() -> None:
-    assert "auto ÷ k = 3 (the best of the others): 1.20 (1.20 – 1.20)" in said(FAST)
+def made_overview(reported: Report) -> Table:
+    ((_, _, compared, mix),) = reported.parts()
+    return overview("all", compared, mix)
 
 
-def test_a_pair_that_gains_little_is_said_not_to_be_worth_its_memory() -> None:
-    assert "auto is 1.10 × plain, below 1.3 ×" in said(SLOW)
+# ------------------------------------------------------------------ sentences
+
+
+def test_auto_is_set_against_plain_the_best_length_and_hindsight() -> None:
+    words = said(BOTH)
+    assert "auto ÷ plain: 1.19; over all answers 23.3 against 20.0 tokens/s" in words
+    assert "auto ÷ k = 3 (the best single length for all): 1.51" in words
+    assert "chosen by hindsight: 1.07; lowest in chat: 0.95" in words
+
+
+def test_a_pair_that_gains_little_on_the_mix_is_said_not_to_be_worth_its_memory() -> None:
+    assert "auto is 1.10 × plain on the mix, below 1.3 ×" in said(SLOW)
     assert "not worth its memory (12 MB)" in said(SLOW)
     assert "not worth" not in said(FAST)
+    assert "not worth" in said(BOTH)
 
 
-def test_texts_that_differ_are_explained() -> None:
-    different = report([run("plain", 20), run("k = 3", 25, "other"), run("auto", 30)])
+def test_a_peer_is_told_of_with_its_build_and_its_best() -> None:
+    peers = runs({"peer plain": [19], "peer n_max = 1": [15], "peer n_max = 3": [12]})
+    build = PeerBinary(program=("llama-server",), build="build 7", same_build=False)
+    met = replace(report([*FAST.runs, *peers]), peer=build)
+    words = said(met)
+    assert "plain ÷ peer plain (fairness: the same work): 1.05" in words
+    assert "auto ÷ the peer's best n_max of each workload: 2.00" in words
+    assert "auto ÷ peer n_max = 1 (the peer's best single one for all): 2.00" in words
+    assert "auto ÷ the peer's best of each workload, plain or not: 1.58" in words
+    assert "Peer: build 7 (another build)" in "\n".join(heading(met))
+    assert "peer" not in said(FAST).lower()
+
+
+def test_the_hostile_workload_has_its_own_sentence() -> None:
+    hostile = report([*FAST.runs, *runs({"plain": [20], "auto": [19.8]}, "hostile")])
+    assert "with a useless drafter, auto ÷ plain: 0.99 (0.99 – 0.99)" in said(hostile)
+    assert "auto ÷ plain: 1.50" in said(hostile)
+
+
+def test_texts_that_differ_are_explained_but_not_a_peers() -> None:
+    different = report([run(PLAIN, 20), run(K3, 25, text="other"), run(AUTO, 30)])
     assert "Where texts differ" in said(different)
-    assert "Where texts differ" not in said(FAST)
+    peers = report([run(PLAIN, 20), run(AUTO, 30), run(PEER_PLAIN, 20, text="other")])
+    assert "Where texts differ" not in said(peers)
 
 
 def test_overhead_is_told_in_milliseconds_per_token() -> None:
-    assert "outside of llama.cpp, per token: 0.000 (0.000 – 0.000) ms" in said(FAST)
+    timed = report([run(PLAIN, 20, native_share=0.99), run(AUTO, 30)])
+    assert "outside of llama.cpp, per token: 0.500 (0.500 – 0.500) ms" in said(timed)
 
 
 def test_a_synthetic_target_is_called_one_everywhere() -> None:
@@ -123,24 +91,61 @@ def test_a_synthetic_target_is_called_one_everywhere() -> None:
 
 
 def test_the_heading_says_where_with_what_and_how_busy() -> None:
-    words = "\n".join(heading(FAST))
+    words = "\n".join(heading(replace(FAST, notes=["Left out: hostile"])))
     for fact in ("Abacus 9000, 4 threads, no accelerator", "0.3.36", "2026-01-02", "1010 M"):
         assert fact in words
     assert "load average 0.2 before, 3.5 after" in words
+    assert "Left out: hostile" in words
 
 
-def test_a_missing_drafter_is_told_with_its_reason() -> None:
-    engine = replace(FAST.engine, drafter=None, no_pair_detail="it would not load")
-    words = "\n".join(heading(replace(FAST, engine=engine)))
-    assert "Drafter: none (it would not load)" in words
+def test_a_missing_drafter_is_told_with_its_reason_and_is_no_waste_of_memory() -> None:
+    engine = replace(SLOW.engine, drafter=None, no_pair_detail="it would not load")
+    alone = replace(SLOW, engine=engine)
+    assert "Drafter: none (it would not load)" in "\n".join(heading(alone))
+    assert "not worth" not in said(alone)
 
 
-def test_the_table_has_one_row_per_mode() -> None:
+def test_an_answerless_bench_says_so() -> None:
+    assert said(report([run(PLAIN, 20, n_timed=1)])) == "No answer was long enough to be timed."
+
+
+# ------------------------------------------------------------------ tables
+
+
+def test_the_overview_has_a_row_per_workload_and_one_for_the_mix() -> None:
+    table = made_overview(BOTH)
+    assert [header.replace("\n", " ").strip() for header in table.headers] == [
+        "workload",
+        "plain tokens/s",
+        "k = 3",
+        "auto",
+        "auto ÷ hindsight",
+        "auto accepted",
+        "same text",
+    ]
+    assert table.rows == (
+        ("json", "20.0", "1.25", "1.50", "1.20", "70%", "2 of 2"),
+        ("chat", "20.0", "0.50", "0.95", "0.95", "70%", "2 of 2"),
+        ("mix", "20.0", "0.79", "1.19", "1.07", "", "4 of 4"),
+    )
+
+
+def test_a_workload_that_ran_fewer_modes_leaves_their_cells_empty() -> None:
+    table = made_overview(report([*FAST.runs, *runs({"plain": [20], "auto": [10]}, "hostile")]))
+    assert table.rows[1] == ("hostile", "20.0", "", "0.50", "0.50", "70%", "1 of 1")
+
+
+def test_without_fixed_lengths_there_is_no_hindsight_in_the_table() -> None:
+    table = made_overview(report(runs({"plain": [20], "auto": [20]})))
+    assert not any("hindsight" in header for header in table.headers)
+
+
+def test_details_have_one_row_per_mode_as_rich_prints_them() -> None:
     console = Console(file=io.StringIO(), width=200)
-    console.print(table(FAST.comparisons[0]))
+    console.print(details("temperature 0", FAST.comparisons[0]).rich())
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert "temperature 0.8" in lines[0]
+    assert "temperature 0" in lines[0]
     assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
         "plain",
         "k = 3",
@@ -148,22 +153,31 @@ def test_the_table_has_one_row_per_mode() -> None:
     ]
 
 
-def test_the_markdown_table_is_one() -> None:
-    rows = [line for line in markdown(FAST).splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + 3
-    assert len({row.count("|") for row in rows}) == 1
-    assert "| auto | 30.0 (30.0 – 30.0) | 1.50 (1.50 – 1.50) | 6 / 8 (75%) | 2.0 | 1 of 1 |" in rows
+def test_every_markdown_table_is_one() -> None:
+    blocks = markdown(BOTH).split("\n\n")
+    tables = [block.splitlines() for block in blocks if block.startswith("|")]
+    assert len(tables) == 4  # the overview, the mix, and a table for each of two workloads
+    assert all(len({row.count("|") for row in rows}) == 1 for rows in tables)
+    assert (
+        "| auto | 30.0 (30.0 – 30.0) | 1.50 (1.50 – 1.50) | 7 / 10 (70%) | 2.5 | 1 of 1 |"
+        in tables[2]
+    )
 
 
-def test_an_answerless_bench_says_so() -> None:
-    short = replace(FAST.runs[0], usage=core.Usage(n_generated=1, generate_ns=1))
-    assert "No answer was long enough" in said(report([short]))
+def test_plots_are_shown_below() -> None:
+    assert "![Cost](cost.svg)" in markdown(FAST, {"Cost": "cost.svg"})
+
+
+# ------------------------------------------------------------------ for machines
 
 
 def test_the_json_holds_every_run_and_no_path_of_the_machine() -> None:
-    text = json.dumps(to_json(FAST))
+    text = json.dumps(to_json(BOTH))
     data = json.loads(text)
-    assert [entry["mode"] for entry in data["runs"]] == ["plain", "k = 3", "auto"]
-    assert data["comparisons"][0]["auto_to_best"]["median"] > 1
+    assert [entry["mode"] for entry in data["runs"][:3]] == ["plain", "k = 3", "auto"]
+    assert data["comparisons"][0]["auto_to_hindsight"]["median"] > 1
+    assert data["comparisons"][0]["best_fixed"] == data["mixes"][0]["single_fixed"] == "k = 3"
+    assert data["mixes"][0]["modes"][2]["mode"] == "auto"
     assert data["machine"]["cpu"] == "Abacus 9000"
     assert "/somewhere" not in text
+    assert not {K1.name, N1.name} & {entry["mode"] for entry in data["runs"]}

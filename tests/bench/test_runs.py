@@ -1,76 +1,64 @@
-"""What is asked of an engine, and what becomes of its answers."""
+"""What becomes of one answer, or of several at once."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncGenerator
 
 import pytest
 
 from specd import core
-from specd.bench.runs import Plan, measure
-from specd.bench.workload import AUTO, PLAIN, Mode, Workload
-from specd.errors import EngineError
-
-WORKLOAD = Workload("test", ("a", "b", "c"), ("warm 1", "warm 2"))
+from specd.bench.mode import AUTO, PEER_PLAIN, Mode
+from specd.bench.runs import Answer, Run, run_of
 
 
-class Parrot:
-    """Says its prompt twice and remembers what it was asked; fails on the prompt `failing`."""
-
-    def __init__(self, failing: str = "") -> None:
-        self.asked: list[core.EngineRequest] = []
-        self._failing = failing
-
-    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        self.asked.append(request)
-        text = str(request.prompt[0])
-        if text == self._failing:
-            yield core.Failed(kind=core.FailureKind.ENGINE, message="the decode failed")
-            return
-        yield core.Token(text=text)
-        yield core.Token(text=text)
-        yield core.Done(
-            reason=core.StopReason.LENGTH,
-            usage=core.Usage(n_generated=2, generate_ns=1000),
-            speculation=core.SpeculationStats(),
-        )
-
-
-def plan(*modes: Mode, n_tokens: int = 50) -> Plan:
-    return Plan(workload=WORKLOAD, modes=modes, temperatures=(0.0, 0.8), n_tokens=n_tokens)
+def answer(n_generated: int, seconds: float, text: str = "a") -> Answer:
+    return Answer(
+        text,
+        core.Usage(
+            n_prompt=5,
+            n_cached=2,
+            n_generated=n_generated,
+            generate_ns=round(seconds * 1e9),
+            native_ns=round(seconds * 0.5e9),
+        ),
+        core.SpeculationStats(
+            draft_n=6,
+            draft_n_accepted=4,
+            rounds=3,
+            n_steps=4,
+            state=core.SpeculationState.ACTIVE,
+            drafted_per_depth=(3, 3) if n_generated > 10 else (3, 2, 1),
+            accepted_per_depth=(3, 1) if n_generated > 10 else (3, 1, 0),
+        ),
+    )
 
 
-async def test_every_run_is_asked_for_as_its_mode_says() -> None:
-    engine, asked = Parrot(), plan(PLAIN, Mode.fixed(3), AUTO)
-    runs = [run async for run in measure(engine, asked)]
-    assert len(runs) == len(asked) == 18
-    counted = engine.asked[-18:]
-    for run, request in zip(runs, counted, strict=True):
-        wanted = {"plain": 0, "k = 3": 3, "auto": None}[run.mode]
-        assert request.n_draft_max == wanted
-        fixed = request.mode is core.SpeculationMode.FIXED
-        assert fixed == (run.mode == "k = 3")
-        assert request.sampling.temperature == run.temperature
-        assert run.text == WORKLOAD.prompts[run.prompt] * 2
+def run(*answers: Answer, mode: Mode = AUTO, wall_s: float = 4.0) -> Run:
+    return run_of(
+        answers, workload="qa", temperature=0.8, prompt=3, repeat=1, mode=mode, wall_s=wall_s
+    )
 
 
-async def test_a_prompt_has_one_seed_in_all_modes_and_temperatures() -> None:
-    engine, asked = Parrot(), plan(PLAIN, AUTO)
-    _ = [run async for run in measure(engine, asked)]
-    seeds = {(request.prompt, request.sampling.seed) for request in engine.asked[-12:]}
-    assert len(seeds) == 3
-    assert len({seed for _, seed in seeds}) == 3
+def test_one_answer_is_timed_by_its_server_from_the_first_token_on() -> None:
+    made = run(answer(21, 2.0))
+    assert (made.n_generated, made.n_timed, made.seconds) == (21, 20, pytest.approx(2.0))
+    assert made.tokens_per_s == pytest.approx(10)
+    assert made.overhead_ms == pytest.approx(50)
+    assert (made.prompt, made.repeat, made.streams) == (3, 1, 1)
 
 
-async def test_warming_up_uses_every_mode_and_none_of_the_prompts() -> None:
-    engine, asked = Parrot(), plan(PLAIN, Mode.fixed(3), AUTO)
-    _ = [run async for run in measure(engine, asked)]
-    warm_up = engine.asked[:-18]
-    assert {request.prompt[0] for request in warm_up} == {"warm 1", "warm 2"}
-    assert {request.n_draft_max for request in warm_up} == {0, 3, None}
-    assert all(request.n_predict < 50 for request in warm_up)
+def test_answers_at_once_are_timed_by_the_wall_and_count_together() -> None:
+    made = run(answer(21, 2.0, "a"), answer(9, 1.0, "b"))
+    assert (made.n_timed, made.seconds, made.tokens_per_s) == (30, 4.0, 7.5)
+    assert made.overhead_ms is None
+    assert (made.streams, made.text, made.n_prompt, made.n_cached) == (2, "a\fb", 10, 4)
+    assert (made.n_drafted, made.n_accepted, made.rounds, made.n_steps) == (12, 8, 6, 8)
+    assert (made.drafted_per_depth, made.accepted_per_depth) == ((6, 5, 1), (6, 2, 0))
 
 
-async def test_an_answer_that_fails_ends_the_bench_with_the_engines_words() -> None:
-    with pytest.raises(EngineError, match="the decode failed"):
-        _ = [run async for run in measure(Parrot(failing="b"), plan(PLAIN, AUTO))]
+def test_an_empty_answer_has_no_speed() -> None:
+    made = run(Answer("", core.Usage(), core.SpeculationStats()))
+    assert (made.n_timed, made.tokens_per_s, made.overhead_ms) == (0, 0.0, None)
+
+
+def test_only_our_own_runs_have_a_state() -> None:
+    assert run(answer(21, 1.0)).state == "active"
+    assert run(answer(21, 1.0), mode=PEER_PLAIN).state == ""

@@ -1,0 +1,166 @@
+"""A bench as pictures: speed by draft length, acceptance by depth, cost by width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specd.bench.comparison import Comparison, ModeFigures
+from specd.bench.mix import Mix
+from specd.bench.mode import AUTO, Kind
+from specd.bench.report import Report
+from specd.bench.runs import summed
+from specd.bench.words import title
+from specd.bench.workload import HOSTILE
+from specd.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_INCHES = (7.2, 4.3)
+#: What a name at the end of a line takes of the axis.
+_NAME_SHARE = 0.04
+_OURS, _PEERS, _FAINT, _REFERENCE = "#1f6feb", "#c2570c", "#9aa4b2", "#57606a"
+
+Points = Sequence[tuple[int, float]]
+
+
+def need_matplotlib() -> None:
+    """InvalidRequest with what to install, where it is missing."""
+    if find_spec("matplotlib") is None:
+        raise InvalidRequest("plots need matplotlib: pip install 'specd[bench]'")
+
+
+def draw_plots(report: Report, folder: Path) -> dict[str, str]:
+    """Caption → name of the SVG that was written into the folder."""
+    written = {}
+    for caption, name, draw in _plots(report):
+        figure, axes = _blank()
+        draw(axes)
+        axes.set_title(caption, loc="left", fontsize=11)
+        # Neither a date nor random ids: the same figures make the same file.
+        figure.savefig(folder / name, format="svg", metadata={"Date": None})
+        written[caption] = name
+    return written
+
+
+def _blank() -> tuple[Figure, Axes]:
+    import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    mpl.rcParams["svg.hashsalt"] = "specd"
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e5e8ec", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _plots(report: Report) -> Iterator[tuple[str, str, Callable[[Axes], None]]]:
+    for temperature, streams, compared, mix in report.parts():
+        name, where = f"t{temperature:g}-s{streams}", title(temperature, streams)
+        known = [each for each in compared if each.modes and each.workload != HOSTILE]
+        if any(each.best_fixed is not None for each in known):
+            yield (
+                f"Speed by draft length, {where}",
+                f"speed-{name}.svg",
+                partial(_speed, known, mix),
+            )
+        if any(map(_longest_drafts, known)):
+            draw = partial(_acceptance, known)
+            yield f"Acceptance by depth, {where}", f"acceptance-{name}.svg", draw
+    if len(report.engine.costs.target_s) > 1:
+        yield "Cost of a target pass by its rows", "cost.svg", partial(_cost, report)
+
+
+# --------------------------------------------------------------------------- the three
+
+
+def _speed(compared: Sequence[Comparison], mix: Mix | None, axes: Axes) -> None:
+    """A faint line per workload; strong ones for the mix, auto and the peer."""
+    ours, peers = {Kind.PLAIN, Kind.FIXED}, {Kind.PEER_PLAIN, Kind.PEER_DRAFT}
+    faint = {
+        each.workload: [(f.mode.n_draft, f.ratio.median) for f in each.modes if f.mode.kind in ours]
+        for each in compared
+    }
+    if mix is not None:
+        for kinds, colour, words in ((ours, _OURS, "fixed"), (peers, _PEERS, "peer's n_max")):
+            points = [(f.mode.n_draft, f.ratio.value) for f in mix.modes if f.mode.kind in kinds]
+            _strong(axes, points, f"{words}, all", colour)
+        if (auto := mix.of_mode(AUTO.name)) is not None:
+            axes.axhline(auto.ratio.value, color=_OURS, linestyle="--", label="auto, all")
+    axes.axhline(1.0, color=_REFERENCE, linewidth=0.8)
+    axes.set_xlabel("drafted tokens per pass (0: plain decoding)")
+    axes.set_ylabel("speed ÷ plain")
+    _finish(axes, faint)
+
+
+def _acceptance(compared: Sequence[Comparison], axes: Axes) -> None:
+    """Of the tokens drafted at each depth, the share that was accepted, all before it included."""
+    known = {each.workload: figures for each in compared if (figures := _longest_drafts(each))}
+    faint = {
+        workload: _shares(figures.drafted_per_depth, figures.accepted_per_depth)
+        for workload, figures in known.items()
+    }
+    together = _shares(
+        summed([figures.drafted_per_depth for figures in known.values()]),
+        summed([figures.accepted_per_depth for figures in known.values()]),
+    )
+    _strong(axes, together, "all", _OURS)
+    axes.set_xlabel("depth in the draft")
+    axes.set_ylabel("accepted ÷ drafted")
+    _finish(axes, faint, top=1.0)
+
+
+def _longest_drafts(each: Comparison) -> ModeFigures | None:
+    """The mode whose drafts were the longest: it saw most depths, and without choosing."""
+    fixed = [f for f in each.modes if f.mode.kind is Kind.FIXED]
+    drafting = [f for f in fixed or each.modes if f.drafted_per_depth]
+    return max(drafting, key=lambda f: len(f.drafted_per_depth), default=None)
+
+
+def _shares(drafted: Sequence[int], accepted: Sequence[int]) -> list[tuple[int, float]]:
+    both = zip(drafted, accepted, strict=True)
+    return [(depth, kept / n) for depth, (n, kept) in enumerate(both, 1) if n]
+
+
+def _cost(report: Report, axes: Axes) -> None:
+    costs = report.engine.costs
+    points = [(width, seconds * 1e3) for width, seconds in costs.target_s]
+    _strong(axes, points, "target pass", _OURS)
+    if costs.draft_step_s:
+        words = "one drafted token"
+        axes.axhline(costs.draft_step_s * 1e3, color=_PEERS, linestyle="--", label=words)
+    axes.set_xlabel("rows of the pass")
+    axes.set_ylabel("milliseconds")
+    _finish(axes, {})
+
+
+# --------------------------------------------------------------------------- lines
+
+
+def _strong(axes: Axes, points: Points, words: str, colour: str) -> None:
+    if points:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=colour, linewidth=2.2, marker="o", markersize=5, label=words)
+
+
+def _finish(axes: Axes, faint: Mapping[str, Points], top: float | None = None) -> None:
+    """The faint lines with their names, the axis from 0, the legend of the strong ones."""
+    for points in faint.values():
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=_FAINT, linewidth=1)
+    axes.set_ylim(0, top)
+    height, lowest = axes.get_ylim()[1], 0.0
+    for words, points in sorted(faint.items(), key=lambda entry: entry[1][-1][1]):
+        x_end, y_end = points[-1]
+        y_name = max(y_end, lowest)
+        lowest = y_name + _NAME_SHARE * height
+        at = (x_end, y_name)
+        axes.annotate(words, at, (6, 0), textcoords="offset points", fontsize=7, va="center")
+    axes.legend(frameon=False, fontsize=8)
