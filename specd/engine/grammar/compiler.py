@@ -1,0 +1,89 @@
+"""Grammars compiled for one vocabulary, in a thread of their own: no step ever waits for one."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+from specd.core import Grammar, GrammarKind, TokenId
+from specd.engine.backend import Vocabulary
+from specd.engine.grammar import sandbox
+from specd.engine.grammar.source import compiled, refusal
+from specd.engine.grammar.state import GrammarState, GrammarStuck, TokenTable
+
+log = logging.getLogger("specd.engine")
+
+#: Clients send the same few grammars again and again.
+_N_KEPT = 16
+
+
+class _Words:
+    """What LLTokenizer asks of a vocabulary; without forced text nothing is ever tokenized."""
+
+    #: Ends are ours: the library adds one of its own behind the vocabulary.
+    eos_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+    special_token_ids: Sequence[TokenId] = ()
+
+    def __init__(self, tokens: list[bytes]) -> None:
+        self.tokens = tokens
+
+    def __call__(self, text: object) -> list[TokenId]:
+        raise AssertionError(f"{text!r} was to be tokenized")
+
+
+class GrammarCompiler:
+    """One per engine; its thread alone touches what is kept here."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
+        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+
+    def submit(self, grammar: Grammar) -> Future[GrammarState]:
+        """The grammar at its beginning, or InvalidRequest, when its turn has come."""
+        return self._thread.submit(self.compile, grammar)
+
+    def compile(self, grammar: Grammar) -> GrammarState:
+        """Raises InvalidRequest where the grammar is wrong, too complex, or allows nothing."""
+        start = self._kept.get(grammar)
+        if start is None:
+            start = self._compile(grammar)
+            while len(self._kept) >= _N_KEPT:
+                self._kept.popitem(last=False)
+            self._kept[grammar] = start
+        self._kept.move_to_end(grammar)
+        return GrammarState(start, self._table)
+
+    def _compile(self, grammar: Grammar) -> LLMatcher:
+        if grammar.kind is not GrammarKind.JSON:
+            sandbox.check(grammar)
+        start = compiled(grammar, self._table.tokenizer)
+        for warning in start.get_grammar_warnings():
+            log.info("the grammar is not enforced in all: %s", warning)
+        try:
+            GrammarState(start, self._table).mask()
+        except GrammarStuck as error:
+            raise refusal(grammar, "no answer can begin as it demands") from error
+        return start
+
+    @cached_property
+    def _table(self) -> TokenTable:
+        """Built once, when the first grammar comes: a second for a large vocabulary."""
+        vocabulary = self._vocabulary
+        ids = range(vocabulary.n_vocab)
+        ends = [token for token in ids if vocabulary.is_eog(token)]
+        words = [vocabulary.piece(token) for token in ids]
+        for token in ends:
+            words[token] = b""
+        return TokenTable(
+            tokenizer=LLTokenizer(TokenizerWrapper(_Words(words))),
+            ends=frozenset(ends),
+            spoken=np.array([bool(word) for word in words], dtype=np.bool_),
+        )

@@ -1,0 +1,109 @@
+"""Where an answer stands in its grammar: what may come next, forwards and back again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLTokenizer
+
+from specd.core import TokenId
+from specd.engine.grammar.source import sentence
+
+Mask = npt.NDArray[np.bool_]
+
+
+class GrammarStuck(Exception):
+    """No token can follow: the vocabulary lacks it, or finding it is beyond the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """A vocabulary as grammars need it.  ends: ids of its end-of-generation tokens.
+
+    spoken[token]: whether it has bytes that an answer may contain; ends and control tokens do not.
+    """
+
+    tokenizer: LLTokenizer
+    ends: frozenset[TokenId]
+    spoken: Mask
+
+    @property
+    def n_vocab(self) -> int:
+        return len(self.spoken)
+
+
+class GrammarState:
+    """Tokens accepted so far; what is allowed depends on nothing else.
+
+    An end-of-generation token is allowed exactly where the answer may be over; it stands outside
+    of the grammar, so that all ends of a vocabulary are alike.
+    """
+
+    def __init__(self, start: LLMatcher, table: TokenTable) -> None:
+        """start: the compiled grammar at its beginning, which other states may share."""
+        self._start = start
+        self._table = table
+        self._matcher = start.deep_copy()
+        self._accepted: list[TokenId] = []
+        #: Whether an end-of-generation token was accepted: nothing may follow.
+        self.finished = False
+
+    @property
+    def n_accepted(self) -> int:
+        return len(self._accepted)
+
+    def allows(self, token: TokenId) -> bool:
+        """The mask's bit for one token, hundreds of times cheaper than a mask."""
+        if self.finished or not 0 <= token < self._table.n_vocab:
+            return False
+        if self._matcher.is_accepting() and token in self._table.ends:
+            return True
+        if self._matcher.is_stopped() or not self._table.spoken[token]:
+            self._check()
+            return False
+        n_valid = self._matcher.validate_tokens([token])
+        self._check()
+        return n_valid == 1
+
+    def mask(self) -> Mask:
+        """Which tokens may come next, [n_vocab].  Raises GrammarStuck where none may."""
+        if self.finished:
+            raise GrammarStuck("the answer is already over")
+        may_end = self._matcher.is_accepting()
+        allowed = np.zeros(self._table.n_vocab, dtype=np.bool_)
+        if not self._matcher.is_stopped():
+            bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+            allowed = np.unpackbits(bits, count=len(allowed), bitorder="little").view(np.bool_)
+        self._check()
+        for token in self._table.ends:
+            allowed[token] = may_end
+        if not allowed.any():
+            raise GrammarStuck("the grammar allows no token here")
+        return allowed
+
+    def accept(self, token: TokenId) -> None:
+        """Go on by a token that is allowed.  Raises GrammarStuck where that is beyond a limit."""
+        if token in self._table.ends:
+            assert not self.finished
+            self.finished = True
+        elif not self._matcher.consume_token(token):
+            self._check()
+        self._accepted.append(token)
+
+    def rollback(self, n_tokens: int) -> None:
+        """Forget the last n_tokens, and any limit that was met behind them."""
+        assert 0 <= n_tokens <= len(self._accepted)
+        kept = len(self._accepted) - n_tokens
+        n_spoken = n_tokens - (self.finished and n_tokens > 0)
+        self.finished = self.finished and n_tokens == 0
+        del self._accepted[kept:]
+        if self._matcher.is_error() or not self._matcher.rollback(n_spoken):
+            # A matcher that has met a limit never leaves it.
+            self._matcher = self._start.deep_copy()
+            self._matcher.consume_tokens(self._accepted)
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise GrammarStuck(f"the grammar cannot go on: {sentence(self._matcher.get_error())}")

@@ -1,0 +1,67 @@
+"""Compilation as requests meet it: bounded, off the loop's thread, done once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import wait
+
+import pytest
+
+from specd.core import Grammar, GrammarKind, TokenId
+from specd.engine.grammar import sandbox
+from specd.engine.grammar.compiler import GrammarCompiler
+from specd.errors import InvalidRequest
+from tests.engine.grammar.vocabulary import ByteVocabulary
+
+#: Minutes and gigabytes, if one lets it.
+HOSTILE = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"type":"integer","multipleOf":99999989}')
+
+
+def test_a_grammar_without_bounds_is_refused_in_bounded_time() -> None:
+    with pytest.raises(InvalidRequest, match="invalid JSON schema: it is too complex"):
+        sandbox.check(HOSTILE)
+
+
+def test_the_sandbox_hands_on_what_is_wrong() -> None:
+    sandbox.check(Grammar(kind=GrammarKind.REGEX, text="a+"))
+    with pytest.raises(InvalidRequest, match=r"(?s)invalid regular expression: .*unclosed"):
+        sandbox.check(Grammar(kind=GrammarKind.REGEX, text="(é"))
+
+
+def test_a_grammar_that_no_answer_fits_is_refused() -> None:
+    endless = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"$ref": "#"}')
+    with pytest.raises(InvalidRequest, match="no answer can begin"):
+        GrammarCompiler(ByteVocabulary()).compile(endless)
+
+
+class Counting(ByteVocabulary):
+    """Remembers which threads read it, and how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: list[int] = []
+
+    def piece(self, token: TokenId) -> bytes:
+        self.readers.append(threading.get_ident())
+        return super().piece(token)
+
+
+def test_the_callers_thread_reads_nothing_and_the_vocabulary_is_read_once() -> None:
+    vocabulary = Counting()
+    compiler = GrammarCompiler(vocabulary)
+    assert not vocabulary.readers, "whoever needs no grammar pays for none"
+    asked = [
+        compiler.submit(Grammar(kind=GrammarKind.JSON)),
+        compiler.submit(Grammar(kind=GrammarKind.REGEX, text="a(")),
+        compiler.submit(Grammar(kind=GrammarKind.JSON)),
+    ]
+    wait(asked)
+    assert len(vocabulary.readers) == vocabulary.n_vocab
+    assert threading.get_ident() not in vocabulary.readers
+    first, refused, second = asked
+    assert isinstance(refused.exception(), InvalidRequest)
+    # Two answers to the same grammar go their own ways.
+    first.result().accept(ord("{"))
+    assert second.result().n_accepted == 0
+    assert not second.result().allows(ord("}"))
+    assert first.result().allows(ord("}"))
