@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from specd.core import EngineSpec, FailureKind
 from specd.engine import pair
+from specd.engine.lessons import Lessons, believable
 from specd.engine.loop import Loop
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
@@ -67,23 +68,29 @@ class Worker:
             self._outbox.put(LoadRefused(str(error)))
             self._drain()
             return 1
-        loop = make_loop(first.spec, loaded, self._outbox.put)
+        device = loaded.facts.target.device
+        history = believable(first.history, device)
+        controller = Controller(loaded.costs, first.spec.acceptance_threshold, history)
+        loop = make_loop(first.spec, loaded, self._outbox.put, controller)
+        lessons = Lessons(controller.history, device, self._outbox.put)
         self._outbox.put(Loaded(loaded.facts))
-        self._serve(loop, loaded)
+        self._serve(loop, loaded, lessons)
         self._drain()
         return 0
 
-    def _serve(self, loop: Loop, loaded: pair.LoadedPair) -> None:
+    def _serve(self, loop: Loop, loaded: pair.LoadedPair, lessons: Lessons) -> None:
         try:
             while True:
                 message = self._next(wait=not loop.busy)
                 while message is not None:
                     if isinstance(message, Shutdown):
                         loop.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
+                        lessons.say(busy=False)
                         return
                     self._handle(message, loop, loaded)
                     message = self._next(wait=False)
                 loop.step()
+                lessons.say(busy=loop.busy)
         except Exception:
             # Border: whatever went wrong, every caller is told before the process ends.
             log.exception("the engine loop failed")
@@ -147,16 +154,16 @@ def make_loop(
     spec: EngineSpec,
     loaded: pair.LoadedPair,
     emit: Callable[[ToDaemon], None],
-    controller: type[Controller] = Controller,
+    controller: Controller | None = None,
 ) -> Loop:
-    """The loop over a loaded pair."""
+    """The loop over a loaded pair; controller None is one without a past."""
     drafter = None
     if loaded.drafter is not None:
         drafter = DraftModel(loaded.drafter, loaded.vocabulary, spec.n_slots)
     return Loop(
         loaded.target,
         loaded.vocabulary,
-        controller(loaded.costs, spec.acceptance_threshold),
+        controller or Controller(loaded.costs, spec.acceptance_threshold),
         emit,
         n_ctx=loaded.facts.n_ctx,
         n_slots=spec.n_slots,

@@ -1,0 +1,97 @@
+"""What the real engine learned of the demo pair outlives it and its daemon."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specd import core
+from specd.pairs import HISTORY_FILE, Entry, History
+from tests.daemon_process import Daemon, ended, running
+
+pytestmark = pytest.mark.native
+
+MODEL: dict[str, Any] = {"model": "specd-demo", "keep_alive": 0}
+PROMPT = "class Node:\n    def __init__(self"
+
+
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "state" / HISTORY_FILE)
+
+
+def learned(tmp_path: Path) -> Entry:
+    [entry] = history(tmp_path).entries()
+    return entry
+
+
+def drafted_by_model(entry: Entry) -> core.BandHistory:
+    """The band of temperature 0.8."""
+    [band] = (b for b in entry.history.bands if (b.drafter, b.band) == ("model", 2))
+    return band
+
+
+async def answer(daemon: Daemon, seed: int, n_predict: int = 48) -> dict[str, Any]:
+    """The speculation of one answer, by an engine of its own."""
+    options = {"seed": seed, "temperature": 0.8, "num_predict": n_predict, "num_thread": 1}
+    *_, last = await daemon.answer(PROMPT, **MODEL, options=options)
+    assert await ended(daemon.engines())
+    return dict(last["speculation"])
+
+
+async def stop(daemon: Daemon) -> None:
+    daemon.process.send_signal(signal.SIGTERM)
+    assert await daemon.process.wait() == 0
+
+
+async def test_acceptance_adds_up_over_engines_and_daemons(tmp_path: Path) -> None:
+    drafted = accepted = 0
+    for seed in range(2):
+        async with running(tmp_path, SPECD_DEMO="1") as daemon:
+            for engine in range(2):
+                said = await answer(daemon, 2 * seed + engine)
+                drafted += said["draft_n"]
+                accepted += said["draft_n_accepted"]
+            await stop(daemon)
+        entry = learned(tmp_path)
+        assert entry.history.device == "CPU"
+        assert entry.history.target_s
+        bands = entry.history.bands
+        assert drafted_by_model(entry).n_requests == 2 * seed + 2
+        assert sum(band.n_drafted for band in bands) == drafted > 0
+        assert sum(band.n_accepted for band in bands) == accepted
+
+
+async def test_the_first_request_after_a_restart_starts_from_what_was_learned(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, SPECD_DEMO="1") as daemon:
+        await answer(daemon, 1)
+        await stop(daemon)
+    entry = learned(tmp_path)
+    bands = [replace(b, parked="of old", gain=0.5) for b in entry.history.bands]
+    past = history(tmp_path)
+    past.put(entry.key, replace(entry.history, bands=tuple(bands)))
+    assert past.save()
+    async with running(tmp_path, SPECD_DEMO="1") as daemon:
+        said = await answer(daemon, 1, n_predict=4)
+    assert (said["state"], said["reason"]) == ("parked", "of old")
+
+
+async def test_a_killed_engine_keeps_what_it_had_said(tmp_path: Path) -> None:
+    async with running(tmp_path, SPECD_DEMO="1") as daemon:
+        options = {"num_predict": 24, "num_thread": 1}
+        await daemon.answer(PROMPT, model="specd-demo", options=options)
+        async with daemon.generate(
+            PROMPT, model="specd-demo", options={**options, "num_predict": -1}
+        ) as response:
+            json.loads(await response.content.readline())
+            for engine in daemon.engines():
+                engine.kill()
+            await response.read()
+        await stop(daemon)
+    assert drafted_by_model(learned(tmp_path)).n_requests == 1
