@@ -341,7 +341,7 @@ class TokenLogprob:
 class Usage:
     """n_prompt includes n_cached; durations are nanoseconds of engine time.
 
-    native_ns: the part of generate_ns that target passes took; the rest is drafting and ours.
+    native_ns: the part of generate_ns that passes of both models took; the rest is ours.
     """
 
     n_prompt: int = 0

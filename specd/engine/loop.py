@@ -146,7 +146,7 @@ class Loop:
     def _decode(self, plan: batching.Pass) -> None:
         began_ns = self._clock_ns()
         self._target.decode(plan.batch)
-        native_ns = self._clock_ns() - began_ns
+        native_ns = self._clock_ns() - began_ns + self._speculation.draft_native_ns
         # Noted before any answer ends, so that its last pass is in its usage.
         for group in plan.groups:
             group.slot.tally.native_ns += native_ns

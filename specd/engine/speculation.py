@@ -66,8 +66,8 @@ class Speculation:
         self._guesses: dict[int, _Guesses] = {}
         #: Rows each slot brought to its last pass: the best guess for its next.
         self._last_rows: dict[int, int] = {}
-        #: Nanoseconds that the draft model took in the current step.
-        self.draft_ns = 0
+        #: Nanoseconds that the draft model took in the current step, and those of its passes alone.
+        self.draft_ns = self.draft_native_ns = 0
 
     def open(self, slot: Slot) -> None:
         """A request begins in the slot."""
@@ -98,7 +98,7 @@ class Speculation:
 
         n_ctx: tokens a slot may hold.  n_batch: rows a pass may have, shared by the slots.
         """
-        self.draft_ns = 0
+        self.draft_ns = self.draft_native_ns = 0
         self._guesses.clear()
         if not decoding or self._lookup is None:
             return {}
@@ -147,7 +147,7 @@ class Speculation:
     def _run(self, jobs: Sequence[DraftJob]) -> bool:
         """Let the draft model fill the jobs; False where it failed, which costs a plain step."""
         assert self._drafter is not None
-        began_ns = self._clock_ns()
+        began_ns, native_ns = self._clock_ns(), self._drafter.native_ns
         n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
         try:
             n_passes = self._drafter.draft(jobs)
@@ -157,6 +157,7 @@ class Speculation:
                 self._drafter.rewind(job.slot, 0)
             return False
         self.draft_ns = self._clock_ns() - began_ns
+        self.draft_native_ns = self._drafter.native_ns - native_ns
         self._controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
         return True
 

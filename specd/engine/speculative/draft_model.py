@@ -6,7 +6,8 @@ twice.  While a slot is not drafting its cache falls behind and catches up befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from specd.core import TokenId
 from specd.engine.backend import Backend, Batch, Vocabulary
@@ -17,9 +18,17 @@ from specd.engine.speculative.drafter import DraftJob
 class DraftModel:
     """Drafts for several slots in lock-step: one pass per depth, shared by all that still draft."""
 
-    def __init__(self, backend: Backend, vocabulary: Vocabulary, n_slots: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        vocabulary: Vocabulary,
+        n_slots: int,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         """vocabulary: the target's; ids beyond it are never drafted, and its ends end a draft."""
         self._backend = backend
+        self._clock_ns = clock_ns
+        self.native_ns = 0
         self._vocabulary = vocabulary
         self._n_vocab = min(backend.n_vocab, vocabulary.n_vocab)
         self._n_past = [0] * n_slots
@@ -44,7 +53,7 @@ class DraftModel:
                 n_past = self._n_past[job.slot]
                 batch.add(job.tokens[-1], n_past, job.slot, wants_logits=True)
                 self._n_past[job.slot] += 1
-            self._backend.decode(batch)
+            self._decode(batch)
             n_passes += 1
             at = {job.slot: i for i, job in enumerate(still)}
             rows = [self._backend.row(at[j.slot]) if j.slot in at else None for j in jobs]
@@ -80,11 +89,16 @@ class DraftModel:
         return rows
 
     def _decode_rows(self, batch: Batch, ends: dict[int, int], rows: list[Row | None]) -> None:
-        self._backend.decode(batch)
+        self._decode(batch)
         for at, index in ends.items():
             # A later pass of the same reading overwrites the logits: copy where one may follow.
             row = self._backend.row(index)
             rows[at] = row.copy() if len(batch) == self._backend.n_batch else row
+
+    def _decode(self, batch: Batch) -> None:
+        began_ns = self._clock_ns()
+        self._backend.decode(batch)
+        self.native_ns += self._clock_ns() - began_ns
 
     def _guess(self, job: DraftJob, row: Row) -> None:
         history: Sequence[TokenId] = job.history

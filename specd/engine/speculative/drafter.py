@@ -32,6 +32,11 @@ class DraftJob:
 class Drafter(Protocol):
     """Guesses what the target will say next; it may be wrong but must never change what is said."""
 
+    @property
+    def native_ns(self) -> int:
+        """Nanoseconds that all passes so far took; the rest of drafting is ours."""
+        ...
+
     def n_missed(self, slot: int, n_history: int) -> int:
         """Tokens of a history of that length that the drafter has yet to read, but for the last."""
         ...
