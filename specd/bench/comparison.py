@@ -14,7 +14,7 @@ from specd.bench.runs import Run, summed
 class ModeFigures:
     """ratio: to plain decoding, prompt by prompt.  total_per_s: all tokens over all seconds.
 
-    n_same_text: answers equal to plain's.
+    looked_up: the part of drafted that prompt lookup found.  n_same_text: answers equal to plain's.
     """
 
     mode: Mode
@@ -23,6 +23,8 @@ class ModeFigures:
     total_per_s: float
     drafted: int
     accepted: int
+    looked_up: int
+    looked_up_accepted: int
     mean_draft_length: float
     drafted_per_depth: tuple[int, ...]
     accepted_per_depth: tuple[int, ...]
@@ -154,6 +156,8 @@ def _figures(mode: Mode, grid: Grid) -> ModeFigures:
         total_per_s=grid.speed(mode),
         drafted=drafted,
         accepted=sum(run.n_accepted for run in runs),
+        looked_up=sum(run.n_looked_up for run in runs),
+        looked_up_accepted=sum(run.n_looked_up_accepted for run in runs),
         mean_draft_length=drafted / rounds if rounds else 0.0,
         drafted_per_depth=summed([run.drafted_per_depth for run in runs]),
         accepted_per_depth=summed([run.accepted_per_depth for run in runs]),

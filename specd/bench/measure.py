@@ -10,7 +10,7 @@ from typing import Protocol
 
 from specd import core
 from specd.bench.mode import Mode
-from specd.bench.plan import N_WARM_UP_TOKENS, Group, Item, Leg, request
+from specd.bench.plan import N_WARM_UP_TOKENS, Group, Item, Leg
 from specd.bench.runs import Answer, PeerAnswer, Run, run_of
 from specd.errors import EngineError
 from specd.runner import Process
@@ -81,7 +81,8 @@ class Bench:
                 item.text, n_tokens=n_tokens, temperature=temperature, seed=item.seed
             )
             return Answer.of_peer(answer)
-        return await _ask(self._engine, request(item, mode, temperature, n_tokens))
+        asked = self._leg.request(item, mode, temperature, n_tokens)
+        return await _ask(self._engine, asked)
 
 
 async def _ask(engine: Engine, asked: core.EngineRequest) -> Answer:

@@ -43,7 +43,8 @@ class Leg:
     """All runs of one set of processes, an engine and perhaps peers, each with `streams` slots.
 
     One set per number of streams: a slot that nobody asks for would keep earlier prompts, and
-    would be paid for by those who do not use it.  hostile: the drafter is made useless.
+    would be paid for by those who do not use it.  drafters: who may guess, unless a mode says who.
+    hostile: the drafter is made useless.
     """
 
     streams: int
@@ -52,6 +53,7 @@ class Leg:
     modes: Sequence[Mode]
     temperatures: Sequence[float]
     n_tokens: int
+    drafters: tuple[core.DrafterKind, ...]
     hostile: bool = False
 
     def __len__(self) -> int:
@@ -66,6 +68,20 @@ class Leg:
         n_warm_ups = len(self.temperatures) * len(self.modes)
         n_passes = len(self) * self.n_tokens + n_warm_ups * min(self.n_tokens, N_WARM_UP_TOKENS)
         return n_passes * _pass_s(facts, self.streams)
+
+    def request(
+        self, item: Item, mode: Mode, temperature: float, n_tokens: int
+    ) -> core.EngineRequest:
+        """A user's request, but for what the mode changes."""
+        return mode.applied(
+            core.EngineRequest(
+                prompt=(item.text,),
+                sampling=core.SamplingParams(temperature=temperature, seed=item.seed),
+                n_predict=n_tokens,
+                shift=False,
+                drafters=self.drafters,
+            )
+        )
 
     def runs(self) -> Iterator[tuple[Group, Mode, float]]:
         """Every mode on every group at every temperature, the modes of a group close together."""
@@ -88,18 +104,6 @@ def _pass_s(facts: core.EngineFacts, n_rows: int) -> float:
     return min(enough, default=1.0 / facts.plain_tokens_per_s)
 
 
-def request(item: Item, mode: Mode, temperature: float, n_tokens: int) -> core.EngineRequest:
-    """A user's request, but for what the mode changes."""
-    return mode.applied(
-        core.EngineRequest(
-            prompt=(item.text,),
-            sampling=core.SamplingParams(temperature=temperature, seed=item.seed),
-            n_predict=n_tokens,
-            shift=False,
-        )
-    )
-
-
 # --------------------------------------------------------------------------- making one
 
 
@@ -112,6 +116,7 @@ class Outline:
     temperatures: Sequence[float]
     n_tokens: int
     n_prompts: int
+    drafters: tuple[core.DrafterKind, ...]
     n_repeats: int = 1
     streams: Sequence[int] = (1,)
 
@@ -147,6 +152,7 @@ def _leg(outline: Outline, workloads: Sequence[Workload], streams: int, render: 
         modes=outline.modes,
         temperatures=outline.temperatures,
         n_tokens=outline.n_tokens,
+        drafters=outline.drafters,
     )
 
 

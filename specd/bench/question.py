@@ -22,6 +22,7 @@ from specd.settings import Settings
 DEFAULT_SIZE = "1b"
 #: Servers of a peer that are kept loaded beside the engine; one of them decodes plainly.
 MAX_PEERS = 4
+_USUAL = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class Question:
 
     target_size: "" leaves the target as it is, but for the demo pair's, which becomes DEFAULT_SIZE.
     n_prompts: of each workload in each of n_repeats.  streams: how many are asked at once.
-    draft_lengths: of the fixed modes.  each_drafter: auto with one kind of drafter alone, too.
+    draft_lengths: of the fixed modes.  prompt_lookup: whether users have it.
+    each_drafter: auto with one kind of drafter alone, too.
     peer: None leaves it out.  peer_lengths: its n_max.  overhead: plain decoding alone.
     n_threads: 0 is as many as the daemon would use.
     """
@@ -47,6 +49,7 @@ class Question:
     temperatures: Sequence[float] = (0.0, 0.8)
     draft_lengths: Sequence[int] = (1, 3, 7)
     streams: Sequence[int] = (1,)
+    prompt_lookup: bool = True
     each_drafter: bool = False
     peer: PeerBinary | None = None
     peer_lengths: Sequence[int] = (1, 3, 7)
@@ -97,6 +100,7 @@ class Question:
             temperatures=self.temperatures,
             n_tokens=self.n_tokens,
             n_prompts=self.n_prompts,
+            drafters=_USUAL if self.prompt_lookup else (DrafterKind.MODEL,),
             n_repeats=self.n_repeats,
             streams=self.streams,
         )

@@ -42,6 +42,7 @@ class Run:
     seconds: of one stream the server's own clock from the first token on, so that it covers
     n_timed = n_generated − 1 tokens; of several the wall's, prompts included, and all tokens.
     native_s: the part of `seconds` spent in target passes; None where nobody says.
+    n_looked_up: the part of n_drafted that prompt lookup found.
     """
 
     workload: str
@@ -59,6 +60,8 @@ class Run:
     native_s: float | None = None
     n_drafted: int = 0
     n_accepted: int = 0
+    n_looked_up: int = 0
+    n_looked_up_accepted: int = 0
     rounds: int = 0
     n_steps: int = 0
     drafted_per_depth: tuple[int, ...] = ()
@@ -132,6 +135,8 @@ def run_of(
         native_s=usages[0].native_ns * 1e-9 if alone and usages[0].native_ns else None,
         n_drafted=sum(each.draft_n for each in stats),
         n_accepted=sum(each.draft_n_accepted for each in stats),
+        n_looked_up=sum(each.lookup_n for each in stats),
+        n_looked_up_accepted=sum(each.lookup_n_accepted for each in stats),
         rounds=sum(each.rounds for each in stats),
         n_steps=sum(each.n_steps for each in stats),
         drafted_per_depth=summed([each.drafted_per_depth for each in stats]),

@@ -61,7 +61,7 @@ def _drafter(report: Report) -> str:
     memory = report.engine.drafter
     if memory is None:
         reason = report.engine.no_pair_detail or "none was asked for"
-        return f"Drafter: none ({reason}), so no fixed draft length was run"
+        return f"Drafter: no model ({reason}), so auto has prompt lookup alone, no length is fixed"
     return f"Drafter: {report.subject.drafter_name}, {memory.total_bytes / 1e6:.0f} MB in memory"
 
 
@@ -78,6 +78,7 @@ def verdict(report: Report, compared: Sequence[Comparison], mix: Mix | None) -> 
         yield from _auto(mix, [each for each in compared if each.workload != HOSTILE])
         yield from _worth(report, mix)
         yield from _against_peer(mix)
+    yield from _looked_up(compared)
     yield from _hostile(compared)
     yield from _overhead(report, compared)
     yield from _cautions(compared)
@@ -99,6 +100,16 @@ def _auto(mix: Mix, compared: Sequence[Comparison]) -> Iterator[str]:
         yield (
             "auto ÷ the better of plain and the best length of each workload, chosen by hindsight:"
             f" {of_ratio(mix.auto_to_hindsight)}{_lowest(compared)}"
+        )
+
+
+def _looked_up(compared: Sequence[Comparison]) -> Iterator[str]:
+    autos = [figures for each in compared if (figures := each.of_mode(AUTO.name)) is not None]
+    n, n_accepted = sum(f.looked_up for f in autos), sum(f.looked_up_accepted for f in autos)
+    if n:
+        yield (
+            f"prompt lookup found {n} of the {sum(f.drafted for f in autos)} tokens that auto"
+            f" drafted, and {n_accepted} of these were accepted"
         )
 
 

@@ -139,6 +139,7 @@ def bench(
         temperatures=tuple(dict.fromkeys(temperatures)),
         draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
+        prompt_lookup=settings.prompt_lookup,
         each_drafter=each_drafter,
         peer=_peer(peer),
         peer_lengths=parse_numbers("--peer-drafts", peer_drafts, _MAX_DRAFT),

@@ -82,6 +82,7 @@ def leg(*modes: Mode, groups: tuple[Group, ...] = (group(1, "a"), group(2, "b"))
         modes=modes,
         temperatures=(0.0, 0.8),
         n_tokens=50,
+        drafters=(core.DrafterKind.MODEL,),
     )
 
 
@@ -101,6 +102,7 @@ async def test_every_run_is_asked_for_as_its_mode_says() -> None:
         assert request.sampling.temperature == run.temperature
         assert request.sampling.seed == 10 * run.prompt
         assert (request.n_predict, request.shift) == (50, False)
+        assert request.drafters == (core.DrafterKind.MODEL,)
         assert run.text == "ab"[run.prompt - 1] * 2
 
 

@@ -26,6 +26,7 @@ def legs(
         temperatures=(0.0, 0.8),
         n_tokens=40,
         n_prompts=n_prompts,
+        drafters=(core.DrafterKind.MODEL,),
         n_repeats=n_repeats,
         streams=streams,
     )

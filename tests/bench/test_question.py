@@ -121,6 +121,13 @@ def test_without_a_drafter_plain_and_auto_are_left_and_nothing_is_hostile(
     assert len(leg.groups) == 16
 
 
+def test_who_switched_prompt_lookup_off_is_benched_without(settings: Settings) -> None:
+    for has_lookup, drafters in ((True, {"model", "lookup"}), (False, {"model"})):
+        question = Question(model="specd-demo", prompt_lookup=has_lookup)
+        legs = question.legs(subject_of(question, settings))
+        assert {kind for leg in legs for kind in leg.drafters} == drafters
+
+
 def test_workloads_that_cannot_be_filled_are_refused(settings: Settings) -> None:
     question = Question(model="specd-demo", workloads=("qa",), n_prompts=7, n_repeats=3)
     with pytest.raises(InvalidRequest, match="qa has 14 prompts, not 21"):

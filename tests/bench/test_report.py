@@ -71,6 +71,13 @@ def test_the_hostile_workload_has_its_own_sentence() -> None:
     assert "auto ÷ plain: 1.50" in said(hostile)
 
 
+def test_what_prompt_lookup_found_is_told() -> None:
+    found = replace(FAST.runs[-1], n_looked_up=4, n_looked_up_accepted=3)
+    words = said(report([*FAST.runs[:-1], found]))
+    assert "prompt lookup found 4 of the 10 tokens that auto drafted, and 3 of these" in words
+    assert "lookup" not in said(FAST)
+
+
 def test_texts_that_differ_are_explained_but_not_a_peers() -> None:
     different = report([run(PLAIN, 20), run(K3, 25, text="other"), run(AUTO, 30)])
     assert "Where texts differ" in said(different)
@@ -101,7 +108,7 @@ def test_the_heading_says_where_with_what_and_how_busy() -> None:
 def test_a_missing_drafter_is_told_with_its_reason_and_is_no_waste_of_memory() -> None:
     engine = replace(SLOW.engine, drafter=None, no_pair_detail="it would not load")
     alone = replace(SLOW, engine=engine)
-    assert "Drafter: none (it would not load)" in "\n".join(heading(alone))
+    assert "Drafter: no model (it would not load)" in "\n".join(heading(alone))
     assert "not worth" not in said(alone)
 
 
