@@ -45,7 +45,7 @@ class Question:
     workloads: Sequence[str] = WORKLOADS
     n_prompts: int = 2
     n_repeats: int = 1
-    n_tokens: int = 48
+    n_tokens: int = 40
     temperatures: Sequence[float] = (0.0, 0.8)
     draft_lengths: Sequence[int] = (1, 3, 7)
     streams: Sequence[int] = (1,)
@@ -87,16 +87,19 @@ class Question:
             )
         return (PLAIN, *map(Mode.fixed, self.draft_lengths), *alone, AUTO, *peer)
 
+    def names(self, subject: Subject) -> tuple[str, ...]:
+        """Workloads that make sense for it: no drafter can be made useless where there is none."""
+        has_drafter = subject.drafter is not None
+        return tuple(name for name in self.workloads if has_drafter or name != HOSTILE)
+
     def legs(self, subject: Subject) -> tuple[Leg, ...]:
         """InvalidRequest where the workloads cannot fill them."""
-        has_drafter = subject.drafter is not None
-        # No drafter can be made useless where there is none.
-        names = [name for name in self.workloads if has_drafter or name != HOSTILE]
+        names = self.names(subject)
         if not names:
             raise InvalidRequest(f"the workload {HOSTILE} takes a drafter to make useless")
         outline = Outline(
             workloads=[load_workload(name) for name in names],
-            modes=self.modes(has_drafter=has_drafter),
+            modes=self.modes(has_drafter=subject.drafter is not None),
             temperatures=self.temperatures,
             n_tokens=self.n_tokens,
             n_prompts=self.n_prompts,

@@ -90,7 +90,7 @@ class _Session:
             engine=self._facts,
             facts=read_facts(self._subject.target),
             machine=self._machine,
-            workloads=self._question.workloads,
+            workloads=self._question.names(self._subject),
             n_prompts=self._question.n_prompts,
             n_repeats=self._question.n_repeats,
             n_tokens=self._question.n_tokens,

@@ -39,7 +39,7 @@ _MAX_STREAMS = 64
 #: What is asked where an option is not given, and with --quick.
 _USUAL: Mapping[str, object] = {
     "prompts": 2,
-    "tokens": 48,
+    "tokens": 40,
     "temperature": [0.0, 0.8],
     "drafts": "1,3,7",
 }
@@ -72,7 +72,7 @@ def bench(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Repeat it all with other prompts.")] = 1,
     tokens: Annotated[
-        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="48")
+        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="40")
     ] = None,
     temperature: Annotated[
         list[float] | None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from specd.bench.mode import AUTO, PLAIN, Mode
+from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
+from specd.bench.peer import PeerBinary
 from specd.bench.question import Question
 from specd.bench.report import to_json
 from specd.bench.session import Step, run_bench
@@ -71,7 +73,7 @@ async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
 ) -> None:
     question = Question(
         target=write_llama(tmp_path / "alone.gguf"),
-        workloads=("code_completion",),
+        workloads=("code_completion", "hostile"),
         n_tokens=20,
         temperatures=(0.0,),
         n_threads=1,
@@ -80,8 +82,34 @@ async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
     report = await run_bench(question, question.subject(settings, lambda _: None), settings)
     (comparison,) = report.comparisons
     assert [figures.mode for figures in comparison.modes] == [PLAIN, AUTO]
+    assert report.workloads == ("code_completion",)
     assert comparison.overhead_ms is not None
     assert comparison.overhead_ms.low > 0
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="no wheel with a server here")
+async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Settings) -> None:
+    question = Question(
+        model="specd-demo",
+        workloads=("code_completion",),
+        n_tokens=20,
+        temperatures=(0.0,),
+        draft_lengths=(2,),
+        peer=PeerBinary.find(),
+        peer_lengths=(2,),
+        n_threads=1,
+        n_gpu_layers=0,
+    )
+    report = await run_bench(question, question.subject(settings, lambda _: None), settings)
+    texts = {(run.mode, run.prompt): run.text for run in report.runs}
+    for prompt in range(2):
+        # The same work, so that the times can be compared.
+        assert texts[PEER_PLAIN, prompt] == texts[PLAIN, prompt]
+    drafted = {run.n_drafted > 0 for run in report.runs if run.mode == Mode.peer_draft(2)}
+    assert drafted == {True}
+    (mix,) = report.mixes
+    assert mix.plain_to_peer_plain is not None
+    assert mix.single_peer == Mode.peer_draft(2)
 
 
 async def test_a_drafter_that_will_not_load_is_not_benched_as_if_it_did(
