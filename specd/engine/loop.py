@@ -7,7 +7,6 @@ here; requests come in through `submit` and `cancel` between steps, answers leav
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -22,6 +21,8 @@ from specd.core import (
 )
 from specd.engine import admission, batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
+from specd.engine.grammar.state import GrammarStuck
+from specd.engine.queue import Queue
 from specd.engine.sampler import Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
@@ -34,17 +35,19 @@ from specd.ipc.messages import Finished, ToDaemon, Tokens
 
 @dataclass(slots=True)
 class Said:
-    """Tokens that the target said in one pass; one that ends generation is the last, if any."""
+    """Tokens that the target said in one pass; one that ends generation is the last, if any.
+
+    stuck: why no further token could be had, where the grammar left none.
+    """
 
     tokens: list[TokenId] = field(default_factory=list)
     ended: StopReason | None = None
+    stuck: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    request_id: int
-    request: EngineRequest
-    tokens: list[TokenId]
+    @property
+    def n_rows(self) -> int:
+        """Rows of the pass that were used; the last of them may have given no token."""
+        return len(self.tokens) + bool(self.stuck)
 
 
 class Loop:
@@ -79,14 +82,14 @@ class Loop:
             rewind_limit=target.rewind_limit,
         )
         self._clock_ns = clock_ns
-        self._waiting: deque[Waiting] = deque()
+        self._queue = Queue(vocabulary)
         self._n_admitted = 0
 
     # ------------------------------------------------------------------ between steps
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting) or any(s.state is not SlotState.IDLE for s in self.slots)
+        return len(self._queue) > 0 or any(s.state is not SlotState.IDLE for s in self.slots)
 
     def submit(self, request_id: int, request: EngineRequest) -> None:
         """Queue a request for the next free slot; a bad one is answered at once."""
@@ -100,19 +103,19 @@ class Loop:
         except InvalidRequest as error:
             self._fail(request_id, FailureKind.INVALID, str(error))
         else:
-            self._waiting.append(Waiting(request_id, request, tokens))
+            self._queue.append(request_id, request, tokens)
 
     def cancel(self, request_id: int) -> None:
         """Free what the request holds; nothing more is said about it."""
-        self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
+        self._queue.remove(request_id)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE and slot.request_id == request_id:
                 self._release(slot)
 
     def abandon(self, kind: FailureKind, message: str) -> None:
         """End every request with the same failure."""
-        while self._waiting:
-            self._fail(self._waiting.popleft().request_id, kind, message)
+        for waiting in self._queue.empty():
+            self._fail(waiting.request_id, kind, message)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE:
                 self._fail_slot(slot, kind, message)
@@ -135,6 +138,7 @@ class Loop:
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
         plan.drafted = self._speculation.draft_ns > 0
         if not len(plan.batch):
+            self._queue.pause()
             return
         self._decode(plan)
         for group in plan.groups:
@@ -152,18 +156,24 @@ class Loop:
             group.slot.tally.native_ns += native_ns
 
     def _admit(self) -> None:
-        """Give waiting requests to idle slots, first come first served."""
-        while self._waiting:
-            found = best_slot(self.slots, self._waiting[0].tokens, self._target.reusable)
+        """Give waiting requests to idle slots, in the queue's order."""
+        while (waiting := self._queue.first()) is not None:
+            try:
+                grammar = waiting.compiled()
+            except InvalidRequest as error:
+                self._queue.remove(waiting.request_id)
+                self._fail(waiting.request_id, FailureKind.INVALID, str(error))
+                continue
+            found = best_slot(self.slots, waiting.tokens, self._target.reusable)
             if found is None:
                 return
-            waiting = self._waiting.popleft()
+            self._queue.remove(waiting.request_id)
             slot, n_cached = found
             if n_cached < slot.n_past:
                 n_cached = self._rewind(slot, n_cached)
             self._n_admitted += 1
             slot.last_used = self._n_admitted
-            slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached)
+            slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached, grammar)
             slot.tally.started_ns = self._clock_ns()
             self._speculation.open(slot)
 
@@ -214,9 +224,8 @@ class Loop:
         said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, position))
         # The pass evaluated [last, d1 … dk].  All that was said but its last token is among them,
         # so as many rows are valid as tokens were said: [last, and all said but the last].
-        n_valid = len(said.tokens)
-        slot.n_past += n_valid
-        if n_valid < n_sent + 1 and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+        slot.n_past += said.n_rows
+        if said.n_rows < n_sent + 1 and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
         self._speculation.rewind(slot, slot.n_past)
         n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
@@ -224,8 +233,7 @@ class Loop:
         was_found = self._speculation.was_found(slot)
         slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
         self._speculation.observe(slot, said.tokens, n_accepted)
-        if said.ended is not None:
-            self._finish(slot, said.ended)
+        self._end(slot, said)
 
     def _advance(self, chunk: batching.Chunk) -> None:
         """Note an evaluated piece of prompt; after its end, draw the next token."""
@@ -242,34 +250,40 @@ class Loop:
             return
         row = self._target.row(chunk.last_row)
         position = slot.tally.n_generated
-        said = self._commit(slot, verify((), [row], slot.sampler, slot.tokens, position))
-        if said.ended is not None:
-            self._finish(slot, said.ended)
+        self._end(slot, self._commit(slot, verify((), [row], slot.sampler, slot.tokens, position)))
 
     def _commit(self, slot: Slot, tokens: Iterator[tuple[TokenId, Row]]) -> Said:
         """Append tokens to the answer until they run out or it ends; text leaves as one message."""
-        assert slot.request is not None
         said = Said()
         text = ""
-        for token, row in tokens:
-            said.tokens.append(token)
-            slot.tally.n_generated += 1
-            if self._vocabulary.is_eog(token):
-                said.ended = StopReason.STOP
-                break
-            slot.tokens.append(token)
-            if slot.request.n_logprobs is not None:
-                entry = logprobs(row, token, slot.request.n_logprobs, self._vocabulary.piece)
-                slot.pending_logprobs.append(entry)
-            text += slot.stop.feed(slot.detokenizer.feed(self._vocabulary.piece(token)))
-            if slot.stop.stopped:
-                said.ended = StopReason.STOP
-                break
-            if slot.n_left <= 0:
-                said.ended = StopReason.LENGTH
-                break
+        try:
+            for token, row in tokens:
+                text += self._keep(slot, said, token, row)
+                if said.ended is not None:
+                    break
+        except GrammarStuck as error:
+            said.stuck = str(error)
         self._say(slot, text, len(said.tokens))
         return said
+
+    def _keep(self, slot: Slot, said: Said, token: TokenId, row: Row) -> str:
+        """Append one token to the answer; the text that it lets out."""
+        assert slot.request is not None
+        said.tokens.append(token)
+        slot.tally.n_generated += 1
+        if self._vocabulary.is_eog(token):
+            said.ended = StopReason.STOP
+            return ""
+        slot.tokens.append(token)
+        if slot.request.n_logprobs is not None:
+            entry = logprobs(row, token, slot.request.n_logprobs, self._vocabulary.piece)
+            slot.pending_logprobs.append(entry)
+        text = slot.stop.feed(slot.detokenizer.feed(self._vocabulary.piece(token)))
+        if slot.stop.stopped:
+            said.ended = StopReason.STOP
+        elif slot.n_left <= 0:
+            said.ended = StopReason.LENGTH
+        return text
 
     def _say(self, slot: Slot, text: str, n_tokens: int) -> None:
         if not text:
@@ -296,6 +310,13 @@ class Loop:
             group.slot.tally.plain_s += plain_s / n_slots
 
     # ------------------------------------------------------------------ ends
+
+    def _end(self, slot: Slot, said: Said) -> None:
+        """End the answer where the last pass ended it."""
+        if said.stuck:
+            self._fail_slot(slot, FailureKind.INVALID, said.stuck)
+        elif said.ended is not None:
+            self._finish(slot, said.ended)
 
     def _finish(self, slot: Slot, reason: StopReason) -> None:
         """The answer is complete: say what is still held back, then Done."""

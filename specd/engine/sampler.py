@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,27 @@ class Choice(NamedTuple):
     margin: float
 
 
+class Sampler(Protocol):
+    """Draws for target and drafter by the same rule; one request's own."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether any penalty is on; without one the history may be left out."""
+        ...
+
+    def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
+        """The target's token at a position.  Raises GrammarStuck where there can be none."""
+        ...
+
+    def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
+        """A drafter's token at a position, and how sure it is.
+
+        row: logits [n_vocab], left unchanged.  history: prompt and answer so far.
+        position: index of the drawn token among the request's generated tokens, from 0.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CoupledSampler:
     """Draws position t of a request from target's or drafter's row, with one noise for both.
@@ -53,20 +74,15 @@ class CoupledSampler:
 
     @property
     def reads_history(self) -> bool:
-        """Whether any penalty is on; without one the history may be left out."""
         return has_penalties(self.params)
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """What sample() draws, for who does not ask how sure it is."""
+        """What sample() draws, without asking how sure it is."""
         if self.params.temperature <= 0:
             return int(penalize(row, history, self.params).argmax())
         return self.sample(row, history, position).token
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
-        """row: logits [n_vocab], left unchanged.  history: prompt and answer so far.
-
-        position: index of the drawn token among the request's generated tokens, from 0.
-        """
         row = penalize(row, history, self.params)
         if self.params.temperature <= 0:
             return _greedy(row)
@@ -240,7 +256,11 @@ def _typical(logits: Floats, typical_p: float) -> Ids:
 
 
 def logprobs(row: Row, token: TokenId, n_top: int, piece: Piece) -> TokenLogprob:
-    """Natural-log probability of the token and of the n_top best, from the unfiltered row."""
+    """Natural-log probability of the token and of the n_top best, from the unfiltered row.
+
+    That is before penalties, filters, temperature and grammar, as Ollama's are: a token that a
+    grammar forced on the model shows how little the model thought of it.
+    """
     wide = row.astype(np.float64)
     peak = wide.max()
     log_total = float(peak + np.log(np.exp(wide - peak).sum()))

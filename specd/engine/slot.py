@@ -8,7 +8,9 @@ from enum import Enum, auto
 
 from specd.core import EngineRequest, SpeculationStats, TokenId, TokenLogprob, Usage
 from specd.engine.detokenizer import Detokenizer
-from specd.engine.sampler import CoupledSampler
+from specd.engine.grammar.sampler import GuidedSampler
+from specd.engine.grammar.state import GrammarState
+from specd.engine.sampler import CoupledSampler, Sampler
 from specd.engine.stop import StopFilter
 
 #: Fewer steps than this measure the moment, not the speed.
@@ -105,20 +107,26 @@ class Slot:
     last_used: int = 0
     request_id: int = -1
     request: EngineRequest | None = None
-    sampler: CoupledSampler | None = None
+    sampler: Sampler | None = None
     detokenizer: Detokenizer = field(default_factory=Detokenizer)
     stop: StopFilter = field(default_factory=lambda: StopFilter(()))
     pending_logprobs: list[TokenLogprob] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
     def begin(
-        self, request_id: int, request: EngineRequest, tokens: list[TokenId], n_cached: int
+        self,
+        request_id: int,
+        request: EngineRequest,
+        tokens: list[TokenId],
+        n_cached: int,
+        grammar: GrammarState | None = None,
     ) -> None:
         """Take a request whose first n_cached tokens the cache already holds."""
         self.state = SlotState.PREFILL
         self.request_id, self.request = request_id, request
         self.tokens, self.n_past = tokens, n_cached
-        self.sampler = CoupledSampler(request.sampling)
+        free = CoupledSampler(request.sampling)
+        self.sampler = free if grammar is None else GuidedSampler(free, grammar)
         self.detokenizer = Detokenizer()
         self.stop = StopFilter(request.stop)
         self.pending_logprobs = []

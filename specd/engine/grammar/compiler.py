@@ -19,6 +19,8 @@ from specd.engine.grammar.state import GrammarState, GrammarStuck, TokenTable
 
 log = logging.getLogger("specd.engine")
 
+#: The library's trie of tokens is no deeper, and ends the thread over a longer one.
+_LONGEST_TOKEN = 1024
 #: Clients send the same few grammars again and again.
 _N_KEPT = 16
 
@@ -78,12 +80,13 @@ class GrammarCompiler:
         """Built once, when the first grammar comes: a second for a large vocabulary."""
         vocabulary = self._vocabulary
         ids = range(vocabulary.n_vocab)
-        ends = [token for token in ids if vocabulary.is_eog(token)]
+        ends = frozenset(token for token in ids if vocabulary.is_eog(token))
         words = [vocabulary.piece(token) for token in ids]
-        for token in ends:
-            words[token] = b""
+        for token in ids:
+            if token in ends or len(words[token]) > _LONGEST_TOKEN:
+                words[token] = b""
         return TokenTable(
             tokenizer=LLTokenizer(TokenizerWrapper(_Words(words))),
-            ends=frozenset(ends),
+            ends=ends,
             spoken=np.array([bool(word) for word in words], dtype=np.bool_),
         )

@@ -22,7 +22,7 @@ class GrammarStuck(Exception):
 class TokenTable:
     """A vocabulary as grammars need it.  ends: ids of its end-of-generation tokens.
 
-    spoken[token]: whether it has bytes that an answer may contain; ends and control tokens do not.
+    spoken[token]: whether it has bytes for an answer; ends and control tokens have none.
     """
 
     tokenizer: LLTokenizer

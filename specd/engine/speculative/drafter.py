@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specd.core import TokenId
-from specd.engine.sampler import CoupledSampler
+from specd.engine.sampler import Sampler
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class DraftJob:
 
     slot: int
     history: Sequence[TokenId]
-    sampler: CoupledSampler
+    sampler: Sampler
     position: int
     n_max: int
     extend: Callable[[list[float]], bool]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specd.core import TokenId
-from specd.engine.sampler import CoupledSampler, Row
+from specd.engine.sampler import Row, Sampler
 
 
 def verify(
     draft: Sequence[TokenId],
     rows: Sequence[Row],
-    sampler: CoupledSampler,
+    sampler: Sampler,
     history: list[TokenId],
     position: int,
 ) -> Iterator[tuple[TokenId, Row]]:
@@ -25,6 +25,7 @@ def verify(
     history: prompt and answer so far; the caller appends each token it keeps before asking for
     the next, so that penalties see what plain decoding would have seen.
     position: index of the first yielded token among the generated ones.
+    Raises GrammarStuck instead of a token where the request's grammar leaves none.
     """
     for i, row in enumerate(rows):
         token = sampler.token(row, history, position + i)
