@@ -55,17 +55,17 @@ class Speculation:
         *,
         n_slots: int,
         rewind_limit: int | None = None,
+        splits_ragged: bool = False,
     ) -> None:
-        """rewind_limit: tokens that the target can take back, None is any; 0: nobody guesses."""
+        """rewind_limit, splits_ragged: the target's; with a limit of 0 nobody guesses."""
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
         self._longest = MAX_DRAFT if rewind_limit is None else min(MAX_DRAFT, rewind_limit)
+        self._splits_ragged = splits_ragged
         self._facts = facts
         self._clock_ns = clock_ns
         self._guesses: dict[int, _Guesses] = {}
-        #: Rows each slot brought to its last pass: the best guess for its next.
-        self._last_rows: dict[int, int] = {}
         #: Nanoseconds that the draft model took in the current step, and those of its passes alone.
         self.draft_ns = self.draft_native_ns = 0
 
@@ -86,7 +86,6 @@ class Speculation:
 
     def close(self, slot: Slot) -> None:
         self._controller.close(slot.request_id)
-        self._last_rows.pop(slot.id, None)
         self._guesses.pop(slot.id, None)
 
     # ------------------------------------------------------------------ before the pass
@@ -105,42 +104,35 @@ class Speculation:
         n_share = min(n_batch // len(decoding) - 1, self._longest)
         jobs = []
         for slot in decoding:
-            room = min(n_ctx - slot.n_past - 1, slot.n_left - 1, n_share)
-            if room > 0 and (job := self._plan(slot, decoding, room)) is not None:
+            room = max(min(n_ctx - slot.n_past - 1, slot.n_left - 1, n_share), 0)
+            if (job := self._plan(slot, len(decoding), room)) is not None:
                 jobs.append(job)
         if jobs and self._run(jobs):
-            by_slot = {slot.id: slot for slot in decoding}
             for job in jobs:
-                self._choose(by_slot[job.slot], job)
+                self._guesses[job.slot].job = job
+        self._choose(decoding)
+        if self._splits_ragged:
+            self._level()
         return {slot_id: guesses.sent for slot_id, guesses in self._guesses.items()}
 
-    def _plan(self, slot: Slot, decoding: Sequence[Slot], room: int) -> DraftJob | None:
-        """Look up, ask who is to draft; the draft model's job, where it is the one."""
+    def _plan(self, slot: Slot, n_slots: int, room: int) -> DraftJob | None:
+        """Look up, and ask whether the model drafts; its job, where it does."""
         assert slot.sampler is not None
         request_id, drafter = slot.request_id, self._drafter
         found = Found()
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
-        others = [other.id for other in decoding if other is not slot]
-        kind, n_max = self._controller.plan(
-            request_id,
-            drafter.n_missed(slot.id, len(slot.tokens)) if drafter is not None else 0,
-            len(others),
-            sum(self._last_rows.get(other, 1) for other in others),
-            found.matches,
-        )
-        guesses = _Guesses(found)
-        self._guesses[slot.id] = guesses
-        if kind == DrafterKind.LOOKUP:
-            guesses.sent_by, guesses.sent = kind, found.tokens[:n_max]
-        if kind != DrafterKind.MODEL:
+        self._guesses[slot.id] = _Guesses(found)
+        n_missed = drafter.n_missed(slot.id, len(slot.tokens)) if drafter is not None else 0
+        n_max = min(self._controller.plan(request_id, n_missed, n_slots, found.matches), room)
+        if n_max <= 0:
             return None
         return DraftJob(
             slot=slot.id,
             history=slot.tokens,
             sampler=slot.sampler,
             position=slot.tally.n_generated,
-            n_max=min(n_max, room),
+            n_max=n_max,
             extend=lambda margins: self._controller.extend(request_id, margins),
         )
 
@@ -161,12 +153,24 @@ class Speculation:
         self._controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
         return True
 
-    def _choose(self, slot: Slot, job: DraftJob) -> None:
-        guesses = self._guesses[slot.id]
-        guesses.job = job
-        guesses.sent_by, n_sent = self._controller.choose(slot.request_id, job.margins)
-        lookup = guesses.sent_by == DrafterKind.LOOKUP
-        guesses.sent = (guesses.found.tokens if lookup else job.tokens)[:n_sent]
+    def _choose(self, decoding: Sequence[Slot]) -> None:
+        """Let the controller weigh all drafts of the step against each other."""
+        drafts = []
+        for slot in decoding:
+            job = self._guesses[slot.id].job
+            drafts.append((slot.request_id, job.margins if job is not None else ()))
+        for slot, (kind, n) in zip(decoding, self._controller.choose(drafts), strict=True):
+            guesses = self._guesses[slot.id]
+            drafted = guesses.job.tokens if guesses.job is not None else ()
+            guesses.sent_by = kind
+            guesses.sent = (guesses.found.tokens if kind == DrafterKind.LOOKUP else drafted)[:n]
+
+    def _level(self) -> None:
+        """Cut all drafts to the shortest: each further length would be a pass of its own."""
+        drafts = [guesses for guesses in self._guesses.values() if guesses.sent]
+        n_least = min((len(guesses.sent) for guesses in drafts), default=0)
+        for guesses in drafts:
+            guesses.sent = guesses.sent[:n_least]
 
     # ------------------------------------------------------------------ after the pass
 
@@ -179,10 +183,8 @@ class Speculation:
         """What the target said in the slot, which judges all guesses, sent or not."""
         guesses = self._guesses.get(slot.id)
         if guesses is None:
-            self._last_rows[slot.id] = 1
             return
         n_sent = len(guesses.sent)
-        self._last_rows[slot.id] = 1 + n_sent
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
             judged.append((DrafterKind.MODEL, job.margins, *_judged(job.tokens, said)))

@@ -11,13 +11,15 @@ really gained against plain passes (track.py).
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.memory import BandMemory, Memory
-from specd.engine.speculative.prospect import Best, Prospect
+from specd.engine.speculative.prospect import Best, Prospect, chances, share_out
 from specd.engine.speculative.track import PROBE_STEPS, Speed, Track
 
 #: Longest draft the controller asks for by itself.
@@ -45,9 +47,30 @@ class RequestControl:
     tracks: dict[DrafterKind, Track]
     prospect: Prospect
     speed: Speed = field(default_factory=Speed)
+    matches: Sequence[float] = ()
     found: Best = field(default_factory=Best)
+    pass_s: float = 0.0
     n_missed: int = 0
     n_since_plain: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A draft that a request could send.  chances: of each token, with those before it."""
+
+    drafter: str
+    rate: float
+    chances: Sequence[float]
+    track: Track | None
+    n: int = 0
+
+    def cut(self, n: int) -> _Offer:
+        """To n tokens, or as many fewer as the threshold allows."""
+        if self.track is not None:
+            expected = list(accumulate(self.chances[:n]))
+            while n and not self.track.allows(n, expected[n - 1]):
+                n -= 1
+        return replace(self, n=n)
 
 
 def temperature_band(temperature: float) -> int:
@@ -91,9 +114,7 @@ class Controller:
         if mode is SpeculationMode.FIXED:
             kinds = kinds[:1]
         plain_s = self.costs.target_s(1)
-        control = RequestControl(
-            bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s, 0, 0, 0)
-        )
+        control = RequestControl(bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s, 0, 1))
         for kind in kinds:
             control.tracks[kind] = self._track(kind, self._memory.of(kind, band), mode)
         gain = max([1.0, *(self._memory.of(kind, band).gain or 1.0 for kind in kinds)])
@@ -127,37 +148,33 @@ class Controller:
     # ------------------------------------------------------------------ decisions
 
     def plan(
-        self,
-        request_id: int,
-        n_missed: int,
-        n_others: int,
-        other_rows: int,
-        matches: Sequence[float] = (),
-    ) -> tuple[str, int]:
-        """Who drafts in this step and how many tokens at most; NOBODY and 0 for a plain step.
+        self, request_id: int, n_missed: int, n_slots: int, matches: Sequence[float] = ()
+    ) -> int:
+        """How many tokens the model may draft in this step at most; 0: it is not asked.
 
-        n_missed: tokens the draft model has yet to read, beyond the one it always reads.
-        n_others, other_rows: other slots that decode in this pass, and the rows they bring.
-        matches: confidences of what lookup has found, one per token.
+        n_missed: tokens the model has yet to read, beyond the one it always reads.
+        n_slots: requests that decode in this step.  matches: confidences of what lookup has found.
         """
         control = self._requests[request_id]
+        control.matches, control.found = (), Best()
         if not control.tracks:
-            return NOBODY, 0
+            return 0
         speed = control.speed.tokens / control.speed.seconds
-        control.prospect = Prospect(self.costs, speed, n_missed, n_others, other_rows)
-        control.n_missed, control.found = n_missed, Best()
+        control.prospect = Prospect(self.costs, speed, n_missed, n_slots)
+        control.n_missed = n_missed
         if control.mode is SpeculationMode.FIXED:
-            return _fixed(control, matches)
+            control.matches = matches[: control.n_max] if LOOKUP in control.tracks else ()
+            return control.n_max if MODEL in control.tracks else 0
         willing = [kind for kind, track in control.tracks.items() if track.may_draft()]
         control.n_since_plain += 1
         if control.n_since_plain > _PLAIN_EVERY:
-            return NOBODY, 0
-        if matches and LOOKUP in willing:
-            track = control.tracks[LOOKUP]
-            control.found = control.prospect.best_of(track, matches[: control.n_max])
+            return 0
+        if LOOKUP in willing:
+            control.matches = matches[: control.n_max]
+            control.found = control.prospect.best_of(control.tracks[LOOKUP], control.matches)
         if MODEL in willing and control.tracks[MODEL].worth >= control.found.worth:
-            return MODEL, control.n_max
-        return (LOOKUP, control.found.n) if control.found.n else (NOBODY, 0)
+            return control.n_max
+        return 0
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""
@@ -170,17 +187,46 @@ class Controller:
             control.tracks[MODEL], margins, control.n_max, control.found.worth
         )
 
-    def choose(self, request_id: int, margins: Sequence[float]) -> tuple[str, int]:
-        """Whose draft goes to the target and how much of it, after the model has drafted."""
-        control = self._requests[request_id]
+    def choose(self, drafts: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[str, int]]:
+        """Whose draft each request sends, and how much of it.
+
+        drafts: of every request that decodes in this step, the margins of what the model drafted
+        for it, if anything.
+        """
+        controls = [self._requests[request_id] for request_id, _ in drafts]
+        offers = [self._offer(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)]
+        auto = [at for at, offer in enumerate(offers) if not offer.n]
+        lengths = share_out(
+            self.costs,
+            statistics.fmean(offers[at].rate for at in auto) if auto else 0.0,
+            len(drafts),
+            [offers[at].chances for at in auto],
+        )
+        for at, n in zip(auto, lengths, strict=True):
+            offers[at] = offers[at].cut(n)
+        n_rows = sum(offer.n for offer in offers)
+        plain_s = self.costs.target_s(len(drafts))
+        per_row_s = (self.costs.target_s(len(drafts) + n_rows) - plain_s) / n_rows if n_rows else 0
+        for control, offer in zip(controls, offers, strict=True):
+            # An equal share of the plain pass, and of what all drafts add to it by their rows.
+            control.pass_s = plain_s / len(drafts) + max(per_row_s, 0.0) * offer.n
+        return [(offer.drafter, offer.n) if offer.n else (NOBODY, 0) for offer in offers]
+
+    def _offer(self, control: RequestControl, margins: Sequence[float]) -> _Offer:
         if control.mode is SpeculationMode.FIXED:
-            return MODEL, len(margins)
-        track, prospect = control.tracks[MODEL], control.prospect
-        drafted = prospect.drafted(track, margins)
-        track.promise(drafted.worth - prospect.price(len(margins)))
-        if control.found.worth > drafted.worth:
-            return LOOKUP, control.found.n
-        return (MODEL, drafted.n) if drafted.n else (NOBODY, 0)
+            sent_by, n = (MODEL, len(margins)) if margins else (LOOKUP, len(control.matches))
+            return _Offer(sent_by, 0.0, [], None, n)
+        rate = control.prospect.rate
+        if margins:
+            track, prospect = control.tracks[MODEL], control.prospect
+            drafted = prospect.drafted(track, margins)
+            track.promise(drafted.worth - prospect.price(len(margins)))
+            if drafted.worth >= control.found.worth:
+                return _Offer(MODEL, rate, [*chances(track.acceptance, margins)], track)
+        if control.matches:
+            track = control.tracks[LOOKUP]
+            return _Offer(LOOKUP, rate, [*chances(track.acceptance, control.matches)], track)
+        return _Offer(NOBODY, rate, [], None)
 
     # ------------------------------------------------------------------ observations
 
@@ -200,9 +246,8 @@ class Controller:
         control = self._requests[request_id]
         self._learn(control, guesses)
         n_drafted = next((len(guess[1]) for guess in guesses if guess[0] == MODEL), 0)
-        prospect = control.prospect
-        plain_s, pass_s = prospect.plain_s, prospect.pass_s(n_sent)
-        draft_s = prospect.draft_s(n_drafted)
+        plain_s, pass_s = control.prospect.plain_s, control.pass_s
+        draft_s = control.prospect.draft_s(n_drafted)
         control.speed.add(n_accepted + 1, pass_s + draft_s, plain_s)
         if not n_sent and not n_drafted:
             control.n_since_plain = 0
@@ -244,9 +289,3 @@ class Controller:
     def _look_s(self, kind: DrafterKind, n_missed: int) -> float:
         """Seconds that drafting for one probe takes; what lookup finds is free."""
         return self.costs.draft_s(PROBE_STEPS, n_missed) if kind is MODEL else 0.0
-
-
-def _fixed(control: RequestControl, matches: Sequence[float]) -> tuple[str, int]:
-    kind = next(iter(control.tracks))
-    n = control.n_max if kind is MODEL else min(len(matches), control.n_max)
-    return (kind, n) if n else (NOBODY, 0)

@@ -86,22 +86,15 @@ class TracingController(Controller):
         return state, reason
 
     def plan(
-        self,
-        request_id: int,
-        n_missed: int,
-        n_others: int,
-        other_rows: int,
-        matches: Sequence[float] = (),
-    ) -> tuple[str, int]:
-        drafter, n = self._traced("plan", request_id, n_missed, n_others, other_rows, matches)
-        return drafter, n
+        self, request_id: int, n_missed: int, n_slots: int, matches: Sequence[float] = ()
+    ) -> int:
+        return int(self._traced("plan", request_id, n_missed, n_slots, matches))
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         return bool(self._traced("extend", request_id, margins))
 
-    def choose(self, request_id: int, margins: Sequence[float]) -> tuple[str, int]:
-        drafter, n = self._traced("choose", request_id, margins)
-        return drafter, n
+    def choose(self, drafts: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[str, int]]:
+        return list(self._traced("choose", drafts))
 
     def observe_target(self, width: int, seconds: float) -> None:
         self._traced("observe_target", width, seconds)

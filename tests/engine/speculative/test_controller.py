@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -21,6 +24,7 @@ from specd.engine.speculative.controller import (
     temperature_band,
 )
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.prospect import share_out
 from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
 
 #: V(w)/V(1) of a 1 B model on two cores, as docs/speculation.md tells: steps of four rows.
@@ -70,13 +74,12 @@ def run(
     total = Run()
     for _ in range(n_steps):
         margins: list[float] = []
-        drafter, limit = controller.plan(request_id, 0, 0, 0)
-        if drafter == MODEL:
-            while len(margins) < limit:
-                margins.append(text.margin())
-                if not controller.extend(request_id, margins):
-                    break
-        sent_by, n_sent = controller.choose(request_id, margins) if margins else (NOBODY, 0)
+        limit = controller.plan(request_id, 0, 1)
+        while len(margins) < limit:
+            margins.append(text.margin())
+            if not controller.extend(request_id, margins):
+                break
+        ((sent_by, n_sent),) = controller.choose([(request_id, margins)])
         n_right = 0
         while n_right < len(margins) and text.accepted(margins[n_right]):
             n_right += 1
@@ -219,13 +222,13 @@ def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
 def test_zero_switches_off_and_the_users_bound_is_kept() -> None:
     controller = make(GPU)
     controller.open(1, 0, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert controller.plan(1, 0, 0, 0) == (NOBODY, 0)
+    assert controller.plan(1, 0, 1) == 0
     assert controller.state(1)[0] is SpeculationState.OFF
     controller.open(2, 3, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 50, request_id=2)
     assert total.drafted <= 3 * 50
     controller.open(3, 1000, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert controller.plan(3, 0, 0, 0) == (MODEL, MAX_DRAFT)
+    assert controller.plan(3, 0, 1) == MAX_DRAFT
 
 
 def test_a_fixed_length_is_drafted_come_what_may() -> None:
@@ -241,11 +244,55 @@ def test_a_busy_engine_drafts_less() -> None:
     controller = make(steep, draft_step_s=0.01)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     margins = [6.0] * 6
-    controller.plan(1, 0, 0, 0)
-    _, alone = controller.choose(1, margins)
-    controller.plan(1, 0, 7, 20)
-    _, crowded = controller.choose(1, margins)
-    assert crowded < alone
+    controller.plan(1, 0, 1)
+    ((_, alone),) = controller.choose([(1, margins)])
+    for request_id in range(2, 9):
+        controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    for request_id in range(1, 9):
+        controller.plan(request_id, 0, 8)
+    crowded = controller.choose([(request_id, margins) for request_id in range(1, 9)])
+    assert max(n for _, n in crowded) < alone
+
+
+def test_rows_go_to_the_drafts_that_are_likeliest_to_be_accepted() -> None:
+    controller = make(CPU)
+    for request_id in (1, 2, 3, 4):
+        controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    for _ in range(300):
+        for request_id in (1, 2, 3, 4):
+            controller.plan(request_id, 0, 4)
+        controller.choose([(request_id, []) for request_id in (1, 2, 3, 4)])
+        controller.observe_step(1, NOBODY, 0, 0, [(MODEL, [0.05], 0, 1)])
+        for request_id in (2, 4):
+            controller.observe_step(request_id, NOBODY, 0, 0, [(MODEL, [9.0], 1, 1)])
+    for request_id in (1, 2, 3, 4):
+        controller.plan(request_id, 0, 4)
+    chosen = controller.choose([(1, [0.05]), (2, [9.0] * 4), (3, [0.05]), (4, [9.0] * 4)])
+    assert [n for _, n in chosen] == [0, 2, 0, 2], "eight rows cost no more than five"
+
+
+costs_at = st.lists(st.floats(0.01, 3.0), min_size=40, max_size=40).map(
+    lambda steps: {i + 1: sum(steps[: i + 1]) for i in range(40)}
+)
+falling = st.lists(st.floats(0.0, 1.0), max_size=4).map(
+    lambda factors: [math.prod(factors[: i + 1]) for i in range(len(factors))]
+)
+
+
+@given(costs_at, st.floats(0.01, 5.0), st.lists(falling, min_size=1, max_size=3))
+def test_no_other_lengths_would_be_worth_more(
+    costs: dict[int, float], rate: float, drafts: list[list[float]]
+) -> None:
+    model, n_slots = CostModel(costs), len(drafts)
+
+    def worth(lengths: Iterable[int]) -> float:
+        lengths = tuple(lengths)
+        tokens = sum(sum(draft[:n]) for draft, n in zip(drafts, lengths, strict=True))
+        added = model.target_s(n_slots + sum(lengths)) - model.target_s(n_slots)
+        return tokens - rate * added
+
+    best = max(map(worth, itertools.product(*(range(len(draft) + 1) for draft in drafts))))
+    assert worth(share_out(model, rate, n_slots, drafts)) == pytest.approx(best)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +310,8 @@ def look_up(controller: Controller, right: bool, n_steps: int) -> list[tuple[str
     """Steps of request 1 in which lookup finds 16 tokens, all of them right or all wrong."""
     plans = []
     for _ in range(n_steps):
-        drafter, n = controller.plan(1, 0, 0, 0, matches(16))
+        controller.plan(1, 0, 1, matches(16))
+        ((drafter, n),) = controller.choose([(1, [])])
         n_accepted = n if right else 0
         n_judged = n_accepted + 1 if n < 16 else n_accepted
         guess: Guess = (LOOKUP, matches(16), min(n_accepted + right, 16), max(n_judged, 1))
@@ -276,7 +324,7 @@ def test_a_long_match_is_sent_without_asking_the_model() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     assert look_up(controller, True, 40)[-1][0] == LOOKUP
-    assert controller.plan(1, 0, 0, 0, ()) == (MODEL, MAX_DRAFT)
+    assert controller.plan(1, 0, 1) == MAX_DRAFT
 
 
 def test_matches_that_mislead_are_learned_and_no_longer_sent() -> None:
@@ -293,7 +341,8 @@ def test_unsent_matches_are_judged_all_the_same() -> None:
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
     look_up(controller, False, 40)
     for _ in range(60):
-        controller.plan(1, 0, 0, 0, matches(16)[:1])
+        controller.plan(1, 0, 1, matches(16)[:1])
+        controller.choose([(1, [])])
         controller.observe_step(1, NOBODY, 0, 0, [(LOOKUP, matches(16)[:1], 1, 1)])
     assert controller.state(1)[0] in {SpeculationState.ACTIVE, SpeculationState.PARKED}
     controller.close(1)
@@ -305,22 +354,23 @@ def test_the_better_of_two_drafts_is_sent() -> None:
     controller = make(CPU, draft_step_s=0.001)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     # A short match is worth little: the model is asked, and its draft weighed against the match.
-    assert controller.plan(1, 0, 0, 0, [3.0, 4.0, 5.0])[0] == MODEL
-    assert controller.choose(1, [6.0, 6.0, 6.0])[0] == MODEL
-    look_up(controller, True, 40)
-    controller.plan(1, 0, 0, 0, matches(3))
+    assert controller.plan(1, 0, 1, [3.0, 4.0, 5.0]) == MAX_DRAFT
+    assert controller.choose([(1, [6.0, 6.0, 6.0])])[0][0] == MODEL
     for _ in range(60):
-        controller.observe_step(1, NOBODY, 0, 0, [(MODEL, [0.05], 0, 1)])
-    controller.plan(1, 0, 0, 0, matches(3))
-    assert controller.choose(1, [0.05]) == (LOOKUP, 3)
+        controller.plan(1, 0, 1, matches(3))
+        guesses: list[Guess] = [(MODEL, [0.05], 0, 1), (LOOKUP, matches(3), 3, 3)]
+        controller.choose([(1, [0.05])])
+        controller.observe_step(1, LOOKUP, 3, 3, guesses)
+    controller.plan(1, 0, 1, matches(3))
+    assert controller.choose([(1, [0.05])]) == [(LOOKUP, 3)]
 
 
 def test_a_fixed_lookup_sends_all_that_it_finds_and_no_more() -> None:
     controller = make(CPU)
     controller.open(1, 4, SpeculationMode.FIXED, 0.8, [LOOKUP])
-    assert controller.plan(1, 0, 0, 0, matches(9)) == (LOOKUP, 4)
-    assert controller.plan(1, 0, 0, 0, matches(2)) == (LOOKUP, 2)
-    assert controller.plan(1, 0, 0, 0, ()) == (NOBODY, 0)
+    for found, sent in ((matches(9), (LOOKUP, 4)), (matches(2), (LOOKUP, 2)), ([], (NOBODY, 0))):
+        assert controller.plan(1, 0, 1, found) == 0
+        assert controller.choose([(1, [])]) == [sent]
 
 
 def test_a_history_is_where_the_next_engine_begins() -> None:
