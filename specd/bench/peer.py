@@ -88,9 +88,9 @@ class PeerServer:
         """
         body = request(prompt, n_tokens=n_tokens, temperature=temperature, seed=seed)
         answer = parse_answer(await self._post("/completion", body))
-        if self._load.drafter and answer.n_generated >= _LEAST_TO_DRAFT and not answer.n_drafted:
-            why = self._process.complaint() or "it does not say why"
-            raise EngineError(f"llama-server has drafted nothing: {why}")
+        must_draft = self._load.drafter and not self._load.p_min
+        if must_draft and answer.n_generated >= _LEAST_TO_DRAFT and not answer.n_drafted:
+            raise EngineError(_no_drafts(self._process))
         return answer
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,9 @@ async def peer_server(
     target: Path,
     drafter: Path | None = None,
     n_draft_max: int = 0,
+    p_min: float = 0.0,
     n_threads: int = 0,
+    n_threads_draft: int = 0,
     n_ctx: int = 4096,
     n_slots: int = 1,
     kv_type: str = "f16",
@@ -132,14 +134,16 @@ async def peer_server(
 ) -> AsyncIterator[PeerServer]:
     """A server that is ready, gone when the block is left or this process dies.
 
-    n_draft_max: drafted per pass, at least 1 with a drafter and 0 without.  n_ctx: tokens per slot.
-    LoadFailed with the server's words, LoadStalled.
+    n_draft_max: drafted per pass, at least 1 with a drafter and 0 without.  The other figures are
+    those of `PeerLoad`.  LoadFailed with the server's words, LoadStalled.
     """
     load = PeerLoad(
         target=str(target),
         drafter=str(drafter) if drafter else None,
         n_draft_max=n_draft_max,
+        p_min=p_min,
         n_threads=n_threads,
+        n_threads_draft=n_threads_draft,
         n_ctx=n_ctx,
         n_slots=n_slots,
         kv_type=kv_type,
@@ -157,6 +161,8 @@ async def peer_server(
             trust_env=False,
         ) as session:
             await _ready(process, session)
+            if load.drafter and not await _can_draft(session):
+                raise LoadFailed(_no_drafts(process))
             yield PeerServer(process, session, load, tuple(command))
     finally:
         await process.kill()
@@ -186,6 +192,17 @@ async def _healthy(session: aiohttp.ClientSession) -> None:
         except aiohttp.ClientError:
             pass  # it does not listen yet
         await asyncio.sleep(_POLL_S)
+
+
+async def _can_draft(session: aiohttp.ClientSession) -> bool:
+    """False where it says so itself: with a drafter that it cannot use it goes on without one."""
+    async with session.get("/slots") as response:
+        slots = await response.json(content_type=None) if response.status == 200 else []
+    return all(slot.get("speculative", True) for slot in slots)
+
+
+def _no_drafts(process: PeerProcess) -> str:
+    return f"llama-server drafts nothing: {process.complaint() or 'it does not say why'}"
 
 
 def _free_port() -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from specd.bench.cache import cache_directory
 from specd.errors import SpecdError
 
 _DISTRIBUTION = "llama-cpp-python"
@@ -61,8 +62,7 @@ def _library_digests() -> dict[str, str]:
 
 def built_server() -> Path:
     """Where the server for the installed libraries is kept, there or not.  NoLibraries."""
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "specd" / "peers" / build_id() / "llama-server"
+    return cache_directory() / "peers" / build_id() / "llama-server"
 
 
 def library_environment() -> Mapping[str, str]:

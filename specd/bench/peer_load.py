@@ -13,13 +13,17 @@ ALL_LAYERS = 999
 class PeerLoad:
     """n_threads: 0 leaves it to the server.  n_ctx: tokens per slot.  n_gpu_layers: −1 is all.
 
-    drafter None decodes plainly; with one, n_draft_max is at least 1.
+    drafter None decodes plainly; with one, n_draft_max is at least 1.  n_threads_draft: 0 is as
+    many as the target has.  p_min: a draft ends before a token that the drafter finds less likely;
+    0, llama-server's own choice, always drafts to the full.
     """
 
     target: str
     drafter: str | None = None
     n_draft_max: int = 0
+    p_min: float = 0.0
     n_threads: int = 0
+    n_threads_draft: int = 0
     n_ctx: int = 4096
     n_slots: int = 1
     kv_type: str = "f16"
@@ -28,6 +32,10 @@ class PeerLoad:
 
     def __post_init__(self) -> None:
         assert (self.drafter is None) == (self.n_draft_max == 0), "a drafter drafts"
+
+    @property
+    def n_drafting_threads(self) -> int:
+        return self.n_threads_draft or self.n_threads
 
     @property
     def n_layers(self) -> int:
@@ -58,15 +66,14 @@ class PeerLoad:
         assert self.drafter is not None
         said = ["--model-draft", self.drafter, "--n-gpu-layers-draft", str(self.n_layers)]
         said += ["--cache-type-k-draft", self.kv_type, "--cache-type-v-draft", self.kv_type]
-        if self.n_threads:
-            n_threads = str(self.n_threads)
+        if self.n_drafting_threads:
+            n_threads = str(self.n_drafting_threads)
             said += ["--threads-draft", n_threads, "--threads-batch-draft", n_threads]
         # Newer builds draft only if told so, by name; older ones had minima of their own.
+        n_max, p_min = str(self.n_draft_max), f"{self.p_min:g}"
         if knows("--spec-draft-n-max"):
-            said += ["--spec-type", "draft-simple"]
-            said += ["--spec-draft-n-max", str(self.n_draft_max), "--spec-draft-n-min", "0"]
-            said += ["--spec-draft-p-min", "0"]
+            said += ["--spec-type", "draft-simple", "--spec-draft-n-max", n_max]
+            said += ["--spec-draft-n-min", "0", "--spec-draft-p-min", p_min]
         else:
-            said += ["--draft-max", str(self.n_draft_max), "--draft-min", "0"]
-            said += ["--draft-p-min", "0"]
+            said += ["--draft-max", n_max, "--draft-min", "0", "--draft-p-min", p_min]
         return said

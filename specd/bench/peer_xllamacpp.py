@@ -78,11 +78,11 @@ def _draft(speculative: Any, load: PeerLoad, kv_type: Any) -> None:
     speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     draft = speculative.draft
     draft.mparams.path = load.drafter
-    draft.n_max, draft.n_min, draft.p_min = load.n_draft_max, 0, 0.0
+    draft.n_max, draft.n_min, draft.p_min = load.n_draft_max, 0, load.p_min
     draft.n_gpu_layers = load.n_layers
     draft.cache_type_k = draft.cache_type_v = kv_type
-    if load.n_threads:
-        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = load.n_threads
+    if n_threads := load.n_drafting_threads:
+        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = n_threads
 
 
 def _kv_type(name: str) -> Any:

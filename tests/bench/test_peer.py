@@ -122,9 +122,20 @@ async def test_a_drafter_of_another_vocabulary_is_no_silent_plain_decoding(
     binary: PeerBinary, tmp_path: Path
 ) -> None:
     stranger = write_llama(tmp_path / "stranger.gguf")
-    async with small_server(binary, drafter=stranger, n_draft_max=3) as server:
-        with pytest.raises(EngineError, match=r"drafted nothing: .*vocab"):
-            await ask(server, PROMPTS[0])
+    with pytest.raises(LoadFailed, match=r"drafts nothing: .*vocab"):
+        async with small_server(binary, drafter=stranger, n_draft_max=3):
+            raise AssertionError("a server that would decode plainly")
+
+
+async def test_an_unsure_drafter_may_stop_before_its_first_token(binary: PeerBinary) -> None:
+    async with small_server(binary, drafter=DRAFTER, n_draft_max=3) as server:
+        bold = await ask(server, PROMPTS[0])
+    async with small_server(binary, drafter=DRAFTER, n_draft_max=3, p_min=0.5) as server:
+        careful = await ask(server, PROMPTS[0])
+    async with small_server(binary, drafter=DRAFTER, n_draft_max=3, p_min=1.0) as server:
+        silent = await ask(server, PROMPTS[0])
+    assert bold.n_drafted > careful.n_drafted > silent.n_drafted
+    assert silent.n_generated == careful.n_generated == bold.n_generated
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_in_the_servers_words(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,14 @@ def test_the_command_line_of_a_plain_server() -> None:
 
 def test_a_new_server_is_told_to_draft_and_how() -> None:
     load = PeerLoad(target="/t", drafter="/d", n_draft_max=5, n_threads=2, n_gpu_layers=0)
-    command = binary(NEW).command(load, 81)
+    command = binary(NEW).command(replace(load, p_min=0.25), 81)
+    assert said(command, "--spec-draft-p-min") == "0.25"
     assert said(command, "--model-draft") == "/d"
     assert said(command, "--spec-type") == "draft-simple"
     assert said(command, "--spec-draft-n-max") == "5"
-    assert said(command, "--threads-draft") == "2"
+    assert said(command, "--threads-draft") == said(command, "--threads") == "2"
+    own = binary(NEW).command(replace(load, n_threads_draft=1), 81)
+    assert (said(own, "--threads-draft"), said(own, "--threads")) == ("1", "2")
     assert said(command, "--n-gpu-layers") == said(command, "--n-gpu-layers-draft") == "0"
 
 
