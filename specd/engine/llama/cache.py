@@ -169,16 +169,17 @@ class _Fork:
 class ForkedCache:
     """A running state per slot, and a copy of it where `hold` was called: rewinds end there.
 
-    What follows a hold is decoded on a second sequence, that can be dropped.  Used for drafters,
+    What follows a hold is decoded on a second sequence, which can be dropped.  Made for drafters,
     whose passes are of one token and leave no snapshots; without a hold nothing can be taken back.
     """
 
     rewind_limit = 0
     splits_ragged = True
 
-    def __init__(self, memory: NativeMemory, n_slots: int) -> None:
-        """The context has 2 n_slots sequences, or as many as slots where `hold` is never called."""
+    def __init__(self, memory: NativeMemory, n_slots: int, *, holds: bool) -> None:
+        """holds: whether the context has 2 n_slots sequences; without them `hold` does nothing."""
         self._memory = memory
+        self._holds = holds
         self._forks = [_Fork(slot + n_slots, slot) for slot in range(n_slots)]
 
     def sequence(self, slot: int) -> int:
@@ -208,6 +209,8 @@ class ForkedCache:
         return kept
 
     def hold(self, slot: int) -> None:
+        if not self._holds:
+            return
         self._settle(slot)
         fork = self._forks[slot]
         fork.held = self._memory.end(fork.tip)

@@ -174,7 +174,7 @@ def _make_cache(
         return AttentionCache(memory, model.window and max(model.window - n_ahead, 1))
     if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
         return SnapshotCache(memory, n_snapshots)
-    return ForkedCache(memory, n_slots)
+    return ForkedCache(memory, n_slots, holds=n_ahead > 0)
 
 
 def _affordable_snapshots(

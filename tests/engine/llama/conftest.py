@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import specd
@@ -14,6 +15,7 @@ from specd.core import Done, EngineRequest, EngineSpec, SamplingParams
 from specd.engine import pair
 from specd.engine.backend import Backend, Batch
 from specd.engine.loop import Loop
+from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import Row
 from specd.engine.worker import make_loop
 from specd.ipc.messages import Finished, ToDaemon, Tokens
@@ -24,6 +26,8 @@ TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
 #: Rows do not depend on what shares their pass: quantised weights, flash attention, f16 cache.
 #: Without flash attention the kernels for one row and for several differ in the last bits.
 BATCH_INVARIANT = {"kv_cache_type": "f16", "flash_attention": True}
+#: What two kernels may differ by in a logit (a last bit, enlarged by 8-bit activations).
+ROUNDING = 0.5
 
 
 @dataclass
@@ -91,6 +95,18 @@ class Recorder:
         row = self._backend.row(index)
         self.rows[self._batch.slots[index], self._batch.positions[index]] = row.copy()
         return row
+
+
+def assert_near_tie(a: Row, b: Row, x: int, y: int, seed: int, position: int) -> None:
+    """The token x was drawn from row a and y from row b, of the same position."""
+    difference = float(np.abs(a - b).max())
+    assert 0 < difference < ROUNDING
+    temperature = SamplingParams().temperature
+    noise = -negative_gumbel(seed, position, np.array([x, y]))
+    for row, winner in ((a, 0), (b, 1)):
+        scores = row[[x, y]].astype(np.float64) / temperature + noise
+        gap = scores[winner] - scores[1 - winner]
+        assert 0 <= gap <= 2 * difference / temperature
 
 
 @pytest.fixture(scope="session")

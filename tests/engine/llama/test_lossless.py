@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from specd.core import Done, SamplingParams, SpeculationMode
-from specd.engine.noise import negative_gumbel
-from specd.engine.sampler import Row
+from specd.core import Done, SpeculationMode
 from specd.engine.slot import common_prefix
 from specd.ipc.messages import Finished
 from tests.engine.llama.conftest import (
@@ -15,6 +12,7 @@ from tests.engine.llama.conftest import (
     TARGET,
     Engine,
     Recorder,
+    assert_near_tie,
     load,
     request,
 )
@@ -35,8 +33,6 @@ PROMPTS = [
         "get_default",
     )
 ]
-#: What two kernels may differ by in a logit (a last bit, enlarged by 8-bit activations).
-ROUNDING = 0.5
 
 
 def test_fifty_prompts_say_the_same_with_and_without_speculation(invariant_demo: Engine) -> None:
@@ -87,18 +83,6 @@ def test_elsewhere_the_first_difference_is_a_near_tie() -> None:
             a, b = plain_rows[0, n_same - 1], recorder.rows[0, n_same - 1]
             position = n_same - plain_end.usage.n_prompt
             assert_near_tie(a, b, plain[n_same], drafted[n_same], seed, position)
-
-
-def assert_near_tie(a: Row, b: Row, x: int, y: int, seed: int, position: int) -> None:
-    """The token x was drawn from row a and y from row b, of the same position."""
-    difference = float(np.abs(a - b).max())
-    assert 0 < difference < ROUNDING
-    temperature = SamplingParams().temperature
-    noise = -negative_gumbel(seed, position, np.array([x, y]))
-    for row, winner in ((a, 0), (b, 1)):
-        scores = row[[x, y]].astype(np.float64) / temperature + noise
-        gap = scores[winner] - scores[1 - winner]
-        assert 0 <= gap <= 2 * difference / temperature
 
 
 def test_with_other_slots_in_the_pass_the_first_difference_is_a_near_tie() -> None:
