@@ -46,10 +46,11 @@ def build(
 ) -> Pass:
     """drafts: slot id → drafted tokens.  A group is never split; prompts share what room is left.
 
+    Groups come in order of length: models that take only equal ones at once need fewer passes so.
     Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
     """
     plan = Pass()
-    for slot in decoding:
+    for slot in sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ()))):
         draft = drafts.get(slot.id, ())
         first = plan.batch.add(slot.tokens[-1], slot.n_past, slot.id, wants_logits=True)
         for depth, token in enumerate(draft, start=1):

@@ -80,6 +80,7 @@ class Loop:
             clock_ns,
             n_slots=n_slots,
             rewind_limit=target.rewind_limit,
+            splits_ragged=target.splits_ragged,
         )
         self._clock_ns = clock_ns
         self._queue = Queue(vocabulary)
