@@ -201,6 +201,14 @@ def write_mamba(
     return _finish(writer, tensors, path)
 
 
+def write_vocabulary(path: Path, *, architecture: str, vocabulary: Vocabulary = VOCABULARY) -> Path:
+    """A file without weights, for loads that ask for the vocabulary alone."""
+    writer = GGUFWriter(path, architecture)
+    add_general(writer, path.stem)
+    add_vocabulary(writer, vocabulary, None)
+    return _finish(writer, {}, path)
+
+
 def write_unknown_architecture(path: Path) -> Path:
     """Well-formed, but of an architecture that no llama.cpp knows."""
     return write_llama(path, architecture="gargantua")

@@ -1,24 +1,39 @@
 """Architectures that cannot take part in drafting, by llama.cpp's names for them.
 
-The sets follow llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and
-`llm_arch_is_diffusion` (src/llama-arch.cpp) as vendored in llama-cpp-python 0.3.36.
+The sets follow llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid`,
+`llm_arch_supports_rs_rollback` and `llm_arch_is_diffusion` (src/llama-arch.cpp) as vendored in
+llama-cpp-python 0.3.36.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-CANNOT_REWIND: Final = frozenset(
+RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
+"""All of their memory is a running state."""
+
+HYBRID: Final = frozenset(
     {
-        # recurrent
-        "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
-        # hybrid
         "jamba", "falcon-h1", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h",
         "nemotron_h_moe", "qwen3next", "kimi-linear", "bailingmoe3", "kimi-k3", "glm5-next",
         "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "minimax-01",
     }
 )  # fmt: skip
-"""Their memory is a running state: rejected tokens cannot be taken out of it one by one."""
+"""Some of their layers keep a running state."""
+
+KEEPS_SNAPSHOTS: Final = frozenset(
+    {
+        "kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h",
+        "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3",
+    }
+)  # fmt: skip
+"""llama.cpp can keep their states of a few tokens ago (`n_rs_seq`)."""
+
+CANNOT_REWIND: Final = (RECURRENT | HYBRID) - KEEPS_SNAPSHOTS
+"""Rejected tokens cannot be taken out of their running state, so none can be tried on them.
+
+They can draft all the same: a drafter is brought back by a copy of its state.
+"""
 
 NOT_TOKEN_BY_TOKEN: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
 """Diffusion models, which do not write from left to right."""

@@ -72,7 +72,14 @@ class Pairs:
     def _refusal_of_target(self, target: core.ModelRef) -> _Refusal | None:
         if not self._enabled:
             return _Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
-        return _refusal_of_architecture(target.name, target.architecture)
+        architecture = target.architecture
+        if architecture in CANNOT_REWIND:
+            return _Refusal(
+                NoPair.CANNOT_REWIND,
+                f"{target.name} is of the architecture {architecture}, whose memory cannot take"
+                " back tokens.",
+            )
+        return _refusal_of_architecture(target.name, architecture)
 
     # --------------------------------------------------------------- candidates
 
@@ -129,11 +136,6 @@ def _unreadable(drafter: str, error: SpecdError) -> _Refusal:
 
 
 def _refusal_of_architecture(who: str, architecture: str) -> _Refusal | None:
-    if architecture in CANNOT_REWIND:
-        return _Refusal(
-            NoPair.CANNOT_REWIND,
-            f"{who} is of the architecture {architecture}, whose memory cannot take back tokens.",
-        )
     if architecture in NOT_TOKEN_BY_TOKEN:
         return _Refusal(
             NoPair.CANNOT_REWIND,

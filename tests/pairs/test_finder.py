@@ -9,6 +9,7 @@ import pytest
 from specd.core import NoPair
 from specd.pairs import Pairs, Rule, Rules
 from specd.store import Library
+from tests.gguf_architectures import write_lfm2
 from tests.gguf_files import (
     VOCABULARY,
     OllamaStore,
@@ -143,7 +144,7 @@ def test_a_damaged_drafter_is_named_and_the_target_served_plain(
     assert resolve_and_pair(store, Rules())[2] is NoPair.UNREADABLE
 
 
-def test_what_cannot_rewind_neither_drafts_nor_is_drafted_for(
+def test_what_cannot_rewind_drafts_but_is_not_drafted_for(
     store: OllamaStore, tmp_path: Path
 ) -> None:
     store.add("snake", weights=write_mamba(tmp_path / "mamba.gguf"))
@@ -151,7 +152,13 @@ def test_what_cannot_rewind_neither_drafts_nor_is_drafted_for(
     _, _, reason, detail = resolve_and_pair(store, anything, "snake")
     assert reason is NoPair.CANNOT_REWIND
     assert "mamba" in detail
-    assert resolve_and_pair(store, Rules(packaged=rules("snake")))[2] is NoPair.CANNOT_REWIND
+    assert resolve_and_pair(store, Rules(packaged=rules("snake")))[0] == "snake:latest"
+
+
+def test_a_hybrid_with_snapshots_is_drafted_for(store: OllamaStore, tmp_path: Path) -> None:
+    store.add("fluid", weights=write_lfm2(tmp_path / "lfm2.gguf"))
+    found = resolve_and_pair(store, Rules(packaged=rules("small", target="*")), "fluid")
+    assert found == ("small:latest", "registry", None, "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""The sets are llama.cpp's own: asked of it with files that hold a vocabulary and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import llama_cpp
+import pytest
+from gguf import MODEL_ARCH_NAMES
+
+from specd.engine.llama import library
+from specd.pairs.architectures import (
+    CANNOT_REWIND,
+    HYBRID,
+    KEEPS_SNAPSHOTS,
+    NOT_TOKEN_BY_TOKEN,
+    RECURRENT,
+)
+from tests.gguf_files import write_vocabulary
+
+NAMES = {*MODEL_ARCH_NAMES.values(), *RECURRENT, *HYBRID, *NOT_TOKEN_BY_TOKEN}
+
+
+@pytest.mark.parametrize(
+    "question, expected",
+    [
+        (llama_cpp.llama_model_is_recurrent, RECURRENT),
+        (llama_cpp.llama_model_is_hybrid, HYBRID),
+        (llama_cpp.llama_model_is_diffusion, NOT_TOKEN_BY_TOKEN),
+    ],
+    ids=["recurrent", "hybrid", "diffusion"],
+)
+def test_the_set_is_what_llama_cpp_says(
+    tmp_path: Path, question: Callable[[object], bool], expected: frozenset[str]
+) -> None:
+    library.start()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    known, found = set(), set()
+    for name in NAMES:
+        path = write_vocabulary(tmp_path / "m.gguf", architecture=name)
+        handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        if handle:
+            known.add(name)
+            if question(handle):
+                found.add(name)
+            llama_cpp.llama_model_free(handle)
+    assert len(known) > 100
+    assert found == expected
+
+
+def test_snapshots_are_of_running_states() -> None:
+    assert KEEPS_SNAPSHOTS < RECURRENT | HYBRID
+    assert not CANNOT_REWIND & KEEPS_SNAPSHOTS
