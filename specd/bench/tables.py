@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from specd.bench.comparison import Comparison, ModeFigures
-from specd.bench.mix import Mix
-from specd.bench.mode import AUTO, PLAIN, Kind, Mode
+from specd.bench.grid import Spread
+from specd.bench.mix import Mix, Ratio
+from specd.bench.mode import AUTO, PLAIN, Mode
 from specd.bench.words import of_ratio, of_spread
 
 _DETAILS = ("mode", "tokens/s", "÷ plain", "accepted / drafted", "mean draft", "same text")
@@ -28,60 +31,99 @@ class Table:
     bold: frozenset[int] = frozenset()
 
     def rich(self) -> RichTable:
-        made = RichTable(title=self.title, title_justify="left")
+        made = RichTable(
+            title=self.title,
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+        )
         for i, header in enumerate(self.headers):
-            made.add_column(header, justify="right" if i else "left", no_wrap=True)
+            justify: Literal["left", "right"] = "right" if i else "left"
+            made.add_column(header.strip(), justify=justify, no_wrap=True, vertical="bottom")
         for i, row in enumerate(self.rows):
             made.add_row(*row, style="bold" if i in self.bold else "")
         return made
 
     def markdown(self) -> list[str]:
         lines = [self.headers, ("---", *["---:"] * (len(self.headers) - 1)), *self.rows]
-        return [f"| {' | '.join(cell.replace(chr(10), ' ') for cell in line)} |" for line in lines]
+        return [
+            f"| {' | '.join(cell.replace(chr(10), ' ').strip() for cell in line)} |"
+            for line in lines
+        ]
 
 
 def overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Table:
-    """A row per workload: plain tokens/s, the other modes as multiples of it, what auto missed."""
-    modes = sorted(
-        {figures.mode for each in compared for figures in each.modes} - {PLAIN},
-        key=lambda mode: mode.place,
-    )
-    has_hindsight = any(mode.kind is Kind.FIXED for mode in modes)
-    headers = ["workload", "plain\ntokens/s", *(_header(mode) for mode in modes)]
-    headers += ["auto ÷\nhindsight"] * has_hindsight + ["auto\naccepted", "same\ntext"]
-    rows = [_workload(each, modes, has_hindsight=has_hindsight) for each in compared]
+    """A row per workload: plain tokens/s, our other modes as multiples of it, what auto missed."""
+    modes = [mode for mode in _modes(compared) if not mode.is_peer and mode != PLAIN]
+    headers = ["workload", "plain\ntokens/s", *(mode.name for mode in modes)]
+    headers += ["auto ÷\nbest", "auto\naccepts", "same\ntext"]
+    rows = [
+        (
+            each.workload,
+            *(f"{f.tokens_per_s.median:.1f}" for f in each.modes if f.mode == PLAIN),
+            *_ratios(each, modes),
+            _figure(each.auto_to_hindsight),
+            _share(each.of_mode(AUTO.name)),
+            _same([each]),
+        )
+        for each in compared
+        if each.modes
+    ]
+    n_workloads = len(rows)
     if mix is not None and len(mix.workloads) > 1:
-        rows.append(_mix(mix, compared, modes, has_hindsight=has_hindsight))
-    return Table(title, tuple(headers), tuple(rows), frozenset({len(compared)}))
+        plain = [f"{f.tokens_per_s:.1f}" for f in mix.modes if f.mode == PLAIN]
+        mixed = [each for each in compared if each.workload in mix.workloads]
+        missed = _figure(mix.auto_to_hindsight)
+        rows.append(("mix", *plain, *_ratios(mix, modes), missed, "", _same(mixed)))
+    return Table(title, tuple(headers), tuple(rows), frozenset({n_workloads}))
 
 
-def _header(mode: Mode) -> str:
-    # The peer's names are long: in two lines.
-    return mode.name.replace("peer ", "peer\n") if mode.is_peer else f"\n{mode.name}"
+def peer_overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Table | None:
+    """A row per workload: the peer's modes as multiples of our plain one, and auto over its best.
+
+    None where no peer ran.
+    """
+    modes = [mode for mode in _modes(compared) if mode.is_peer]
+    if not modes:
+        return None
+    headers = [
+        "workload",
+        *(mode.name.removeprefix("peer ").replace(" =", "\n=") for mode in modes),
+    ]
+    headers += ["auto ÷\nplain", "auto ÷\nn_max", "auto ÷\nbest"]
+    parts: list[Comparison | Mix] = [each for each in compared if each.auto_to_peer_plain]
+    if mix is not None and len(mix.workloads) > 1:
+        parts.append(mix)
+    rows = [
+        (
+            "mix" if isinstance(each, Mix) else each.workload,
+            *_ratios(each, modes),
+            _figure(each.auto_to_peer_plain),
+            _figure(each.auto_to_peer_draft),
+            _figure(each.auto_to_peer_best),
+        )
+        for each in parts
+    ]
+    bold = frozenset(i for i, each in enumerate(parts) if isinstance(each, Mix))
+    return Table(f"{title}, the peer (÷ plain here)", tuple(headers), tuple(rows), bold)
 
 
-def _workload(each: Comparison, modes: Sequence[Mode], *, has_hindsight: bool) -> tuple[str, ...]:
-    by_mode = {figures.mode: figures for figures in each.modes}
-    plain, auto = by_mode.get(PLAIN), by_mode.get(AUTO)
-    cells = [each.workload, f"{plain.tokens_per_s.median:.1f}" if plain is not None else ""]
-    cells += [f"{by_mode[mode].ratio.median:.2f}" if mode in by_mode else "" for mode in modes]
-    if has_hindsight:
-        missed = each.auto_to_hindsight
-        cells.append(f"{missed.median:.2f}" if missed is not None else "")
-    return *cells, _share(auto), _same([each])
+def _modes(compared: Sequence[Comparison]) -> list[Mode]:
+    found = {figures.mode for each in compared for figures in each.modes}
+    return sorted(found, key=lambda mode: mode.place)
 
 
-def _mix(
-    mix: Mix, compared: Sequence[Comparison], modes: Sequence[Mode], *, has_hindsight: bool
-) -> tuple[str, ...]:
-    by_mode = {figures.mode: figures for figures in mix.modes}
-    cells = ["mix", f"{by_mode[PLAIN].tokens_per_s:.1f}"]
-    cells += [f"{by_mode[mode].ratio.value:.2f}" if mode in by_mode else "" for mode in modes]
-    if has_hindsight:
-        missed = mix.auto_to_hindsight
-        cells.append(f"{missed.value:.2f}" if missed is not None else "")
-    mixed = [each for each in compared if each.workload in mix.workloads]
-    return *cells, "", _same(mixed)
+def _ratios(part: Comparison | Mix, modes: Sequence[Mode]) -> list[str]:
+    """To plain, mode by mode; empty where a mode did not run."""
+    known = {figures.mode: figures.ratio for figures in part.modes}
+    return [_figure(known.get(mode)) for mode in modes]
+
+
+def _figure(ratio: Spread | Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio.median if isinstance(ratio, Spread) else ratio.value:.2f}"
 
 
 def _share(figures: ModeFigures | None) -> str:
@@ -93,7 +135,7 @@ def _share(figures: ModeFigures | None) -> str:
 def _same(compared: Sequence[Comparison]) -> str:
     """Our own answers that are plain's; a peer draws with other random numbers."""
     ours = [f for each in compared for f in each.modes if not f.mode.is_peer and f.mode != PLAIN]
-    return f"{sum(f.n_same_text for f in ours)} of {sum(f.n_prompts for f in ours)}"
+    return f"{sum(f.n_same_text for f in ours)}/{sum(f.n_prompts for f in ours)}"
 
 
 def details(title: str, comparison: Comparison) -> Table:
@@ -126,12 +168,19 @@ def mixed(title: str, mix: Mix) -> Table:
     return Table(title, ("mode", "tokens/s", "÷ plain"), rows, bold)
 
 
-def all_tables(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[Table]:
-    """The overview where there are several workloads, and then every workload's own."""
+def overviews(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[Table]:
+    """Ours and the peer's, narrow enough for a terminal; nothing of a single workload."""
     if len(compared) > 1:
         yield overview(title, compared, mix)
-        if mix is not None:
-            yield mixed(f"{title}, all workloads", mix)
+        if (peers := peer_overview(title, compared, mix)) is not None:
+            yield peers
+
+
+def all_tables(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[Table]:
+    """The overview where there are several workloads, and then every workload's own."""
+    yield from overviews(title, compared, mix)
+    if mix is not None and len(mix.workloads) > 1:
+        yield mixed(f"{title}, all workloads", mix)
     for each in compared:
         if each.modes:
             yield details(f"{title}, {each.workload}", each)

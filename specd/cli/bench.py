@@ -278,16 +278,16 @@ def _try(option: str, path: Path, action: Callable[[Path], None]) -> None:
 
 
 def _print(report: Report, console: Console) -> None:
-    from specd.bench.tables import details, overview
+    from specd.bench.tables import details, overviews
     from specd.bench.words import heading, title, verdict
 
     for line in heading(report):
         console.print(line, markup=False)
     for temperature, streams, compared, mix in report.parts():
         name = title(temperature, streams)
-        alone = len(compared) == 1
-        table = details(name, compared[0]) if alone else overview(name, compared, mix)
-        console.print()
-        console.print(table.rich())
+        tables = list(overviews(name, compared, mix)) or [details(name, compared[0])]
+        for table in tables:
+            console.print()
+            console.print(table.rich())
         for sentence in verdict(report, compared, mix):
             console.print(sentence, markup=False)

@@ -12,7 +12,7 @@ from specd.bench.markdown import markdown
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
 from specd.bench.peer import PeerBinary
 from specd.bench.report import Report, to_json
-from specd.bench.tables import Table, details, overview
+from specd.bench.tables import Table, details, overview, overviews
 from specd.bench.words import heading, verdict
 from tests.bench.made import K1, K3, N1, report, run, runs
 
@@ -126,25 +126,51 @@ def test_the_overview_has_a_row_per_workload_and_one_for_the_mix() -> None:
         "plain tokens/s",
         "k = 3",
         "auto",
-        "auto ÷ hindsight",
-        "auto accepted",
+        "auto ÷ best",
+        "auto accepts",
         "same text",
     ]
     assert table.rows == (
-        ("json", "20.0", "1.25", "1.50", "1.20", "70%", "2 of 2"),
-        ("chat", "20.0", "0.50", "0.95", "0.95", "70%", "2 of 2"),
-        ("mix", "20.0", "0.79", "1.19", "1.07", "", "4 of 4"),
+        ("json", "20.0", "1.25", "1.50", "1.20", "70%", "2/2"),
+        ("chat", "20.0", "0.50", "0.95", "0.95", "70%", "2/2"),
+        ("mix", "20.0", "0.79", "1.19", "1.07", "", "4/4"),
     )
 
 
 def test_a_workload_that_ran_fewer_modes_leaves_their_cells_empty() -> None:
     table = made_overview(report([*FAST.runs, *runs({"plain": [20], "auto": [10]}, "hostile")]))
-    assert table.rows[1] == ("hostile", "20.0", "", "0.50", "0.50", "70%", "1 of 1")
+    assert table.rows[1] == ("hostile", "20.0", "", "0.50", "0.50", "70%", "1/1")
 
 
-def test_without_fixed_lengths_there_is_no_hindsight_in_the_table() -> None:
-    table = made_overview(report(runs({"plain": [20], "auto": [20]})))
-    assert not any("hindsight" in header for header in table.headers)
+def test_a_peer_has_a_table_of_its_own() -> None:
+    peers = {"peer plain": [19.0], "peer n_max = 1": [15.0]}
+    met = report([*BOTH.runs, *runs(peers), *runs(peers, "chat")])
+    ((_, _, compared, mix),) = met.parts()
+    ours, theirs = overviews("all", compared, mix)
+    assert not any("peer" in header for header in ours.headers)
+    assert [header.replace("\n", " ") for header in theirs.headers] == [
+        "workload",
+        "plain",
+        "n_max = 1",
+        "auto ÷ plain",
+        "auto ÷ n_max",
+        "auto ÷ best",
+    ]
+    assert theirs.rows[0] == ("json", "0.95", "0.75", "1.58", "2.00", "1.58")
+    assert theirs.rows[2][0] == "mix"
+    assert len(list(overviews("all", BOTH.comparisons, None))) == 1
+
+
+def test_tables_fit_a_terminal() -> None:
+    named = [replace(run, workload="code_description") for run in BOTH.runs]
+    speeds = {"k = 1": [9.9], "peer plain": [1.0], "peer n_max = 1": [1.0], "peer n_max = 3": [1.0]}
+    more = [*runs(speeds), *runs(speeds, "code_description"), *runs(speeds, "chat")]
+    ((_, _, compared, mix),) = report([*BOTH.runs, *named[:3], *more]).parts()
+    console = Console(file=io.StringIO(), width=200)
+    for table in overviews("temperature 0", compared, mix):
+        console.print(table.rich())
+    assert isinstance(console.file, io.StringIO)
+    assert max(len(line.rstrip()) for line in console.file.getvalue().splitlines()) <= 80
 
 
 def test_details_have_one_row_per_mode_as_rich_prints_them() -> None:
@@ -153,11 +179,8 @@ def test_details_have_one_row_per_mode_as_rich_prints_them() -> None:
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "temperature 0" in lines[0]
-    assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
-        "plain",
-        "k = 3",
-        "auto",
-    ]
+    rows = [line for line in lines if " – " in line]
+    assert [row.split("  ")[0].strip() for row in rows] == ["plain", "k = 3", "auto"]
 
 
 def test_every_markdown_table_is_one() -> None:
