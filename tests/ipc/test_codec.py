@@ -19,7 +19,11 @@ FACTS = core.EngineFacts(
     target=core.ModelMemory(device="CPU", total_bytes=7, vram_bytes=0),
 )
 REQUEST = core.EngineRequest(
-    prompt=(1, "text", 2), sampling=core.SamplingParams(seed=3), stop=("\n",), n_logprobs=0
+    prompt=(1, "text", 2),
+    sampling=core.SamplingParams(seed=3),
+    stop=("\n",),
+    grammar=core.Grammar(kind=core.GrammarKind.JSON_SCHEMA, text="{}"),
+    n_logprobs=0,
 )
 LOGPROB = core.TokenLogprob(
     token="é",

@@ -99,7 +99,7 @@ class GrammarState:
         n_spoken = n_tokens - (self.finished and n_tokens > 0)
         self.finished = self.finished and n_tokens == 0
         del self._accepted[kept:]
-        if self._matcher.is_error() or not self._matcher.rollback(n_spoken):
+        if not self._matcher.rollback(n_spoken):
             # A matcher that has met a limit never leaves it.
             self._matcher = self._start.deep_copy()
             self._matcher.consume_tokens(self._accepted)
