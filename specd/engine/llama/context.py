@@ -96,14 +96,10 @@ class LlamaContext:
         if n_threads > 0:
             params.n_threads = params.n_threads_batch = n_threads
         if model.is_recurrent and not forks:
+            # llama.cpp ends the process over a batch no longer than what it must not split.
+            n_rewind = max(min(n_rewind, n_batch - 2), 0)
             params.n_rs_seq = _affordable_snapshots(model, native_log, n_rewind, n_slots)
-        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
-        if not self._handle and params.n_rs_seq:
-            # Better served plain than not at all.
-            params.n_rs_seq = 0
-            self._handle = llama_cpp.llama_init_from_model(model.handle, params)
-        if not self._handle:
-            raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+        self._handle: llama_cpp.llama_context_p | None = _make_context(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
@@ -166,6 +162,22 @@ class LlamaContext:
             self._handle = None
 
 
+def _make_context(
+    model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
+) -> llama_cpp.llama_context_p:
+    """Raises LoadFailed with llama.cpp's own reason."""
+    n_buffers = len(native_log.buffers)
+    handle = llama_cpp.llama_init_from_model(model.handle, params)
+    if not handle and params.n_rs_seq:
+        # Better served plain than not at all.
+        params.n_rs_seq = 0
+        del native_log.buffers[n_buffers:]
+        handle = llama_cpp.llama_init_from_model(model.handle, params)
+    if not handle:
+        raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+    return handle
+
+
 def _make_cache(
     handle: object, memory: NativeMemory, model: LlamaModel, n_slots: int, n_ahead: int
 ) -> Cache:
@@ -187,7 +199,8 @@ def _affordable_snapshots(
     if n_wanted == 0:
         return 0
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx, params.n_seq_max = 256, 1
+    params.n_ctx, params.n_seq_max, params.n_outputs_max = 256, 1, 1
+    params.n_batch = params.n_ubatch = 32
     n_buffers, n_state_bytes = len(native_log.buffers), native_log.state_bytes
     handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
