@@ -202,7 +202,7 @@ def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
     if k <= 0 or k >= n_vocab:
         candidates = np.arange(n_vocab)
     elif n_vocab < _LARGE or k > n_vocab // _BLOCK:
-        candidates = np.flatnonzero(row >= _kth_best(row, k))
+        candidates = (row >= _kth_best(row, k)).nonzero()[0]
     else:
         candidates = _in_best_blocks(row, k)
     logits = row[candidates].astype(np.float64)
@@ -219,13 +219,13 @@ def _in_best_blocks(row: Row, k: int) -> Ids:
     whole = n_blocks * _BLOCK
     # A block is a column: maxima over the rows of a matrix are what numpy does fastest.
     blocks = row[:whole].reshape(_BLOCK, n_blocks)
-    maxima = blocks.max(axis=0)
+    maxima = np.maximum.reduce(blocks, axis=0)
     bound = _kth_best(maxima, k)
-    columns = np.flatnonzero(maxima >= bound)
-    found = np.flatnonzero(blocks.take(columns, axis=1) >= bound)
-    candidates: Ids = found // len(columns) * n_blocks + columns[found % len(columns)]
+    columns = (maxima >= bound).nonzero()[0]
+    lines, places = (blocks.take(columns, axis=1) >= bound).nonzero()
+    candidates: Ids = lines * n_blocks + columns[places]
     if whole < len(row):
-        rest = np.flatnonzero(row[whole:] >= bound) + whole
+        rest = (row[whole:] >= bound).nonzero()[0] + whole
         candidates = np.concatenate((candidates, rest))
     return candidates
 
