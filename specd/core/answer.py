@@ -1,0 +1,129 @@
+"""What comes back: tokens, and one end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specd.core.words import TokenId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopLogprob:
+    token: str
+    bytes: tuple[int, ...]
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    token: str
+    bytes: tuple[int, ...]
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """n_prompt includes n_cached; durations are nanoseconds of engine time.
+
+    native_ns: the part of generate_ns that passes of both models took; the rest is ours.
+    """
+
+    n_prompt: int = 0
+    n_cached: int = 0
+    prompt_ns: int = 0
+    n_generated: int = 0
+    generate_ns: int = 0
+    native_ns: int = 0
+
+
+class SpeculationState(StrEnum):
+    ACTIVE = "active"  # drafting when the request ended
+    PARKED = "parked"  # switched off by measurement, probing now and then
+    OFF = "off"  # never drafted: no drafter, or the user said so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationStats:
+    """What speculation did for one request (SPECULATION.md 4).
+
+    lookup_n, lookup_n_accepted: the part of draft_n and draft_n_accepted that prompt lookup found.
+    speedup: measured tokens/s over the plain tokens/s measured for this model; None while unknown.
+    """
+
+    drafter: str | None = None
+    pair_source: str | None = None
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+    lookup_n: int = 0
+    lookup_n_accepted: int = 0
+    rounds: int = 0
+    n_steps: int = 0
+    state: SpeculationState = SpeculationState.OFF
+    reason: str = ""
+    detail: str = ""
+    speedup: float | None = None
+    accepted_per_depth: tuple[int, ...] = ()
+    drafted_per_depth: tuple[int, ...] = ()
+
+    @property
+    def acceptance_rate(self) -> float:
+        return self.draft_n_accepted / self.draft_n if self.draft_n else 0.0
+
+    @property
+    def mean_draft_length(self) -> float:
+        return self.draft_n / self.rounds if self.rounds else 0.0
+
+
+class StopReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """Text that is safe to show: whole UTF-8, and no part of a stop string."""
+
+    text: str
+    n_tokens: int = 1
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """context: prompt and answer as token ids, where they were asked for."""
+
+    reason: StopReason
+    usage: Usage
+    speculation: SpeculationStats
+    context: tuple[TokenId, ...] = ()
+    load_ns: int = 0
+
+
+class FailureKind(StrEnum):
+    INVALID = "invalid"  # the request's own fault
+    CONTEXT_LENGTH = "context_length"
+    ENGINE = "engine"  # decode failed; the engine lives
+    CRASHED = "crashed"  # the engine process is gone
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    kind: FailureKind
+    message: str
+    n_prompt: int = 0
+    n_ctx: int = 0
+
+
+Event = Token | Done | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A parsed piece of an answer, as dialects send it: content, thinking, or both empty."""
+
+    content: str = ""
+    thinking: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()

@@ -1,0 +1,67 @@
+"""A rendered request, as an engine is given it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specd.core.request import SamplingParams
+from specd.core.words import TokenId
+
+#: The pair source of a drafter that needs no model.
+BUILTIN = "builtin"
+
+
+class DrafterKind(StrEnum):
+    """Who may guess for a request."""
+
+    MODEL = "model"
+    LOOKUP = "lookup"  # what followed the same tokens earlier in prompt or answer
+
+
+class SpeculationMode(StrEnum):
+    AUTO = "auto"
+    FIXED = "fixed"  # always draft n_max tokens: for benches, never for users
+
+
+class GrammarKind(StrEnum):
+    JSON = "json"  # any JSON object, no text needed
+    JSON_SCHEMA = "json_schema"
+    GBNF = "gbnf"  # llama.cpp's notation, begins at its rule `root`
+    REGEX = "regex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """What an answer must be, from its first byte to its last; text is in the kind's notation."""
+
+    kind: GrammarKind
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """A rendered request for one slot.
+
+    prompt: text pieces and token ids, in order; ids are checked by the engine.
+    add_bos: let the vocabulary's own rule add BOS before the first piece.
+    n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
+    grammar: None is free text.
+    n_draft_max: None is the controller's own bound, 0 is plain decoding.
+    drafters: who may guess; the first one alone where the mode is FIXED.
+    """
+
+    prompt: tuple[str | TokenId, ...]
+    sampling: SamplingParams
+    add_bos: bool = True
+    n_predict: int = -1
+    n_keep: int = 4
+    stop: tuple[str, ...] = ()
+    grammar: Grammar | None = None
+    truncate: bool = True
+    shift: bool = True
+    n_logprobs: int | None = None
+    want_context: bool = False
+    n_draft_max: int | None = None
+    mode: SpeculationMode = SpeculationMode.AUTO
+    drafters: tuple[DrafterKind, ...] = (DrafterKind.MODEL, DrafterKind.LOOKUP)

@@ -1,0 +1,73 @@
+"""How an engine process loads, and what came true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Number formats of a KV cache, as llama.cpp spells them.
+KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+#: Most slots that one engine can have: llama.cpp's limit on sequences.
+MAX_SLOTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """All that decides how an engine process loads; two equal specs may share one process.
+
+    n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
+    flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
+    acceptance_threshold: accepted ÷ drafted below which a request stops drafting.
+    """
+
+    weights: str
+    drafter: str | None = None
+    drafter_name: str = ""
+    pair_source: str = ""
+    no_pair_reason: str = ""
+    no_pair_detail: str = ""
+    n_ctx: int = 4096
+    n_slots: int = 1
+    n_batch: int = 512
+    n_gpu_layers: int = -1
+    main_gpu: int | None = None
+    n_threads: int = 0
+    use_mmap: bool | None = None
+    flash_attention: bool | None = None
+    kv_cache_type: str = "f16"
+    acceptance_threshold: float = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMemory:
+    """Bytes one model took, by where they lie; `device` names the accelerator or "CPU"."""
+
+    device: str
+    total_bytes: int
+    vram_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCosts:
+    """What passes took when they were measured at load.
+
+    target_s: (rows of a target pass, its seconds).  draft_step_s: one drafted token; 0 without a
+    drafter.
+    """
+
+    target_s: tuple[tuple[int, float], ...] = ()
+    draft_step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What came true after a load.  drafter None: the reason and its sentence say why."""
+
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    target: ModelMemory
+    drafter: ModelMemory | None = None
+    no_pair_reason: str = ""
+    no_pair_detail: str = ""
+    plain_tokens_per_s: float = 0.0
+    costs: PassCosts = PassCosts()

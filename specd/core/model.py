@@ -1,0 +1,72 @@
+"""Models of the store, and the pairs they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from specd.core.request import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRef:
+    """A model of the store, resolved: its weights on disk and what the Modelfile says of it.
+
+    name: short display name, always with a tag.  digest: 64 hex digits, no prefix.
+    draft: the GGUF of the manifest's own draft layer, where it has one.
+    chat_template: the GGUF's Jinja text.  go_template: the manifest's template layer.
+    parameters: the Modelfile's PARAMETERs.  messages: the Modelfile's MESSAGEs.
+    capabilities: completion, tools, insert, vision, embedding, thinking.
+    """
+
+    name: str
+    full_name: str
+    digest: str
+    weights: Path
+    draft: Path | None = None
+    chat_template: str | None = None
+    go_template: str | None = None
+    bos_token: str = ""
+    eos_token: str = ""
+    system: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    capabilities: tuple[str, ...] = ("completion",)
+    architecture: str = ""
+    n_ctx_train: int = 0
+
+
+class NoPair(StrEnum):
+    """Why a target is served without a drafter."""
+
+    NOT_FOUND = "drafter_not_found"
+    VOCABULARY_DIFFERS = "vocabulary_differs"
+    UNREADABLE = "drafter_unreadable"
+    REFUSED_BY_RULE = "refused_by_rule"
+    DISABLED_BY_USER = "disabled_by_user"
+    LOAD_FAILED = "drafter_load_failed"
+    CANNOT_REWIND = "architecture_cannot_rewind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafter:
+    """name: what the user calls it.  source: which rule chose it (manifest, user, registry)."""
+
+    name: str
+    weights: Path
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A target with its drafter, or with the reason why it has none.
+
+    detail is one sentence for the user; empty when there is a drafter.
+    """
+
+    target: ModelRef
+    drafter: Drafter | None = None
+    reason: NoPair | None = None
+    detail: str = ""

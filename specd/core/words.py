@@ -1,0 +1,3 @@
+"""Words too small for a class."""
+
+TokenId = int
