@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from specd import core
+from specd.bench.asking import Engine, ask
 from specd.bench.mode import Mode
 from specd.bench.plan import N_WARM_UP_TOKENS, Group, Item, Leg
 from specd.bench.runs import Answer, PeerAnswer, Run, run_of
-from specd.errors import EngineError
 from specd.runner import Process
-
-
-class Engine(Protocol):
-    """What a bench needs of `runner.Process`."""
-
-    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]: ...
 
 
 class Peer(Protocol):
@@ -82,21 +76,8 @@ class Bench:
             )
             return Answer.of_peer(answer)
         asked = self._leg.request(item, mode, temperature, n_tokens)
-        return await _ask(self._engine, asked)
-
-
-async def _ask(engine: Engine, asked: core.EngineRequest) -> Answer:
-    pieces = []
-    async with aclosing(engine.generate(asked)) as events:
-        async for event in events:
-            match event:
-                case core.Token():
-                    pieces.append(event.text)
-                case core.Done():
-                    return Answer("".join(pieces), event.usage, event.speculation)
-                case core.Failed():
-                    raise EngineError(event.message)
-    raise AssertionError("a request ended without a terminal event")
+        reply = await ask(self._engine, asked)
+        return Answer(reply.text, reply.done.usage, reply.done.speculation)
 
 
 @asynccontextmanager

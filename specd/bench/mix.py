@@ -73,11 +73,24 @@ class Mix:
 
 def mixes(runs: Iterable[Run]) -> tuple[Mix, ...]:
     """One mix per temperature and number of streams, in the order of the runs."""
+    return tuple(map(_mix, _together(runs).values()))
+
+
+def mix_ratio(
+    runs: Iterable[Run], streams: int, temperature: float, mode: Mode, rival: Mode
+) -> Ratio | None:
+    """Of any two modes on the mix; None where one of them is missing from any workload."""
+    parts = _together(runs).get((streams, temperature))
+    return _ratio(parts, mode, lambda _: rival) if parts else None
+
+
+def _together(runs: Iterable[Run]) -> dict[tuple[int, float], list[Grid]]:
+    """The workloads of each mix, by its streams and temperature."""
     together: dict[tuple[int, float], list[Grid]] = {}
     for grid in grids(runs):
         if grid.rows and grid.workload != HOSTILE:
             together.setdefault((grid.streams, grid.temperature), []).append(grid)
-    return tuple(map(_mix, together.values()))
+    return together
 
 
 def _mix(parts: Sequence[Grid]) -> Mix:

@@ -16,6 +16,8 @@ from specd.errors import InvalidRequest
 MIXED = "mixed"
 #: A pass of every width and a few drafts: enough to page the weights in.
 N_WARM_UP_TOKENS = 16
+#: Of prompts, to guess how long they take; vocabularies differ.
+_LETTERS_PER_TOKEN = 3
 
 Render = Callable[[Form, Prompt], str]
 
@@ -65,9 +67,11 @@ class Leg:
 
     def seconds(self, facts: core.EngineFacts) -> float:
         """About how long its runs take, warm-up included, if nobody gained anything by drafting."""
-        n_warm_ups = len(self.temperatures) * len(self.modes)
-        n_passes = len(self) * self.n_tokens + n_warm_ups * min(self.n_tokens, N_WARM_UP_TOKENS)
-        return n_passes * _pass_s(facts, self.streams)
+        n_ways = len(self.temperatures) * len(self.modes)
+        n_passes = len(self) * self.n_tokens + n_ways * min(self.n_tokens, N_WARM_UP_TOKENS)
+        texts = [item.text for group in self.groups for item in group.items]
+        n_read = n_ways * sum(map(len, texts)) / _LETTERS_PER_TOKEN
+        return n_passes * _pass_s(facts, self.streams) + n_read * _row_s(facts)
 
     def request(
         self, item: Item, mode: Mode, temperature: float, n_tokens: int
@@ -96,6 +100,11 @@ class Leg:
                 texts = (self.warm_up[(i + n) % len(self.warm_up)] for n in range(self.streams))
                 items = tuple(Item(text, seed=0) for text in texts)
                 yield Group(workload="", number=i, repeat=0, items=items), mode, temperature
+
+
+def _row_s(facts: core.EngineFacts) -> float:
+    """Seconds of one token of a prompt: a row of the widest measured pass."""
+    return min((s / width for width, s in facts.costs.target_s), default=0.0)
 
 
 def _pass_s(facts: core.EngineFacts, n_rows: int) -> float:

@@ -45,8 +45,8 @@ class Question:
     workloads: Sequence[str] = WORKLOADS
     n_prompts: int = 2
     n_repeats: int = 1
-    n_tokens: int = 40
-    temperatures: Sequence[float] = (0.0, 0.8)
+    n_tokens: int = 48
+    temperatures: Sequence[float] = (0.8,)
     draft_lengths: Sequence[int] = (1, 3, 7)
     streams: Sequence[int] = (1,)
     prompt_lookup: bool = True

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from specd import core
+from specd.bench.asking import Engine
 from specd.bench.comparison import compare
 from specd.bench.machine import Machine
-from specd.bench.measure import Bench, Engine, Peer, engine_process
+from specd.bench.measure import Bench, Peer, engine_process
 from specd.bench.mix import mixes
 from specd.bench.mode import Mode
 from specd.bench.noise_drafter import noise_drafter
@@ -42,12 +43,14 @@ async def run_bench(
     subject: Subject,
     settings: Settings,
     on_step: Callable[[Step], None] = lambda _: None,
+    legs: Sequence[Leg] | None = None,
 ) -> Report:
     """Run every leg; `on_step` hears the estimate, then each run as it ends.
 
+    legs: other ones than the question comes to.
     Raises LoadFailed, EngineError, InvalidRequest where the engine cannot use the drafter.
     """
-    return await _Session(question, subject, settings, on_step).report()
+    return await _Session(question, subject, settings, on_step, legs).report()
 
 
 class _Session:
@@ -57,6 +60,7 @@ class _Session:
         subject: Subject,
         settings: Settings,
         on_step: Callable[[Step], None],
+        legs: Sequence[Leg] | None,
     ) -> None:
         self._question = question
         self._subject = subject
@@ -67,7 +71,7 @@ class _Session:
             n_threads=question.n_threads or self._machine.n_cores,
             n_gpu_layers=question.n_gpu_layers,
         )
-        self._legs = question.legs(subject)
+        self._legs = question.legs(subject) if legs is None else legs
         self._facts: core.EngineFacts | None = None
         self._step = Step(0.0, 0.0)
         self._runs: list[Run] = []

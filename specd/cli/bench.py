@@ -37,13 +37,8 @@ T = TypeVar("T")
 _MAX_DRAFT = 16
 _MAX_STREAMS = 64
 #: What is asked where an option is not given, and with --quick.
-_USUAL: Mapping[str, object] = {
-    "prompts": 2,
-    "tokens": 40,
-    "temperature": [0.0, 0.8],
-    "drafts": "1,3,7",
-}
-_QUICK: Mapping[str, object] = {"prompts": 1, "tokens": 40, "temperature": [0.8], "drafts": "3"}
+_USUAL: Mapping[str, object] = {"prompts": 2, "tokens": 48, "drafts": "1,3,7"}
+_QUICK: Mapping[str, object] = {"prompts": 1, "tokens": 32, "drafts": "3"}
 
 
 def bench(
@@ -72,11 +67,13 @@ def bench(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Repeat it all with other prompts.")] = 1,
     tokens: Annotated[
-        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="40")
+        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="48")
     ] = None,
     temperature: Annotated[
         list[float] | None,
-        typer.Option(min=0.0, max=2.0, help="May be given more than once; 0 and 0.8 without it."),
+        typer.Option(
+            min=0.0, max=2.0, help="May be given more than once; 0.8, as for users, without it."
+        ),
     ] = None,
     drafts: Annotated[
         str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.", show_default="1,3,7")
@@ -125,7 +122,6 @@ def bench(
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
     usual = _QUICK if quick else _USUAL
-    temperatures: list[float] = _given(temperature, usual["temperature"])
     question = Question(
         model=model,
         target=target,
@@ -136,7 +132,7 @@ def bench(
         n_prompts=_given(prompts, usual["prompts"]),
         n_repeats=runs,
         n_tokens=_given(tokens, usual["tokens"]),
-        temperatures=tuple(dict.fromkeys(temperatures)),
+        temperatures=tuple(dict.fromkeys(temperature or (0.8,))),
         draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         prompt_lookup=settings.prompt_lookup,

@@ -106,7 +106,7 @@ def test_warming_up_uses_every_mode_at_every_temperature_and_none_of_the_prompts
     assert all(len(group.items) == 2 for group, _, _ in warm_ups)
 
 
-def test_the_estimate_is_passes_times_their_price_at_that_width() -> None:
+def test_the_estimate_is_the_price_of_all_passes_and_of_reading_all_prompts() -> None:
     memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
     facts = core.EngineFacts(
         n_ctx=1, n_ctx_train=1, n_vocab=1, target=memory, plain_tokens_per_s=10.0
@@ -118,4 +118,6 @@ def test_the_estimate_is_passes_times_their_price_at_that_width() -> None:
     wide = core.EngineFacts(
         n_ctx=1, n_ctx_train=1, n_vocab=1, target=memory, plain_tokens_per_s=10.0, costs=costs
     )
-    assert double.seconds(wide) == pytest.approx((len(double) * 40 + 6 * 16) * 0.2)
+    n_letters = sum(len(item.text) for group in double.groups for item in group.items)
+    n_passes = len(double) * 40 + 6 * 16
+    assert double.seconds(wide) == pytest.approx(n_passes * 0.2 + 6 * n_letters / 3 * 0.3 / 8)

@@ -33,6 +33,7 @@ async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) 
         workloads=("code_completion", "json", "hostile"),
         n_prompts=2,
         n_tokens=20,
+        temperatures=(0.0, 0.8),
         draft_lengths=(2,),
         streams=(1, 2),
         n_threads=1,
