@@ -47,14 +47,16 @@ def model_of(architecture: str) -> LlamaModel:
 
 
 @functools.cache
-def context_of(architecture: str, *, n_rewind: int = 0, n_ahead: int = 0) -> LlamaContext:
+def context_of(
+    architecture: str, *, n_rewind: int = 0, n_ahead: int = 0, n_batch: int = 64
+) -> LlamaContext:
     return LlamaContext(
         model_of(architecture),
         library.start(),
         n_ctx=1024,
         n_slots=N_SLOTS,
-        n_batch=64,
-        n_outputs=64,
+        n_batch=n_batch,
+        n_outputs=n_batch,
         n_threads=1,
         flash_attention=False,
         kv_cache_type="f32",
@@ -229,3 +231,11 @@ def test_large_states_are_remembered_for_fewer_tokens() -> None:
     """The delta net's state is half as large as its tiny file's weights."""
     assert context_of("qwen35", n_rewind=16).rewind_limit == 3
     assert context_of("qwen35", n_rewind=2).rewind_limit == 2
+
+
+def test_a_short_batch_bounds_what_is_remembered() -> None:
+    """llama.cpp would end the process over one that its snapshots do not fit in."""
+    context = context_of("lfm2", n_rewind=16, n_batch=8)
+    assert context.rewind_limit == 6
+    decode(context, {0: (0, range(8))})
+    assert context.rewind(0, 2) == 2
