@@ -70,14 +70,14 @@ def body_length(header: bytes) -> int:
 def decode_to_engine(body: bytes) -> ToEngine:
     try:
         return _to_engine.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadFrame(str(error)) from error
 
 
 def decode_to_daemon(body: bytes) -> ToDaemon:
     try:
         wire = _to_daemon.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadFrame(str(error)) from error
     if not isinstance(wire, _Finished):
         return wire

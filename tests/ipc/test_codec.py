@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specd import core
@@ -97,6 +97,7 @@ def test_what_the_engine_says_arrives_as_it_was_said(message: messages.ToDaemon)
 
 
 @given(st.binary(max_size=64))
+@example(b"\x91\xa4\x00\x00\x00\x80")  # text that is no UTF-8
 def test_any_bytes_decode_to_a_message_or_to_bad_frame(data: bytes) -> None:
     for decode in (codec.decode_to_engine, codec.decode_to_daemon):
         with contextlib.suppress(codec.BadFrame):
