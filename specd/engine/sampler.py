@@ -30,6 +30,7 @@ _BLOCK = 64
 _LARGE = 4096
 #: Up to so many candidates are drawn from one by one, more of them as arrays.
 _FEW = 128
+_LOWEST = np.finfo(np.float32).min
 #: The margin of a token that no other competes with; finite, so that a trace can be written down.
 CERTAIN = 1e9
 
@@ -194,6 +195,8 @@ def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
 def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
     """The k best ids and their logits, best first, ties by lower id; k ≤ 0 is all of them.
 
+    Ids at −inf may be left out, so that a row with few others is not sorted whole.
+
     A full sort of a 128k row costs milliseconds.  Each of the k best blocks holds at least one
     logit as large as the k-th best block maximum, so nothing below that bound can be among the k,
     and nothing outside of those blocks reaches it.
@@ -231,10 +234,11 @@ def _in_best_blocks(row: Row, k: int) -> Ids:
 
 
 def _kth_best(values: Row, k: int) -> np.float32:
+    """The k-th best value, or the lowest finite one: −inf is what a grammar excludes."""
     values = values.copy()
     values.partition(len(values) - k)
     least: np.float32 = values[len(values) - k]
-    return least
+    return least if least > -np.inf else _LOWEST
 
 
 def _n_top_p(sorted_logits: Floats, top_p: float) -> int:

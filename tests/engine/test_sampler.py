@@ -75,6 +75,18 @@ def test_top_k_is_the_head_of_a_stable_full_sort(row: Row, k: int) -> None:
     assert list(logits) == list(row[ids])
 
 
+@given(st.one_of(rows, tied_rows), st.integers(1, 200), st.integers(1, 250))
+def test_what_stands_at_minus_infinity_is_no_candidate(row: Row, k: int, n_allowed: int) -> None:
+    row = row.copy()
+    row[: len(row) - n_allowed] = -np.inf
+    allowed = [i for i in sorted(range(len(row)), key=lambda i: (-row[i], i)) if row[i] > -np.inf]
+    ids, _ = top_k(row, k)
+    assert list(ids)[: len(allowed)] == allowed[:k]
+    assert len(ids) <= k
+    if k < len(row):
+        assert list(ids) == allowed[:k]
+
+
 @given(
     rows,
     st.integers(0, 60),
