@@ -14,7 +14,8 @@ from specd.bench.runs import Run, summed
 class ModeFigures:
     """ratio: to plain decoding, prompt by prompt.  total_per_s: all tokens over all seconds.
 
-    looked_up: the part of drafted that prompt lookup found.  n_same_text: answers equal to plain's.
+    looked_up: the part of drafted that prompt lookup found.  n_same_text: answers equal to plain's,
+    of n_answers.
     """
 
     mode: Mode
@@ -29,7 +30,7 @@ class ModeFigures:
     drafted_per_depth: tuple[int, ...]
     accepted_per_depth: tuple[int, ...]
     n_same_text: int
-    n_prompts: int
+    n_answers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,10 @@ def _figures(mode: Mode, grid: Grid) -> ModeFigures:
         mean_draft_length=drafted / rounds if rounds else 0.0,
         drafted_per_depth=summed([run.drafted_per_depth for run in runs]),
         accepted_per_depth=summed([run.accepted_per_depth for run in runs]),
-        n_same_text=sum(row[mode].text == row[PLAIN].text for row in grid.rows.values()),
-        n_prompts=len(runs),
+        n_same_text=sum(_n_same(row[mode], row[PLAIN]) for row in grid.rows.values()),
+        n_answers=sum(run.streams for run in runs),
     )
+
+
+def _n_same(run: Run, other: Run) -> int:
+    return sum(a == b for a, b in zip(run.texts, other.texts, strict=True))

@@ -9,9 +9,6 @@ from typing import Protocol, Self
 from specd import core
 from specd.bench.mode import Mode
 
-#: Between the answers of a run that asked several at once.
-ANSWERS = "\f"
-
 
 class PeerAnswer(Protocol):
     """What a peer's server says of one answer; generate_ns begins with the first token."""
@@ -38,7 +35,7 @@ class Run:
 
     prompt: its number in the workload; of several streams the number of their group.
     repeat: which of the bench's repetitions it belongs to.
-    text: the answer, or all of them with ANSWERS between.
+    texts: the answers, one per stream.
     seconds: of one stream the server's own clock from the first token on, so that it covers
     n_timed = n_generated − 1 tokens; of several the wall's, prompts included, and all tokens.
     native_s: the part of `seconds` spent in target passes; None where nobody says.
@@ -51,7 +48,7 @@ class Run:
     mode: Mode
     streams: int = 1
     repeat: int = 0
-    text: str = ""
+    texts: tuple[str, ...] = ("",)
     n_prompt: int = 0
     n_cached: int = 0
     n_generated: int
@@ -126,7 +123,7 @@ def run_of(
         mode=mode,
         streams=len(answers),
         repeat=repeat,
-        text=ANSWERS.join(answer.text for answer in answers),
+        texts=tuple(answer.text for answer in answers),
         n_prompt=sum(usage.n_prompt for usage in usages),
         n_cached=sum(usage.n_cached for usage in usages),
         n_generated=n_generated,

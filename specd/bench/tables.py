@@ -15,7 +15,7 @@ from specd.bench.mix import Mix, Ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
 from specd.bench.words import of_ratio, of_spread
 
-_DETAILS = ("mode", "tokens/s", "÷ plain", "accepted / drafted", "mean draft", "same text")
+_DETAILS = ("mode", "tokens/s", "÷ plain", "accepted", "mean\ndraft", "same\ntext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _share(figures: ModeFigures | None) -> str:
 def _same(compared: Sequence[Comparison]) -> str:
     """Our own answers that are plain's; a peer draws with other random numbers."""
     ours = [f for each in compared for f in each.modes if not f.mode.is_peer and f.mode != PLAIN]
-    return f"{sum(f.n_same_text for f in ours)}/{sum(f.n_prompts for f in ours)}"
+    return f"{sum(f.n_same_text for f in ours)}/{sum(f.n_answers for f in ours)}"
 
 
 def details(title: str, comparison: Comparison) -> Table:
@@ -147,14 +147,14 @@ def details(title: str, comparison: Comparison) -> Table:
 
 
 def _cells(figures: ModeFigures) -> tuple[str, ...]:
-    share = f" ({figures.accepted / figures.drafted:.0%})" if figures.drafted else ""
+    share = f"{_share(figures)} of {figures.drafted}" if figures.drafted else "–"
     return (
         figures.mode.name,
         of_spread(figures.tokens_per_s, 1),
         of_spread(figures.ratio),
-        f"{figures.accepted} / {figures.drafted}{share}",
+        share,
         f"{figures.mean_draft_length:.1f}" if figures.mean_draft_length else "–",
-        f"{figures.n_same_text} of {figures.n_prompts}",
+        f"{figures.n_same_text}/{figures.n_answers}",
     )
 
 

@@ -39,7 +39,7 @@ def heading(report: Report) -> Iterator[str]:
         f" at most {report.n_tokens} tokens an answer"
     )
     yield (
-        "Figures are medians over the prompts (smallest – largest); of several workloads geometric"
+        "Figures are medians over the prompts (smallest–largest); of several workloads geometric"
         " means [the interval that nine of ten other sets of prompts would fall into]"
     )
     yield from report.notes
@@ -168,7 +168,7 @@ def _cautions(compared: Sequence[Comparison]) -> Iterator[str]:
         return
     if n_left_out := sum(each.n_left_out for each in compared):
         yield f"{n_left_out} prompts are left out: an answer ended after a few tokens."
-    if any(f.n_same_text < f.n_prompts for c in compared for f in c.modes if not f.mode.is_peer):
+    if any(f.n_same_text < f.n_answers for c in compared for f in c.modes if not f.mode.is_peer):
         yield (
             "Where texts differ, two tokens were all but equally likely and a wider pass rounds"
             " differently (docs/speculation.md)."
@@ -177,13 +177,13 @@ def _cautions(compared: Sequence[Comparison]) -> Iterator[str]:
 
 
 def of_spread(spread: Spread, digits: int = 2) -> str:
-    """Median (smallest – largest)."""
+    """Median (smallest–largest)."""
     low, high = f"{spread.low:.{digits}f}", f"{spread.high:.{digits}f}"
-    return f"{spread.median:.{digits}f} ({low} – {high})"
+    return f"{spread.median:.{digits}f} ({low}–{high})"
 
 
 def of_ratio(ratio: Ratio) -> str:
     """Value [90 % interval]."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}"
-    return f"{ratio.value:.2f} [{ratio.low:.2f} – {ratio.high:.2f}]"
+    return f"{ratio.value:.2f} [{ratio.low:.2f}–{ratio.high:.2f}]"

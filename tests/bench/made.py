@@ -55,7 +55,7 @@ def run(
         prompt=prompt,
         mode=mode,
         streams=streams,
-        text=text,
+        texts=(text,) * streams,
         n_prompt=10,
         n_cached=n_cached,
         n_generated=n_timed + 1,

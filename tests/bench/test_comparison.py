@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,7 +76,15 @@ def test_texts_are_compared_with_plain_decodings() -> None:
     answers += [run(PLAIN, 1, prompt=1, text="c"), run(AUTO, 1, prompt=1, text="c")]
     auto = compare(answers)[0].of_mode("auto")
     assert auto is not None
-    assert (auto.n_same_text, auto.n_prompts) == (1, 2)
+    assert (auto.n_same_text, auto.n_answers) == (1, 2)
+
+
+def test_of_several_streams_each_answer_is_compared() -> None:
+    plain = replace(run(PLAIN, 1, streams=2), texts=("a", "b"))
+    auto = replace(run(AUTO, 1, streams=2), texts=("a", "c"))
+    figures = compare([plain, auto])[0].of_mode("auto")
+    assert figures is not None
+    assert (figures.n_same_text, figures.n_answers) == (1, 2)
 
 
 def test_drafts_are_summed_over_the_prompts() -> None:
@@ -89,7 +99,7 @@ def test_a_prompt_whose_answer_ended_at_once_is_left_out_and_counted() -> None:
     answers += [run(PLAIN, 10, prompt=2), run(AUTO, 999, prompt=2, n_timed=2)]
     (figures,) = compare(answers)
     assert figures.n_left_out == 1
-    assert [f.n_prompts for f in figures.modes] == [2, 2]
+    assert [f.n_answers for f in figures.modes] == [2, 2]
 
 
 def test_nothing_timed_is_no_figures_and_no_error() -> None:

@@ -103,7 +103,7 @@ async def test_every_run_is_asked_for_as_its_mode_says() -> None:
         assert request.sampling.seed == 10 * run.prompt
         assert (request.n_predict, request.shift) == (50, False)
         assert request.drafters == (core.DrafterKind.MODEL,)
-        assert run.text == "ab"[run.prompt - 1] * 2
+        assert run.texts == ("ab"[run.prompt - 1] * 2,)
 
 
 async def test_warming_up_is_short_and_uses_every_mode() -> None:
@@ -119,7 +119,7 @@ async def test_a_peers_modes_go_to_their_own_servers_with_the_same_prompts_and_s
     engine, plain, drafting = Parrot(), Stranger(), Stranger()
     peers: dict[Mode, Peer] = {PEER_PLAIN: plain, N3: drafting}
     runs = await measured(engine, leg(PLAIN, PEER_PLAIN, N3), peers)
-    assert sorted(run.text for run in runs if run.mode == N3) == ["A", "A", "B", "B"]
+    assert sorted(run.texts for run in runs if run.mode == N3) == [("A",), ("A",), ("B",), ("B",)]
     for server in (plain, drafting):
         assert sorted(server.asked[-4:]) == [
             ("a", 50, 0.0, 10),
@@ -138,7 +138,7 @@ async def test_a_group_is_asked_at_once_and_timed_by_the_wall() -> None:
     bench = Bench(engine, {}, leg(PLAIN, AUTO, groups=groups), clock=lambda: float(next(ticks)))
     runs = [run async for run in bench.runs()]
     assert engine.most_at_once == 3
-    assert {run.text for run in runs} == {"aa\fbb\fcc", "dd\fee\fff"}
+    assert {run.texts for run in runs} == {("aa", "bb", "cc"), ("dd", "ee", "ff")}
     assert {(run.streams, run.n_timed, run.seconds) for run in runs} == {(3, 6, 1.0)}
 
 

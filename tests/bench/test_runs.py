@@ -52,7 +52,7 @@ def test_answers_at_once_are_timed_by_the_wall_and_count_together() -> None:
     made = run(answer(21, 2.0, "a"), answer(9, 1.0, "b"))
     assert (made.n_timed, made.seconds, made.tokens_per_s) == (30, 4.0, 7.5)
     assert made.overhead_ms is None
-    assert (made.streams, made.text, made.n_prompt, made.n_cached) == (2, "a\fb", 10, 4)
+    assert (made.streams, made.texts, made.n_prompt, made.n_cached) == (2, ("a", "b"), 10, 4)
     assert (made.n_drafted, made.n_accepted, made.rounds, made.n_steps) == (12, 8, 6, 8)
     assert (made.n_looked_up, made.n_looked_up_accepted) == (4, 2)
     assert (made.drafted_per_depth, made.accepted_per_depth) == ((6, 5, 1), (6, 2, 0))

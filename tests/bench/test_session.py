@@ -102,7 +102,7 @@ async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Setti
         n_gpu_layers=0,
     )
     report = await run_bench(question, question.subject(settings, lambda _: None), settings)
-    texts = {(run.mode, run.prompt): run.text for run in report.runs}
+    texts = {(run.mode, run.prompt): run.texts for run in report.runs}
     for prompt in range(2):
         # The same work, so that the times can be compared.
         assert texts[PEER_PLAIN, prompt] == texts[PLAIN, prompt]
