@@ -18,12 +18,14 @@ EDGES = {
     DrafterKind.MODEL: (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),
     DrafterKind.LOOKUP: (4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 25.0, 32.0),
 }
-#: What is believed at first, bin by bin.  Optimistic on purpose for a model: a pessimist drafts
-#: nothing and so never learns.  What lookup finds is judged whether it is sent or not.
+#: What is believed at first, bin by bin: what pairs were found to have in common.  It need not be
+#: optimistic to be corrected, since every guess is judged whether it is sent or not.
 PRIORS = {
-    DrafterKind.MODEL: (0.75,) * 9,
+    DrafterKind.MODEL: (0.4, 0.45, 0.5, 0.58, 0.68, 0.76, 0.84, 0.9, 0.95),
     DrafterKind.LOOKUP: (0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
 }
+#: Of a depth that nobody has drafted yet.
+DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
 #: Past this many observations an estimate forgets, so that it can follow the text.
 _MEMORY = 100.0
@@ -72,7 +74,7 @@ class Acceptance:
         """Chance that the token at that depth (from 0) is accepted when those before it were."""
         if depth < len(self.by_depth):
             return self.by_depth[depth].mean
-        return self.by_depth[-1].mean if self.by_depth else PRIORS[DrafterKind.MODEL][0]
+        return self.by_depth[-1].mean if self.by_depth else DEEPER
 
     def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
         """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.

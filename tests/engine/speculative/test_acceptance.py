@@ -7,18 +7,20 @@ import random
 import pytest
 
 from specd.core import DrafterKind
-from specd.engine.speculative.acceptance import PRIORS, Acceptance
-
-PRIOR = PRIORS[DrafterKind.MODEL][0]
+from specd.engine.speculative.acceptance import DEEPER, PRIORS, Acceptance
 
 
 def untaught() -> Acceptance:
     return Acceptance.of(DrafterKind.MODEL)
 
 
-def test_an_untaught_estimate_is_optimistic() -> None:
-    assert untaught().of_confidence(1.0) == PRIOR
-    assert untaught().of_depth(7) == PRIOR
+@pytest.mark.parametrize("drafter", DrafterKind)
+def test_an_untaught_estimate_rises_with_the_confidence(drafter: DrafterKind) -> None:
+    fresh = Acceptance.of(drafter)
+    believed = [fresh.of_confidence(n / 20) for n in range(800)]
+    assert believed == sorted(believed)
+    assert set(believed) == set(PRIORS[drafter])
+    assert fresh.of_depth(7) == DEEPER
 
 
 def test_each_margin_learns_its_own_rate() -> None:
@@ -35,7 +37,7 @@ def test_tokens_behind_a_refusal_teach_nothing() -> None:
     for _ in range(50):
         learned.observe([0.05, 9.0, 9.0], 0, 1)
     assert learned.of_confidence(0.05) < 0.1
-    assert learned.of_confidence(9.0) == PRIOR
+    assert learned.of_confidence(9.0) == PRIORS[DrafterKind.MODEL][-1]
     assert len(learned.by_depth) == 1
 
 
