@@ -6,11 +6,12 @@ rows, on sparse models almost linearly), so it is measured at load and kept fres
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
-#: Share of an observation's surprise that moves the width's own cost, and that of all widths.
-_OWN, _ALL = 0.10, 0.02
+#: Share of an observation's surprise that moves the width's own cost, and that of all widths; of a
+#: width that was guessed until then, its own moves further.
+_OWN, _ALL, _FIRST = 0.10, 0.02, 0.6
 #: A pass that took thrice its time says something about the machine, not about the width.
 _SURPRISE_MAX = 2.5
 #: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
@@ -47,7 +48,7 @@ class CostModel:
         return widths, self._draft_step_s, self._catch_up_s
 
     def target_s(self, width: int) -> float:
-        """V(width), interpolated between measured widths and extended beyond the last two."""
+        """V(width), interpolated between measured widths, and extended beyond the widest."""
         return self._scale * self._shape(width)
 
     def _shape(self, width: int) -> float:
@@ -57,6 +58,9 @@ class CostModel:
             return self._own[self._widths[0]] * (1.0 + _GUESSED_SLOPE * (width - self._widths[0]))
         at = min(max(bisect_left(self._widths, width), 1), len(self._widths) - 1)
         left, right = self._widths[at - 1], self._widths[at]
+        if width > right:
+            # Costs climb in steps: how they go on is told by the upper half, not by the last step.
+            left = self._widths[max(bisect_right(self._widths, right // 2), 1) - 1]
         slope = (self._own[right] - self._own[left]) / (right - left)
         # A wider pass is never cheaper, whatever noise says about the last two.
         return self._own[left] + max(slope, 0.0) * (width - left)
@@ -73,10 +77,12 @@ class CostModel:
             self._scale *= ratio
             return
         surprise = min(ratio, _SURPRISE_MAX) - 1.0
+        share = _OWN
         if width not in self._own:
+            share = _FIRST
             self._own[width] = self._shape(width)
             self._widths = sorted(self._own)
-        self._own[width] *= 1.0 + _OWN * surprise
+        self._own[width] *= 1.0 + share * surprise
         self._scale *= 1.0 + _ALL * surprise
         self._keep_order(width)
 

@@ -17,6 +17,19 @@ def test_measured_widths_are_returned_and_others_interpolated() -> None:
     assert costs.target_s(12) == 8.0
 
 
+def test_beyond_the_widest_costs_go_on_as_the_upper_half_does() -> None:
+    """The last measured width may stand just behind a step."""
+    costs = CostModel({1: 1.0, 8: 2.0, 16: 3.0, 17: 4.0})
+    assert costs.target_s(33) == pytest.approx(4.0 + 16 * 2.0 / 9)
+
+
+def test_a_width_that_was_guessed_is_soon_known() -> None:
+    costs = CostModel({1: 1.0, 17: 4.0})
+    for _ in range(3):
+        costs.observe_target(34, 5.0)
+    assert costs.target_s(34) == pytest.approx(5.0, rel=0.2)
+
+
 def test_noise_never_makes_a_wider_pass_cheaper_than_a_narrow_one() -> None:
     costs = CostModel({1: 5.0, 2: 0.9, 4: 1.0})
     assert costs.target_s(1) == costs.target_s(2) == 0.9
