@@ -53,6 +53,7 @@ def _blank() -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     mpl.rcParams["svg.hashsalt"] = "specd"
+    mpl.rcParams["svg.fonttype"] = "none"  # letters as text: half the size
     figure = Figure(figsize=_INCHES, layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)

@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from specd.cli.targets import TARGET_SIZE, Places, any_peer
+from specd.cli.targets import targets as judge_targets
 from specd.cli.words import make_console
 from specd.errors import InvalidRequest
 from specd.settings import Settings
@@ -39,6 +41,8 @@ _MAX_STREAMS = 64
 #: What is asked where an option is not given, and with --quick.
 _USUAL: Mapping[str, object] = {"prompts": 2, "tokens": 48, "drafts": "1,3,7"}
 _QUICK: Mapping[str, object] = {"prompts": 1, "tokens": 32, "drafts": "3"}
+#: With --targets: lengths that fill passes whose width CPUs are good at.
+_TARGETS: Mapping[str, object] = {"prompts": 2, "tokens": 64, "drafts": "3,7"}
 
 
 def bench(
@@ -102,6 +106,13 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="A look of about a minute: fewer prompts and modes.")
     ] = False,
+    targets: Annotated[
+        bool,
+        typer.Option(
+            "--targets",
+            help="Judge the ten targets on the demo pair; `--report docs` keeps the page.",
+        ),
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all figures and runs to this file.")
     ] = None,
@@ -121,12 +132,12 @@ def bench(
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
-    usual = _QUICK if quick else _USUAL
+    usual = _QUICK if quick else _TARGETS if targets else _USUAL
     question = Question(
         model=model,
         target=target,
         drafter=drafter,
-        target_size=target_size,
+        target_size=target_size or (TARGET_SIZE if targets else ""),
         target_type=_file_type(target_type),
         workloads=_names(workloads) or WORKLOADS,
         n_prompts=_given(prompts, usual["prompts"]),
@@ -137,13 +148,18 @@ def bench(
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         prompt_lookup=settings.prompt_lookup,
         each_drafter=each_drafter,
-        peer=_peer(peer),
+        peer=any_peer() if targets and not peer else _peer(peer),
         peer_lengths=parse_numbers("--peer-drafts", peer_drafts, _MAX_DRAFT),
         overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
     )
-    output.give(_measure(question, settings))
+    if targets:
+        judge_targets(
+            question, settings, Places(json_file=json_file, folder=report_folder), quick=quick
+        )
+    else:
+        output.give(_measure(question, settings))
 
 
 def _given(value: T | None, otherwise: object) -> T:

@@ -1,0 +1,59 @@
+"""Writes docs/benchmarks.md and the README's table from docs/benchmarks/*.json, or checks them.
+
+`python -m scripts.benchmarks_page --write` after a bench; `--check` fails where they differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from specd.bench.targets_folder import PAGE, read_all, rendered
+from specd.bench.targets_page import END, readme_table
+
+ROOT = Path(__file__).resolve().parents[1]
+_BEGIN = "<!-- measured: begin"
+
+
+def render(root: Path) -> dict[Path, str]:
+    """Repository path → what the file must hold."""
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    return {
+        Path("docs") / PAGE: rendered(root / "docs"),
+        Path("README.md"): with_table(readme, readme_table(read_all(root / "docs"))),
+    }
+
+
+def with_table(readme: str, table: str) -> str:
+    """The README, what stands between its markers replaced.  ValueError where there are none."""
+    begin, end = readme.index(_BEGIN), readme.index(END)
+    return readme[:begin] + table + readme[end + len(END) :]
+
+
+def stale(root: Path) -> list[Path]:
+    """The files under root that differ from the data, or are missing."""
+    return [
+        path
+        for path, text in render(root).items()
+        if not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="write both files")
+    mode.add_argument("--check", action="store_true", help="fail where a file differs")
+    if parser.parse_args().write:
+        for path, text in render(ROOT).items():
+            (ROOT / path).write_text(text, encoding="utf-8")
+        return 0
+    found = stale(ROOT)
+    for path in found:
+        print(f"{path} is out of date: run `python -m scripts.benchmarks_page --write`")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

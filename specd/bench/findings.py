@@ -1,0 +1,142 @@
+"""All that `specd bench --targets` found on one machine: what its page is rendered from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from specd.bench.comparison import compare
+from specd.bench.draws import DrawTest
+from specd.bench.mix import mixes
+from specd.bench.report import Report
+from specd.bench.round_time import RoundTime
+from specd.bench.runs import Run
+from specd.bench.sameness import Sameness
+from specd.bench.second_turn import SecondTurn
+from specd.errors import InvalidRequest
+
+#: The layout of the file; raised when an older one could not be read.
+FINDINGS_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """report: the runs of all workloads, one and several streams.  commands: what was typed.
+
+    llama_commit: of the engine's own llama.cpp, "" where it is unknown.
+    """
+
+    report: Report
+    commands: tuple[str, ...]
+    llama_commit: str = ""
+    rounds: tuple[RoundTime, ...] = ()
+    sameness: tuple[Sameness, ...] = ()
+    draws: tuple[DrawTest, ...] = ()
+    second_turns: tuple[SecondTurn, ...] = ()
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.report.engine.target.vram_bytes > 0
+
+    @property
+    def where(self) -> str:
+        """The machine's name in a heading; a GPU has room for targets of several types."""
+        machine, facts = self.report.machine, self.report.facts
+        if self.is_on_gpu:
+            name = ", ".join(machine.accelerators) or self.report.engine.target.device
+            return f"{name}, {facts.n_parameters / 1e9:.1f} B {facts.file_type}"
+        return f"{machine.cpu}, {self.report.spec.n_threads} threads"
+
+    @property
+    def slug(self) -> str:
+        """The machine's name in a file's."""
+        return re.sub(r"[^a-z0-9]+", "-", self.where.lower()).strip("-")
+
+    def to_json(self) -> str:
+        """Texts as digests, paths and the parts that follow from the runs left out."""
+        data: dict[str, Any] = msgspec.to_builtins(_bare(self), enc_hook=_encode)
+        data["report"]["runs"] = [_sparse(run) for run in self.report.runs]
+        return _compact({"format": FINDINGS_FORMAT, **data})
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """InvalidRequest where it is none, or an older one."""
+        try:
+            data = json.loads(text)
+            if data.pop("format", None) != FINDINGS_FORMAT:
+                raise InvalidRequest("these findings are of another version: run the bench again")
+            found = msgspec.convert(data, cls, dec_hook=_decode)
+        except (ValueError, AttributeError) as error:
+            raise InvalidRequest(f"no findings of a bench: {error}") from error
+        runs = found.report.runs
+        report = replace(found.report, comparisons=compare(runs), mixes=mixes(runs))
+        return replace(found, report=report)
+
+
+def _bare(findings: Findings) -> Findings:
+    """Without paths of the machine, and without what can be computed again."""
+    report = findings.report
+    subject = replace(
+        report.subject,
+        target=Path(report.subject.target.name),
+        drafter=Path(report.subject.drafter.name) if report.subject.drafter else None,
+    )
+    spec = replace(
+        report.spec,
+        weights=subject.target.name,
+        drafter=subject.drafter.name if subject.drafter else None,
+    )
+    peer = report.peer and replace(report.peer, program=(), usage="", environment={})
+    bare = replace(
+        report,
+        subject=subject,
+        spec=spec,
+        peer=peer,
+        facts=replace(report.facts, chat_template=None),
+        runs=(),
+        comparisons=(),
+        mixes=(),
+    )
+    return replace(findings, report=bare)
+
+
+def _sparse(run: Run) -> dict[str, Any]:
+    """What differs from a run's defaults; a text counts only by being another one or the same."""
+    data = msgspec.to_builtins(run) | {"seconds": round(run.seconds, 6)}
+    data["texts"] = [hashlib.sha256(text.encode()).hexdigest()[:12] for text in run.texts]
+    if run.native_s is not None:
+        data["native_s"] = round(run.native_s, 6)
+    usual = {each.name: each.default for each in fields(Run) if each.default is not MISSING}
+    return {
+        name: value
+        for name, value in data.items()
+        if name not in usual or value != msgspec.to_builtins(usual[name])
+    }
+
+
+def _compact(data: dict[str, Any]) -> str:
+    """A run to a line, so that a diff of two benches can be read."""
+    runs: Sequence[Any] = data["report"].pop("runs")
+    head = json.dumps(data, ensure_ascii=False, indent=1, sort_keys=True)
+    rows = ",\n".join(json.dumps(run, ensure_ascii=False) for run in runs)
+    marker = '"report": {'
+    return head.replace(marker, f'{marker}\n"runs": [\n{rows}\n],', 1) + "\n"
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} is no part of findings")
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"{kind} is no part of findings")

@@ -1,0 +1,113 @@
+"""What a round costs beside the passes of the models, with the widest vocabulary in use."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specd import core
+from specd.bench.asking import Engine, Reply, ask
+from specd.bench.grid import Spread
+from specd.bench.measure import engine_process
+from specd.bench.mode import AUTO, Mode
+
+#: Eight at once is what a busy home server sees.
+SLOTS = (1, 8)
+TEMPERATURES = (0.0, 0.8)
+_MODES = (AUTO, Mode.fixed(3))
+_N_TOKENS = 160
+_N_CTX = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTime:
+    """overhead_ms: of a round that all slots share, outside of llama.cpp; a figure per request.
+
+    round_ms, tokens_per_round: medians over the requests, the latter of one slot.
+    """
+
+    slots: int
+    temperature: float
+    mode: str
+    overhead_ms: Spread
+    round_ms: float
+    tokens_per_round: float
+    n_vocab: int
+    n_requests: int
+
+
+async def round_times(
+    pair: tuple[Path, Path],
+    n_requests: int,
+    on_step: Callable[[RoundTime], None] = lambda _: None,
+) -> list[RoundTime]:
+    """Every mode at every temperature and number of slots, `n_requests` times all slots.
+
+    One thread: a core is left to whoever receives the tokens, as in a daemon with a GPU.
+    LoadFailed, EngineError.
+    """
+    found = []
+    for slots in SLOTS:
+        spec = core.EngineSpec(
+            weights=str(pair[0]),
+            drafter=str(pair[1]),
+            n_ctx=_N_CTX,
+            n_slots=slots,
+            n_gpu_layers=0,
+            n_threads=1,
+        )
+        async with engine_process(spec) as (engine, facts):
+            for temperature in TEMPERATURES:
+                for mode in _MODES:
+                    replies = await _asked(engine, mode, temperature, slots, n_requests)
+                    time = _round_time(replies, mode, temperature, slots, facts.n_vocab)
+                    found.append(time)
+                    on_step(time)
+    return found
+
+
+async def _asked(
+    engine: Engine, mode: Mode, temperature: float, slots: int, n_requests: int
+) -> list[Reply]:
+    """All slots at once, `n_requests` times, after one time that does not count."""
+    replies: list[Reply] = []
+    for turn in range(n_requests + 1):
+        together = await asyncio.gather(
+            *(ask(engine, _request(mode, temperature, turn, slot)) for slot in range(slots))
+        )
+        replies += together if turn else []
+    return replies
+
+
+def _request(mode: Mode, temperature: float, turn: int, slot: int) -> core.EngineRequest:
+    return mode.applied(
+        core.EngineRequest(
+            # No two of one engine begin alike, so that no slot meets another one's cache.
+            prompt=(f"{slot}.{turn} def f(",),
+            sampling=core.SamplingParams(temperature=temperature, seed=1 + turn),
+            n_predict=_N_TOKENS,
+            shift=False,
+        )
+    )
+
+
+def _round_time(
+    replies: Sequence[Reply], mode: Mode, temperature: float, slots: int, n_vocab: int
+) -> RoundTime:
+    done = [reply.done for reply in replies if reply.done.speculation.n_steps]
+    rounds = [(each.usage, each.speculation.n_steps) for each in done]
+    overhead = Spread.of((u.generate_ns - u.native_ns) / n * 1e-6 for u, n in rounds)
+    assert overhead is not None
+    return RoundTime(
+        slots=slots,
+        temperature=temperature,
+        mode=mode.name,
+        overhead_ms=overhead,
+        round_ms=statistics.median(u.generate_ns / n * 1e-6 for u, n in rounds),
+        tokens_per_round=statistics.median((u.n_generated - 1) / n for u, n in rounds),
+        n_vocab=n_vocab,
+        n_requests=len(replies),
+    )
