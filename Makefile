@@ -9,7 +9,7 @@ help:
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite"
 	@echo "make check    lint, types, architecture, generated files"
-	@echo "make bench    tokens per second, plain and speculative"
+	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
 	@echo "make peer     build the llama-server that specd bench --peer compares with"
 	@echo "make clean    remove .venv and caches; the built wheel stays in the user's cache"
 
@@ -27,10 +27,12 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m scripts.settings_docs --check
+	$(BIN)/python -m scripts.benchmarks_page --check
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: install
-	@exec $(BIN)/specd bench
+	@$(BIN)/specd bench --targets --report docs
+	@$(BIN)/python -m scripts.benchmarks_page --write
 
 peer: install
 	@$(BIN)/python -m scripts.peer

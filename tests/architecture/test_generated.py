@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from scripts import settings_docs
+from scripts import benchmarks_page, settings_docs
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +25,10 @@ def tracked_texts() -> list[Path]:
 
 def test_the_settings_page_and_the_env_file_are_what_the_declarations_say() -> None:
     assert settings_docs.stale(ROOT) == []
+
+
+def test_the_benchmarks_page_and_the_readmes_table_are_what_the_data_say() -> None:
+    assert benchmarks_page.stale(ROOT) == []
 
 
 def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
