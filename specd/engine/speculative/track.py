@@ -30,7 +30,7 @@ _WINDOW, _STAYS = 48, 32
 #: Sent tokens that are enough to refuse a probe for.
 _PROBED = 12
 #: Drafts are kept so short that as much more than the threshold should be accepted.
-_ABOVE_THRESHOLD = 0.1
+_ABOVE_THRESHOLD = 0.05
 
 
 @dataclass(slots=True)
