@@ -141,12 +141,18 @@ def test_a_useless_drafter_costs_next_to_nothing(seed: int, rate: float) -> None
     assert total.speed >= 0.97
 
 
-def test_the_threshold_parks_a_request_whatever_the_costs_say() -> None:
-    # Passes and drafts are free here, so only the user's guard rail can switch off.
-    controller = make({1: 1.0, 17: 1.0}, draft_step_s=1e-6, threshold=0.6)
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
+def test_the_threshold_parks_a_request_whatever_the_costs_say(rate: float) -> None:
+    """Passes and drafts are free here: every draft gains, and only the user's guard rail is left."""
+    free = {1: 1.0, 17: 1.0}
+    controller = make(free, draft_step_s=1e-6, threshold=0.6)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    run(controller, CostModel({1: 1.0, 17: 1.0}, 1e-6), Text(0.3, random.Random(1)), 200)
-    assert controller.state(1) == (SpeculationState.PARKED, LOW_ACCEPTANCE)
+    text, states, n_drafting = Text(rate, random.Random(1)), [], 0
+    for _ in range(40):
+        n_drafting += run(controller, CostModel(free, 1e-6), text, 25).drafting_steps
+        states.append(controller.state(1))
+    assert (SpeculationState.PARKED, LOW_ACCEPTANCE) in states
+    assert n_drafting < 500, "most of the time it is off"
 
 
 def test_a_parked_request_probes_ever_more_rarely() -> None:
@@ -167,15 +173,6 @@ def test_drafting_resumes_when_the_text_turns() -> None:
     assert controller.state(1)[0] is SpeculationState.PARKED
     run(controller, truth, Text(0.95, random.Random(2)), 800)
     assert controller.state(1) == (SpeculationState.ACTIVE, "")
-
-
-def test_a_probe_that_pays_but_is_refused_too_often_stays_parked() -> None:
-    """Passes and drafts are free here: every probe gains, and only the threshold parks it."""
-    free = {1: 1.0, 17: 1.0}
-    controller = make(free, draft_step_s=1e-6, threshold=0.6)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    run(controller, CostModel(free, 1e-6), Text(0.3, random.Random(1)), 1000)
-    assert controller.state(1) == (SpeculationState.PARKED, LOW_ACCEPTANCE)
 
 
 def test_probing_costs_about_a_hundredth() -> None:
