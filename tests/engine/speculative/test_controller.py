@@ -143,7 +143,7 @@ def test_a_useless_drafter_costs_next_to_nothing(seed: int, rate: float) -> None
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
 def test_the_threshold_parks_a_request_whatever_the_costs_say(rate: float) -> None:
-    """Passes and drafts are free here: every draft gains, and only the user's guard rail is left."""
+    """Passes and drafts are free here: only the user's guard rail is left."""
     free = {1: 1.0, 17: 1.0}
     controller = make(free, draft_step_s=1e-6, threshold=0.6)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
