@@ -282,6 +282,7 @@ def _spec(pair: core.Pair, options: Options, settings: Settings) -> core.EngineS
         flash_attention=settings.flash_attention,
         kv_cache_type=settings.kv_cache_type,
         acceptance_threshold=settings.acceptance_threshold,
+        trace_dir=str(settings.trace_dir or ""),
     )
 
 

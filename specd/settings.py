@@ -204,6 +204,7 @@ _DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of second
 HostSetting = Annotated[HostAddress, Rule(parse_host, "`[scheme://]host[:port]`")]
 PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
 FileSetting = Annotated[Path | None, Rule(_parse_file, "the path of an existing file")]
+FolderSetting = Annotated[Path | None, Rule(_parse_path, "a path")]
 StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
 FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]
 AutoFlagSetting = Annotated[
@@ -311,6 +312,12 @@ class Settings(BaseSettings):
         "",
         "Where what was learned of the pairs is kept; unset is systemd's `$STATE_DIRECTORY`, else"
         " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
+    )
+    trace_dir: FolderSetting = _setting(
+        "SPECD_TRACE_DIR",
+        "",
+        "Where each engine writes down what its controller saw and decided, at most 64 MiB, without"
+        " text or tokens, for `specd trace`; unset writes nothing.",
     )
     demo: StrictFlagSetting = _setting(
         "SPECD_DEMO",

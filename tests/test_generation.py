@@ -379,3 +379,11 @@ async def test_an_unknown_model_is_named(act: Callable[[Generation], Any]) -> No
 async def test_options_that_cannot_be_used_are_named() -> None:
     with pytest.raises(errors.InvalidOption, match="num_batch"):
         await House().ask(chat("x"), options={"num_batch": 0})
+
+
+async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECD_TRACE_DIR", "/var/traces")
+    house = House()
+    await house.generation.load("tiny")
+    [(spec, _)] = house.leased
+    assert spec.trace_dir == "/var/traces"

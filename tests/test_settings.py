@@ -34,6 +34,7 @@ def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyP
         speculative_decode=True,
         pairs_file=None,
         state_dir=Path("/home-of-someone/.local/state/specd"),
+        trace_dir=None,
         demo=None,
         acceptance_threshold=0.4,
         shutdown_grace_s=10.0,
@@ -209,3 +210,9 @@ def test_a_user_without_a_home_has_no_state(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", no_such_user)
     assert Settings(models=Path("/m")).state_dir is None
+
+
+def test_a_trace_folder_is_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home-of-someone")
+    monkeypatch.setenv("SPECD_TRACE_DIR", "~/traces")
+    assert Settings().trace_dir == Path("/home-of-someone/traces")

@@ -55,6 +55,7 @@ class Subject:
             flash_attention=settings.flash_attention,
             kv_cache_type=settings.kv_cache_type,
             acceptance_threshold=settings.acceptance_threshold,
+            trace_dir=str(settings.trace_dir or ""),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli import bench, demo, list_, pairs, ps, run, serve, show, stop
+from specd.cli import bench, demo, list_, pairs, ps, run, serve, show, stop, trace
 from specd.errors import SpecdError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("show")(show.show)
 app.command("stop")(stop.stop)
 app.command("pairs")(pairs.pairs)
 app.command("bench")(bench.bench)
+app.command("trace")(trace.trace)
 
 
 def _print_version(asked: bool) -> None:

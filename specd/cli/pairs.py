@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specd.cli.words import make_console
-from specd.core import BandHistory, ModelRef, Pair
+from specd.core import TEMPERATURE_BANDS, BandHistory, ModelRef, Pair
 from specd.errors import SpecdError, StoreError
 from specd.pairs import HISTORY_FILE, Entry, History, Pairs, identity_of, load_rules
 from specd.placement import devices, machine_name
@@ -24,8 +24,6 @@ from specd.settings import Settings
 from specd.store import Library
 
 _HEADERS = ("MODEL", "DRAFTER", "CHOSEN BY", "GAINED HERE", "WHY NONE")
-#: The controller's bands of temperature.
-TEMPERATURES = ("0", "0 to 0.5", "0.5 to 1", "above 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +145,7 @@ def _tried(learned: Entry) -> list[BandHistory]:
     return [
         band
         for band in learned.history.bands
-        if band.gain is not None and band.n_drafted and band.band < len(TEMPERATURES)
+        if band.gain is not None and band.n_drafted and band.band < len(TEMPERATURE_BANDS)
     ]
 
 
@@ -155,7 +153,7 @@ def _gain(band: BandHistory) -> str:
     who = "prompt lookup " if band.drafter == "lookup" else ""
     kept = f"{_rate(band):.0%} of {band.n_drafted} kept"
     parked = f", resting: {band.parked}" if band.parked else ""
-    return f"{who}{band.gain:.2f}× at {TEMPERATURES[band.band]} ({kept}{parked})"
+    return f"{who}{band.gain:.2f}× at {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
 
 
 def _rate(band: BandHistory) -> float:
@@ -188,7 +186,7 @@ def _gained(learned: Entry) -> dict[str, Any]:
         "bands": [
             {
                 "drafter": band.drafter,
-                "temperature": TEMPERATURES[band.band],
+                "temperature": TEMPERATURE_BANDS[band.band],
                 "gain": band.gain,
                 "acceptance_rate": _rate(band),
                 "n_requests": band.n_requests,

@@ -26,6 +26,7 @@ from specd.core.engine_request import (
     SpeculationMode,
 )
 from specd.core.history import (
+    TEMPERATURE_BANDS,
     BandHistory,
     PairHistory,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "BUILTIN",
     "KV_CACHE_TYPES",
     "MAX_SLOTS",
+    "TEMPERATURE_BANDS",
     "BandHistory",
     "ChatPrompt",
     "Delta",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The controller's bands of temperature, by number, in words.
+TEMPERATURE_BANDS = ("0", "0 to 0.5", "0.5 to 1", "above 1")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandHistory:

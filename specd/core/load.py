@@ -17,6 +17,7 @@ class EngineSpec:
     n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
     acceptance_threshold: accepted ÷ drafted below which a request stops drafting.
+    trace_dir: where the controller's calls are written down, "" for nowhere.
     """
 
     weights: str
@@ -35,6 +36,7 @@ class EngineSpec:
     flash_attention: bool | None = None
     kv_cache_type: str = "f16"
     acceptance_threshold: float = 0.4
+    trace_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,19 @@ import queue
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
-from specd.core import EngineSpec, FailureKind
+from specd.core import EngineSpec, FailureKind, PairHistory
 from specd.engine import pair
 from specd.engine.lessons import Lessons, believable
 from specd.engine.loop import Loop
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
+from specd.engine.speculative.trace import Header, TracingController
+from specd.engine.trace_file import TraceWriter
 from specd.errors import LoadFailed
 from specd.ipc import lifeline
 from specd.ipc.channel import EngineChannel
@@ -70,11 +74,11 @@ class Worker:
             return 1
         device = loaded.facts.target.device
         history = believable(first.history, device)
-        controller = Controller(loaded.costs, first.spec.acceptance_threshold, history)
-        loop = make_loop(first.spec, loaded, self._outbox.put, controller)
-        lessons = Lessons(controller.history, device, self._outbox.put)
-        self._outbox.put(Loaded(loaded.facts))
-        self._serve(loop, loaded, lessons)
+        with make_controller(first.spec, loaded, history) as controller:
+            loop = make_loop(first.spec, loaded, self._outbox.put, controller)
+            lessons = Lessons(controller.history, device, self._outbox.put)
+            self._outbox.put(Loaded(loaded.facts))
+            self._serve(loop, loaded, lessons)
         self._drain()
         return 0
 
@@ -148,6 +152,19 @@ class Worker:
                 self._outbox.put(LoadProgress(fraction))
 
         return report
+
+
+@contextmanager
+def make_controller(
+    spec: EngineSpec, loaded: pair.LoadedPair, history: PairHistory | None
+) -> Iterator[Controller]:
+    """One that is traced where the user wants to see why."""
+    if not spec.trace_dir:
+        yield Controller(loaded.costs, spec.acceptance_threshold, history)
+        return
+    header = Header.of(loaded.costs, spec.acceptance_threshold, history)
+    with closing(TraceWriter(Path(spec.trace_dir), Path(spec.weights), header)) as writer:
+        yield TracingController(loaded.costs, spec.acceptance_threshold, history, writer.write)
 
 
 def make_loop(

@@ -20,6 +20,8 @@ ENGINE = (sys.executable, "-m", "specd.engine")
 N_LAST_LINES = 20
 MAX_LINE_BYTES = 4096
 LAST_WORDS_S = 1.0
+#: How a line of the engine's own log begins that its user should see.
+_WARNING = "WARNING "
 
 
 #: libgomp's threads wait for each other some hundred times in a pass, and spin for milliseconds
@@ -88,7 +90,8 @@ class Child:
         text = line[-MAX_LINE_BYTES:].decode(errors="replace").strip()
         if text:
             self._last_lines.append(text)
-            log.debug("engine %d: %s", self.pid, text)
+            level = logging.WARNING if text.startswith(_WARNING) else logging.DEBUG
+            log.log(level, "engine %d: %s", self.pid, text)
 
     def last_words(self) -> str:
         """How it ended, and the last line it wrote: after `kill` or `end` only."""
@@ -96,7 +99,7 @@ class Child:
         assert code is not None
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
         # What it only warned of is not what it died of.
-        lines = [line for line in self._last_lines if not line.startswith("WARNING ")]
+        lines = [line for line in self._last_lines if not line.startswith(_WARNING)]
         return ": ".join([how, *lines[-1:]])
 
     async def end(self, grace_s: float) -> None:

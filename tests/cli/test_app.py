@@ -22,7 +22,7 @@ def test_the_version_is_ours_and_ollamas() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "demo", "run", "list", "ps", "show", "stop", "pairs", "bench"]
+    "command", ["serve", "demo", "run", "list", "ps", "show", "stop", "pairs", "bench", "trace"]
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])

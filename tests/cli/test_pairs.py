@@ -14,7 +14,16 @@ from typer.testing import CliRunner
 from specd.cli import pairs
 from specd.cli.app import app
 from specd.cli.pairs import Row
-from specd.core import BandHistory, Drafter, EngineSpec, ModelRef, NoPair, Pair, PairHistory
+from specd.core import (
+    TEMPERATURE_BANDS,
+    BandHistory,
+    Drafter,
+    EngineSpec,
+    ModelRef,
+    NoPair,
+    Pair,
+    PairHistory,
+)
 from specd.engine.speculative.controller import temperature_band
 from specd.pairs import HISTORY_FILE, History, Key
 from specd.placement import devices, machine_name
@@ -150,7 +159,7 @@ def test_another_models_past_is_left_alone(learn: Callable[..., None], tmp_path:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 0.5, 0.8, 1.0, 1.7])
 def test_the_bands_are_called_by_the_temperatures_in_them(temperature: float) -> None:
-    least, _, most = pairs.TEMPERATURES[temperature_band(temperature)].partition(" to ")
+    least, _, most = TEMPERATURE_BANDS[temperature_band(temperature)].partition(" to ")
     if least.startswith("above "):
         assert temperature > float(least.removeprefix("above "))
     else:

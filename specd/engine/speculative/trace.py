@@ -1,72 +1,147 @@
-"""A record of everything the controller was told and answered, and its replay."""
+"""What the controller was told and answered, call by call, and its replay.
+
+Counts, confidences and seconds only: no token and no text is in a trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import msgspec
 
+import specd
 from specd.core import PairHistory, SpeculationMode, SpeculationState
-from specd.engine.speculative.controller import Controller, Guess
+from specd.engine.speculative.controller import MODEL, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 
-
-class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One call of a public method of the controller, with its answer."""
-
-    method: str
-    args: list[Any]
-    answer: Any = None
+#: (drafter, why it is parked or "", its gain in the request) after a call.
+Standing = tuple[str, str, float]
 
 
-class Trace(msgspec.Struct, frozen=True):
-    """What a controller started from, and every call since.
+class Header(msgspec.Struct, frozen=True):
+    """What a controller started from.
 
-    target_s: width → seconds; draft_step_s, catch_up_s: seconds (see CostModel).
+    specd: the version.  target_s: width → seconds; draft_step_s, catch_up_s: seconds (CostModel).
     """
 
+    specd: str
     target_s: dict[int, float]
     draft_step_s: float
     catch_up_s: float
     threshold: float
-    calls: list[Call]
     history: PairHistory | None = None
 
-    def controller(self) -> Controller:
+    @classmethod
+    def of(cls, costs: CostModel, threshold: float, history: PairHistory | None) -> Self:
+        return cls(specd.__version__, *costs.measured(), threshold, history)
+
+    def controller(self, write: Callable[[Call], None]) -> TracingController:
         """A controller in the state that the traced one began in."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
-        return Controller(costs, self.threshold, self.history)
+        return TracingController(costs, self.threshold, self.history, write)
 
-    def first_difference(self) -> int | None:
-        """Index of the first call that a controller of today answers differently, or None."""
-        controller = self.controller()
-        for index, call in enumerate(self.calls):
-            args = list(call.args)
-            if call.method == "open":
-                args[2] = SpeculationMode(args[2])
-            answer = getattr(controller, call.method)(*args)
-            # Compared as they are kept: an enum is its text there, a tuple is a list.
-            if msgspec.json.encode(answer) != msgspec.json.encode(call.answer):
-                return index
-        return None
+
+# --------------------------------------------------------------------------- calls
+
+# The tag is the method's name, the fields are its arguments, the last field is what came of it.
+
+
+class _Call(msgspec.Struct, frozen=True, array_like=True):
+    @property
+    def method(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Open(_Call, frozen=True, tag="open"):
+    request_id: int
+    n_max: int | None
+    mode: SpeculationMode
+    temperature: float
+    drafters: list[str]
+    standings: list[Standing]
+
+
+class Close(_Call, frozen=True, tag="close"):
+    request_id: int
+    answer: None = None
+
+
+class State(_Call, frozen=True, tag="state"):
+    request_id: int
+    answer: tuple[SpeculationState, str]
+
+
+class Plan(_Call, frozen=True, tag="plan"):
+    request_id: int
+    n_missed: int
+    n_slots: int
+    matches: list[float]
+    answer: int
+
+
+class Extend(_Call, frozen=True, tag="extend"):
+    request_id: int
+    margins: list[float]
+    answer: bool
+
+
+class Choose(_Call, frozen=True, tag="choose"):
+    drafts: list[tuple[int, list[float]]]
+    answer: list[tuple[str, int]]
+
+
+class ObserveTarget(_Call, frozen=True, tag="observe_target"):
+    width: int
+    seconds: float
+    answer: None = None
+
+
+class ObserveDraft(_Call, frozen=True, tag="observe_draft"):
+    n_steps: int
+    n_missed: int
+    seconds: float
+    answer: None = None
+
+
+class Reckoned(msgspec.Struct, frozen=True, array_like=True):
+    """A step as the controller judged it.
+
+    step_s: the request's share of it.  plain_s: its share of a plain one, per token.
+    """
+
+    step_s: float
+    plain_s: float
+    standings: list[Standing]
+
+
+class ObserveStep(_Call, frozen=True, tag="observe_step"):
+    request_id: int
+    sent_by: str
+    n_sent: int
+    n_accepted: int
+    guesses: list[tuple[str, list[float], int, int]]
+    reckoned: Reckoned
+
+
+Call = Open | Close | State | Plan | Extend | Choose | ObserveTarget | ObserveDraft | ObserveStep
+
+
+# --------------------------------------------------------------------------- both ways
 
 
 class TracingController(Controller):
-    """A controller that writes down its calls."""
+    """A controller that hands on its calls: `write` is called after each."""
 
     def __init__(
-        self, costs: CostModel, threshold: float, history: PairHistory | None = None
+        self,
+        costs: CostModel,
+        threshold: float,
+        history: PairHistory | None,
+        write: Callable[[Call], None],
     ) -> None:
         super().__init__(costs, threshold, history)
-        self.trace = Trace(*costs.measured(), threshold=threshold, calls=[], history=history)
-
-    def _traced(self, method: str, *args: Any) -> Any:
-        answer = getattr(super(), method)(*args)
-        # Lists grow after the call: write down what was said, not what it became.
-        said = [list(a) if isinstance(a, list | tuple) else a for a in args]
-        self.trace.calls.append(Call(method, said, answer))
-        return answer
+        self._write = write
 
     def open(
         self,
@@ -76,33 +151,100 @@ class TracingController(Controller):
         temperature: float,
         drafters: Sequence[str],
     ) -> None:
-        self._traced("open", request_id, n_max, mode, temperature, drafters)
+        super().open(request_id, n_max, mode, temperature, drafters)
+        standings = self._standings(request_id)
+        self._write(Open(request_id, n_max, mode, temperature, [*drafters], standings))
 
     def close(self, request_id: int) -> None:
-        self._traced("close", request_id)
+        super().close(request_id)
+        self._write(Close(request_id))
 
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
-        state, reason = self._traced("state", request_id)
-        return state, reason
+        answer = super().state(request_id)
+        self._write(State(request_id, answer))
+        return answer
 
     def plan(
         self, request_id: int, n_missed: int, n_slots: int, matches: Sequence[float] = ()
     ) -> int:
-        return int(self._traced("plan", request_id, n_missed, n_slots, matches))
+        answer = super().plan(request_id, n_missed, n_slots, matches)
+        self._write(Plan(request_id, n_missed, n_slots, [*matches], answer))
+        return answer
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
-        return bool(self._traced("extend", request_id, margins))
+        answer = super().extend(request_id, margins)
+        self._write(Extend(request_id, [*margins], answer))
+        return answer
 
     def choose(self, drafts: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[str, int]]:
-        return list(self._traced("choose", drafts))
+        answer = super().choose(drafts)
+        self._write(Choose([(request_id, [*margins]) for request_id, margins in drafts], answer))
+        return answer
 
     def observe_target(self, width: int, seconds: float) -> None:
-        self._traced("observe_target", width, seconds)
+        super().observe_target(width, seconds)
+        self._write(ObserveTarget(width, seconds))
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
-        self._traced("observe_draft", n_steps, n_missed, seconds)
+        super().observe_draft(n_steps, n_missed, seconds)
+        self._write(ObserveDraft(n_steps, n_missed, seconds))
 
     def observe_step(
         self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
     ) -> None:
-        self._traced("observe_step", request_id, sent_by, n_sent, n_accepted, guesses)
+        super().observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
+        control = self._requests[request_id]
+        n_drafted = sum(len(margins) for drafter, margins, *_ in guesses if drafter == MODEL)
+        reckoned = Reckoned(
+            control.pass_s + control.prospect.draft_s(n_drafted),
+            control.prospect.plain_s,
+            self._standings(request_id),
+        )
+        said = [(drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses]
+        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, said, reckoned))
+
+    def _standings(self, request_id: int) -> list[Standing]:
+        tracks = self._requests[request_id].tracks
+        return [(kind, track.parked, track.speed.gain) for kind, track in tracks.items()]
+
+
+class Replay:
+    """A controller of today, told what the traced one was told."""
+
+    def __init__(self, header: Header) -> None:
+        self._answered: list[Call] = []
+        self._controller = header.controller(self._answered.append)
+
+    def differs(self, call: Call) -> str | None:
+        """What came of the call today where that is something else, None where it is the same.
+
+        After a difference the controllers have parted, and no further one means anything.
+        """
+        *args, _ = msgspec.structs.astuple(call)
+        self._answered.clear()
+        try:
+            getattr(self._controller, call.method)(*args)
+        except Exception as error:  # noqa: BLE001 - a trace may say what no engine would
+            return f"{type(error).__name__}: {error}"
+        [today] = self._answered
+        # Compared as it is read: an enum is its text in a trace, a tuple is a list.
+        if msgspec.convert(msgspec.to_builtins(today), type(call)) == call:
+            return None
+        return encode(today).decode()
+
+
+def encode(line: Header | Call) -> bytes:
+    return msgspec.json.encode(line)
+
+
+_calls: msgspec.json.Decoder[Call] = msgspec.json.Decoder(Call)
+
+
+def decode(line: bytes) -> Call:
+    """Raises msgspec.MsgspecError."""
+    return _calls.decode(line)
+
+
+def decode_header(line: bytes) -> Header:
+    """Raises msgspec.MsgspecError."""
+    return msgspec.json.decode(line, type=Header)

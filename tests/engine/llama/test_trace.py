@@ -1,45 +1,53 @@
-"""Decisions of a real run, replayed without a model."""
+"""Decisions of a real run, written down as it goes and replayed without a model."""
 
 from __future__ import annotations
 
-import json
-
-import msgspec
+from pathlib import Path
 
 from specd.core import EngineSpec, SpeculationMode
 from specd.engine import pair
-from specd.engine.speculative.controller import MODEL
-from specd.engine.speculative.trace import Trace, TracingController
-from specd.engine.worker import make_loop
+from specd.engine.speculative.trace import ObserveStep, Open, Replay
+from specd.engine.trace_file import TraceReader
+from specd.engine.worker import make_controller, make_loop
 from specd.ipc.messages import ToDaemon
 from tests.engine.llama.conftest import DRAFTER, TARGET, request
 
+PROMPT = "class Node:\n"
 
-def test_a_recorded_run_replays_its_decisions() -> None:
-    spec = EngineSpec(weights=str(TARGET), drafter=str(DRAFTER), n_threads=1, n_ctx=512)
+
+def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    spec = EngineSpec(
+        weights=str(TARGET),
+        drafter=str(DRAFTER),
+        n_threads=1,
+        n_ctx=512,
+        n_slots=2,
+        trace_dir=str(folder),
+    )
     loaded = pair.load(spec, lambda _: None)
-    controller = TracingController(loaded.costs, spec.acceptance_threshold)
     said: list[ToDaemon] = []
-    loop = make_loop(spec, loaded, said.append, controller)
-    for at, mode in enumerate((SpeculationMode.AUTO, SpeculationMode.FIXED, SpeculationMode.AUTO)):
-        n_max = 3 if mode is SpeculationMode.FIXED else None
-        loop.submit(at, request("class Node:\n", seed=at, mode=mode, n_draft_max=n_max))
+    modes = (SpeculationMode.AUTO, SpeculationMode.FIXED, SpeculationMode.AUTO)
+    with make_controller(spec, loaded, None) as controller:
+        loop = make_loop(spec, loaded, said.append, controller)
+        for at, mode in enumerate(modes):
+            n_max = 3 if mode is SpeculationMode.FIXED else None
+            loop.submit(at, request(PROMPT, seed=at, mode=mode, n_draft_max=n_max))
         while loop.busy:
             loop.step()
-    trace = controller.trace
-    methods = {call.method for call in trace.calls}
-    assert {"open", "plan", "extend", "choose", "observe_step", "observe_target"} <= methods
-    # Through the form it is kept in, so that a trace from a user's machine replays as well.
-    kept = msgspec.json.decode(msgspec.json.encode(trace), type=Trace)
-    assert kept.first_difference() is None
-
-
-def test_a_trace_that_was_tampered_with_does_not_replay() -> None:
-    trace = Trace({1: 1.0, 4: 2.0}, 0.1, 0.01, 0.4, [])
-    controller = TracingController(trace.controller().costs, 0.4)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    controller.plan(1, 0, 1)
-    controller.extend(1, [2.0])
-    kept = json.loads(msgspec.json.encode(controller.trace))
-    kept["calls"][1][2] = 99
-    assert msgspec.convert(kept, Trace, strict=False).first_difference() == 1
+        # Before it is closed: the last request's end has reached the disk with all before it.
+        [path] = folder.iterdir()
+        content = path.read_bytes()
+    assert path.name.startswith("target-")
+    assert PROMPT.strip().encode() not in content
+    assert content.endswith(b'["close",2,null]\n')
+    with path.open("rb") as file:
+        reader = TraceReader(file)
+        replay = Replay(reader.header)
+        calls = [call for _, call in reader.calls()]
+    assert reader.end == ""
+    assert [replay.differs(call) for call in calls] == [None] * len(calls)
+    methods = {call.method for call in calls}
+    assert {"plan", "extend", "choose", "observe_draft", "observe_target", "state"} <= methods
+    assert [call.mode for call in calls if isinstance(call, Open)] == [*modes]
+    assert any(call.n_accepted for call in calls if isinstance(call, ObserveStep))

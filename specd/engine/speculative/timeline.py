@@ -1,0 +1,138 @@
+"""What became of speculation in each request, told from a trace's calls as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from specd.core import TEMPERATURE_BANDS
+from specd.engine.speculative.controller import MAX_DRAFT, temperature_band
+from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, Standing, State
+
+#: Figures in the line of draft lengths, and what stands for each length.
+_WIDTH = 60
+_FIGURES = ".123456789abcdefg"
+
+
+@dataclass(slots=True)
+class _Tally:
+    n_guessed: int = 0
+    n_sent: int = 0
+    n_accepted: int = 0
+
+
+@dataclass(slots=True)
+class _Request:
+    """lengths: tokens sent in each step.  turns: when a drafter was parked or resumed, in words."""
+
+    opened: Open
+    parked: dict[str, str]
+    turns: list[str]
+    tallies: dict[str, _Tally]
+    lengths: list[int] = field(default_factory=list)
+    n_tokens: int = 0
+    step_s: float = 0.0
+    plain_s: float = 0.0
+    said: str = ""
+
+
+class Timelines:
+    """Requests while they are open; each one's lines are had when it ends."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, _Request] = {}
+
+    def note(self, call: Call) -> list[str]:
+        """Lines on the request that ended with this call, if one did."""
+        match call:
+            case Open():
+                self._requests[call.request_id] = _begin(call)
+            case ObserveStep() if call.request_id in self._requests:
+                _step(self._requests[call.request_id], call)
+            case State() if call.request_id in self._requests:
+                self._requests[call.request_id].said = " ".join(filter(None, call.answer))
+            case Close() if call.request_id in self._requests:
+                return [*_lines(self._requests.pop(call.request_id))]
+            case _:
+                pass
+        return []
+
+    def rest(self) -> Iterator[str]:
+        """Lines on the requests that had not ended."""
+        for request in self._requests.values():
+            yield from _lines(request)
+            yield "    had not ended"
+
+
+def _begin(call: Open) -> _Request:
+    parked = {drafter: reason for drafter, reason, _ in call.standings}
+    turns = [
+        f"step 1: {drafter} begins parked, as earlier requests came out: {reason}"
+        for drafter, reason in parked.items()
+        if reason
+    ]
+    return _Request(call, parked, turns, {drafter: _Tally() for drafter in parked})
+
+
+def _step(request: _Request, call: ObserveStep) -> None:
+    request.lengths.append(call.n_sent)
+    request.n_tokens += call.n_accepted + 1
+    request.step_s += call.reckoned.step_s
+    request.plain_s += call.reckoned.plain_s * (call.n_accepted + 1)
+    for drafter, confidences, *_ in call.guesses:
+        request.tallies.setdefault(drafter, _Tally()).n_guessed += len(confidences)
+    if call.sent_by:
+        tally = request.tallies.setdefault(call.sent_by, _Tally())
+        tally.n_sent += call.n_sent
+        tally.n_accepted += call.n_accepted
+    _turn(request, call.reckoned.standings)
+
+
+def _turn(request: _Request, standings: Sequence[Standing]) -> None:
+    for drafter, reason, gain in standings:
+        was, request.parked[drafter] = request.parked.get(drafter, ""), reason
+        if reason and not was:
+            words = f"{drafter} parked: {reason}, its gain was {gain:.2f}×"
+        elif was and not reason:
+            words = f"{drafter} resumed: a probe gained {gain:.2f}×"
+        else:
+            continue
+        request.turns.append(f"step {len(request.lengths)}: {words}")
+
+
+def _lines(request: _Request) -> Iterator[str]:
+    opened = request.opened
+    band = TEMPERATURE_BANDS[temperature_band(opened.temperature)]
+    longest = MAX_DRAFT if opened.n_max is None else opened.n_max
+    drafters = ", ".join(drafter for drafter, *_ in opened.standings) or "none"
+    yield (
+        f"request {opened.request_id}: temperature {opened.temperature:g} (band {band}),"
+        f" drafters {drafters}, mode {opened.mode.value}, at most {longest}"
+    )
+    if request.lengths:
+        # Of plain decoding nothing was reckoned.
+        reckoned = opened.standings and request.step_s
+        gain = f", gain {request.plain_s / request.step_s:.2f}×" if reckoned else ""
+        yield f"    {len(request.lengths)} steps, {request.n_tokens} tokens{gain}"
+    for drafter, tally in request.tallies.items():
+        share = f" ({tally.n_accepted / tally.n_sent:.0%})" if tally.n_sent else ""
+        yield (
+            f"    {drafter}: {tally.n_guessed} guessed, {tally.n_sent} sent,"
+            f" {tally.n_accepted} accepted{share}"
+        )
+    if any(request.lengths):
+        yield f"    lengths {figures(request.lengths)}"
+    yield from (f"    {turn}" for turn in request.turns)
+    if request.said:
+        yield f"    the answer said: {request.said}"
+
+
+def figures(lengths: Sequence[int]) -> str:
+    """A figure for each step, or the mean of several; a to g are 10 to 16, none sent is a dot."""
+    n_each = -(-len(lengths) // _WIDTH)
+    shown = ""
+    for at in range(0, len(lengths), n_each):
+        some = lengths[at : at + n_each]
+        mean = max(round(sum(some) / len(some)), int(any(some)))
+        shown += _FIGURES[min(max(mean, 0), MAX_DRAFT)]
+    return shown if n_each == 1 else f"{shown} (each of {n_each} steps)"

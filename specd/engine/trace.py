@@ -1,0 +1,70 @@
+"""`python -m specd.engine.trace FILE`: what `specd trace` runs.  Loads no native code.
+
+Tells what became of speculation in each request of a trace, and whether the controller of today
+decides the same: exit status 0, 1 where it does not, 2 where the file cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import specd
+from specd.engine.speculative.timeline import Timelines
+from specd.engine.speculative.trace import Replay, encode
+from specd.engine.trace_file import TraceReader, Unreadable
+
+SAME, DIFFERENT, UNREADABLE = range(3)
+
+
+def explain(path: Path) -> int:
+    """Print all there is to say; the exit status.  Raises OSError, Unreadable."""
+    with path.open("rb") as file:
+        reader = TraceReader(file)
+        timelines, replay = Timelines(), Replay(reader.header)
+        n_calls, difference = 0, ""
+        for number, call in reader.calls():
+            n_calls += 1
+            if not difference and (today := replay.differs(call)) is not None:
+                then = encode(call).decode()
+                difference = f"line {number}, {call.method}\n    then: {then}\n    now:  {today}"
+            _say(timelines.note(call))
+    _say([*timelines.rest()])
+    _say([*_verdict(reader, n_calls, difference)])
+    return DIFFERENT if difference else SAME
+
+
+def _verdict(reader: TraceReader, n_calls: int, difference: str) -> Iterator[str]:
+    if reader.end:
+        yield f"the trace ends early: {reader.end}"
+    verdict = "not every decision is the same" if difference else "every decision is the same"
+    versions = f"traced by specd {reader.header.specd}, replayed by {specd.__version__}"
+    yield f"{n_calls} calls, {versions}: {verdict}"
+    if difference:
+        yield f"first difference: {difference}"
+
+
+def _say(lines: Sequence[str]) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="specd.engine.trace", description=__doc__)
+    parser.add_argument("file", type=Path)
+    # The reader of a pipe may have seen enough.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    path = parser.parse_args().file
+    try:
+        return explain(path)
+    except OSError as error:
+        sys.stderr.write(f"Error: {path}: {error.strerror or error}\n")
+    except Unreadable as error:
+        sys.stderr.write(f"Error: {path}: {error}\n")
+    return UNREADABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""`specd trace`: what it prints and how it ends, through the child that replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specd.cli.app import app
+from tests.engine.traces import write_trace
+
+
+def trace(path: Path) -> int:
+    return CliRunner().invoke(app, ["trace", str(path)]).exit_code
+
+
+def test_a_trace_is_explained_and_replayed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_trace(tmp_path, n_right=3)
+    assert trace(path) == 0
+    said = capfd.readouterr().out
+    assert "request 7: temperature 0.8" in said
+    assert "every decision is the same" in said
+    # Killed in mid-line: the rest of it is as good as before.
+    path.write_bytes(path.read_bytes()[:-5])
+    assert trace(path) == 0
+    said = capfd.readouterr().out
+    assert "is cut off" in said
+    assert "had not ended" in said
+
+
+def test_a_changed_decision_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write_trace(tmp_path)
+    lines = path.read_text().splitlines()
+    changed = next(at for at, line in enumerate(lines) if line.startswith('["plan"'))
+    call = json.loads(lines[changed])
+    lines[changed] = json.dumps([*call[:-1], 99])
+    path.write_text("\n".join(lines) + "\n")
+    assert trace(path) == 1
+    said = capfd.readouterr().out
+    assert f"line {changed + 1}, plan" in said
+    assert "request 7" in said
+    assert '\n    then: ["plan",7,0,1,[],99]\n    now:  ["plan",7,0,1,[],16]\n' in said
+
+
+def test_a_call_that_todays_controller_cannot_answer_is_a_difference(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_trace(tmp_path)
+    path.write_text(path.read_text() + '["close",99,null]\n')
+    assert trace(path) == 1
+    assert "now:  KeyError: 99" in capfd.readouterr().out
+
+
+def test_a_file_that_is_no_trace_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x"
+    assert trace(path) == 2
+    assert capfd.readouterr().err == f"Error: {path}: No such file or directory\n"
+    path.write_text("hello\n")
+    assert trace(path) == 2
+    assert "no trace of speculation" in capfd.readouterr().err

@@ -1,0 +1,104 @@
+"""Traces on disk: bounded, flushed, and never in anybody's way."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specd.engine.speculative.trace import Call
+from specd.engine.trace_file import TraceReader, TraceWriter, Unreadable
+from tests.engine.traces import HEADER, run, write_trace
+
+
+def read(path: Path) -> tuple[list[Call], str]:
+    with path.open("rb") as file:
+        reader = TraceReader(file)
+        assert reader.header == HEADER
+        return [call for _, call in reader.calls()], reader.end
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    said: list[Call] = []
+    run(said.append)
+    calls, end = read(write_trace(tmp_path))
+    assert [call.method for call in calls] == [call.method for call in said]
+    assert end == ""
+
+
+@pytest.mark.parametrize(
+    "weights,begin",
+    [
+        ("/models/llama-3.2-1b.gguf", "llama-3.2-1b-2"),
+        ("/blobs/sha256-" + "0123456789abcdef" * 4, "sha256-0123456789ab-2"),
+        ("/models/" + "long" * 50 + ".gguf", "long" * 10 + "-2"),
+    ],
+)
+def test_the_file_is_named_after_the_model(tmp_path: Path, weights: str, begin: str) -> None:
+    with closing(TraceWriter(tmp_path, Path(weights), HEADER)) as writer:
+        assert writer.path.name.startswith(begin)
+
+
+def test_a_full_trace_ends_and_says_so(tmp_path: Path) -> None:
+    max_bytes = 4000
+    writer = TraceWriter(tmp_path, Path("m.gguf"), HEADER, max_bytes=max_bytes)
+    run(writer.write)
+    run(writer.write)
+    assert max_bytes / 2 < writer.path.stat().st_size <= max_bytes
+    calls, end = read(writer.path)
+    assert "full size" in end
+    assert calls
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        writer = TraceWriter(tmp_path / "file" / "traces", Path("m.gguf"), HEADER)
+        run(writer.write)
+    [record] = caplog.records
+    assert "SPECD_TRACE_DIR" in record.getMessage()
+
+
+def test_a_full_disk_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda _, mode: opened(Path("/dev/full"), mode[-1] + "w"))
+    with caplog.at_level(logging.WARNING):
+        run(TraceWriter(tmp_path, Path("m.gguf"), HEADER).write)
+    assert len(caplog.records) == 1
+
+
+def test_what_a_killed_engine_left_is_read_up_to_its_last_line(tmp_path: Path) -> None:
+    path = write_trace(tmp_path)
+    whole, _ = read(path)
+    content = path.read_bytes()
+    for n_lost in (1, 2, 7):
+        path.write_bytes(content[:-n_lost])
+        calls, end = read(path)
+        # A line that lacks its end alone says all it should.
+        assert len(calls) == len(whole) - (n_lost > 1)
+        assert bool(end) == (n_lost > 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"\x00\xff", b'{"specd": "0"', b"[]\n"])
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match="no trace"):
+        read(path)
+
+
+@pytest.mark.parametrize("line", [b'["__init__"]\n', b'["close"]\n', b"\n", b'["plan",1,2]\n'])
+def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: bytes) -> None:
+    path = write_trace(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
+    with pytest.raises(Unreadable, match="line 4"):
+        read(path)
