@@ -69,11 +69,11 @@ class Findings:
     def of_json(cls, text: str) -> Self:
         """InvalidRequest where it is none, or an older one."""
         try:
-            data = json.loads(text)
+            data = msgspec.json.decode(text, type=dict[str, Any])
             if data.pop("format", None) != FINDINGS_FORMAT:
                 raise InvalidRequest("these findings are of another version: run the bench again")
             found = msgspec.convert(data, cls, dec_hook=_decode)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             raise InvalidRequest(f"no findings of a bench: {error}") from error
         runs = found.report.runs
         report = replace(found.report, comparisons=compare(runs), mixes=mixes(runs))
@@ -109,10 +109,8 @@ def _bare(findings: Findings) -> Findings:
 
 def _sparse(run: Run) -> dict[str, Any]:
     """What differs from a run's defaults; a text counts only by being another one or the same."""
-    data = msgspec.to_builtins(run) | {"seconds": round(run.seconds, 6)}
+    data = msgspec.to_builtins(run)
     data["texts"] = [hashlib.sha256(text.encode()).hexdigest()[:12] for text in run.texts]
-    if run.native_s is not None:
-        data["native_s"] = round(run.native_s, 6)
     usual = {each.name: each.default for each in fields(Run) if each.default is not MISSING}
     return {
         name: value

@@ -18,7 +18,6 @@ from specd.bench.mode import AUTO, Mode
 SLOTS = (1, 8)
 TEMPERATURES = (0.0, 0.8)
 _MODES = (AUTO, Mode.fixed(3))
-_N_TOKENS = 160
 _N_CTX = 512
 
 
@@ -42,6 +41,7 @@ class RoundTime:
 async def round_times(
     pair: tuple[Path, Path],
     n_requests: int,
+    n_tokens: int,
     on_step: Callable[[RoundTime], None] = lambda _: None,
 ) -> list[RoundTime]:
     """Every mode at every temperature and number of slots, `n_requests` times all slots.
@@ -62,7 +62,7 @@ async def round_times(
         async with engine_process(spec) as (engine, facts):
             for temperature in TEMPERATURES:
                 for mode in _MODES:
-                    replies = await _asked(engine, mode, temperature, slots, n_requests)
+                    replies = await _asked(engine, mode, temperature, slots, n_requests, n_tokens)
                     time = _round_time(replies, mode, temperature, slots, facts.n_vocab)
                     found.append(time)
                     on_step(time)
@@ -70,25 +70,30 @@ async def round_times(
 
 
 async def _asked(
-    engine: Engine, mode: Mode, temperature: float, slots: int, n_requests: int
+    engine: Engine, mode: Mode, temperature: float, slots: int, n_requests: int, n_tokens: int
 ) -> list[Reply]:
     """All slots at once, `n_requests` times, after one time that does not count."""
     replies: list[Reply] = []
     for turn in range(n_requests + 1):
         together = await asyncio.gather(
-            *(ask(engine, _request(mode, temperature, turn, slot)) for slot in range(slots))
+            *(
+                ask(engine, _request(mode, temperature, turn, slot, n_tokens))
+                for slot in range(slots)
+            )
         )
         replies += together if turn else []
     return replies
 
 
-def _request(mode: Mode, temperature: float, turn: int, slot: int) -> core.EngineRequest:
+def _request(
+    mode: Mode, temperature: float, turn: int, slot: int, n_tokens: int
+) -> core.EngineRequest:
     return mode.applied(
         core.EngineRequest(
             # No two of one engine begin alike, so that no slot meets another one's cache.
             prompt=(f"{slot}.{turn} def f(",),
             sampling=core.SamplingParams(temperature=temperature, seed=1 + turn),
-            n_predict=_N_TOKENS,
+            n_predict=n_tokens,
             shift=False,
         )
     )

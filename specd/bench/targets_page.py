@@ -44,7 +44,7 @@ _PATHS = """\
 """
 _GPU_COMMANDS = """\
 ```
-CMAKE_ARGS="-DGGML_CUDA=on" make install
+SPECD_ACCEL=cuda make install    # llama.cpp with CMAKE_ARGS="-DGGML_CUDA=on"
 make peer
 .venv/bin/specd bench --targets --gpu-layers -1 --target-size 8b --report docs
 .venv/bin/specd bench --targets --gpu-layers -1 --target-size 8b --target-type Q4_0 --report docs

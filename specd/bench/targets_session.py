@@ -34,6 +34,7 @@ class Extent:
 
     n_stream_tokens: int
     n_rounds: int
+    n_round_tokens: int
     n_same: int
     n_same_tokens: int
     n_draws: int
@@ -44,6 +45,7 @@ class Extent:
 FULL = Extent(
     n_stream_tokens=32,
     n_rounds=4,
+    n_round_tokens=160,
     n_same=200,
     n_same_tokens=128,
     n_draws=50_000,
@@ -51,7 +53,13 @@ FULL = Extent(
 )
 #: Enough to see that everything works; some targets fail for being shown too little.
 QUICK = Extent(
-    n_stream_tokens=16, n_rounds=1, n_same=12, n_same_tokens=48, n_draws=2_000, estimate_s=20.0
+    n_stream_tokens=16,
+    n_rounds=1,
+    n_round_tokens=80,
+    n_same=12,
+    n_same_tokens=48,
+    n_draws=2_000,
+    estimate_s=20.0,
 )
 
 
@@ -84,7 +92,7 @@ async def run_targets(
     turns = await second_turns(demo)
     pair = await asyncio.to_thread(wide_vocabulary_pair, demo.target)
     ledger.begin("time per round, vocabulary of 128k")
-    rounds = await round_times(pair, extent.n_rounds, ledger.of_rounds)
+    rounds = await round_times(pair, extent.n_rounds, extent.n_round_tokens, ledger.of_rounds)
     ledger.begin("the same text with and without drafts")
     same = await _sameness(demo, extent, ledger)
     ledger.begin("draws against probabilities")
