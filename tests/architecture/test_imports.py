@@ -16,6 +16,7 @@ BASE = frozenset({"core", "durations", "errors", "options", "settings"})
 COMMANDS = {
     "cli/serve.py": {"daemon"},
     "cli/bench.py": {"bench"},
+    "cli/targets.py": {"bench"},
     "cli/pairs.py": {"pairs", "placement", "store"},
 }
 

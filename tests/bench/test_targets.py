@@ -19,24 +19,14 @@ from specd.bench.second_turn import SecondTurn
 from specd.bench.targets import Figure, Outcome, Verdict
 from tests.bench.made import MODES, findings, report, run
 
-GREEDY: dict[str, float] = {
-    "plain": 20,
-    "k = 3": 25,
-    "auto": 30,
-    "peer plain": 20,
-    "peer n_max = 3": 26,
-}
-USUAL: dict[str, float] = {
-    "plain": 20,
-    "k = 3": 25,
-    "auto": 30,
-    "peer plain": 20,
-    "peer n_max = 3": 18,
-}
+Speeds = dict[str, float]
+
+GREEDY: Speeds = {"plain": 20, "k = 3": 25, "auto": 30, "peer plain": 20, "peer n_max = 3": 26}
+USUAL: Speeds = {**GREEDY, "peer n_max = 3": 18}
 
 
 def runs(
-    speeds: dict[str, float], *, temperature: float, streams: int = 1, workload: str = "json"
+    speeds: Speeds, *, temperature: float, streams: int = 1, workload: str = "json"
 ) -> list[Run]:
     return [
         run(
@@ -53,7 +43,7 @@ def runs(
     ]
 
 
-def found(greedy: dict[str, float] = GREEDY, usual: dict[str, float] = USUAL) -> Findings:
+def found(greedy: Speeds = GREEDY, usual: Speeds = USUAL) -> Findings:
     """All ten are met."""
     alone = runs(greedy, temperature=0.0) + runs(usual, temperature=0.8)
     hostile = {"plain": 20.0, "auto": 19.8}
@@ -89,7 +79,7 @@ def test_all_ten_are_judged_in_order_and_can_be_met() -> None:
     ],
 )
 def test_a_speed_that_is_too_low_fails_its_target_alone(
-    number: int, greedy: dict[str, float], usual: dict[str, float]
+    number: int, greedy: Speeds, usual: Speeds
 ) -> None:
     verdicts = judge(found(GREEDY | greedy, USUAL | usual))
     assert [each.number for each in verdicts if each.outcome is Outcome.FAIL] == [number]
