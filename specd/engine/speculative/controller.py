@@ -172,9 +172,10 @@ class Controller:
         if LOOKUP in willing:
             control.matches = matches[: control.n_max]
             control.found = control.prospect.best_of(control.tracks[LOOKUP], control.matches)
-        if MODEL in willing and control.tracks[MODEL].worth >= control.found.worth:
-            return control.n_max
-        return 0
+        # Where nothing was found the model is asked whatever it promised: else it never would be
+        # again, once its drafts were worth less than nothing.
+        promised = max(control.tracks[MODEL].worth, 0.0) if MODEL in willing else -1.0
+        return control.n_max if promised >= control.found.worth else 0
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""

@@ -53,8 +53,8 @@ class Prospect:
         return self._costs.draft_s(n_tokens, self._n_missed) / self._n_slots
 
     def price(self, n_drafted: int) -> float:
-        """Tokens that drafting so many costs."""
-        return self.rate * self.draft_s(n_drafted)
+        """Tokens that drafting so many costs, where nothing is left to be read first."""
+        return self.rate * self._costs.draft_s(n_drafted) / self._n_slots
 
     def best_of(self, track: Track, confidences: Sequence[float]) -> Best:
         """The best length of a draft that is there already, and cost nothing."""

@@ -1,0 +1,42 @@
+"""Whom the controller asks: a draft model is never forgotten for what it once was worth."""
+
+from __future__ import annotations
+
+from specd.core import SpeculationMode
+from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, NOBODY, Controller
+from specd.engine.speculative.cost_model import CostModel
+
+#: A machine where wide passes are almost free.
+GPU = {1: 1.0, 17: 1.15}
+
+
+def opened(draft_step_s: float) -> Controller:
+    controller = Controller(CostModel(GPU, draft_step_s, draft_step_s / 10), 0.4)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
+    return controller
+
+
+def test_drafts_that_were_worth_less_than_nothing_do_not_end_all_probing() -> None:
+    """A drafter as dear as the target itself, of which nothing is ever worth sending."""
+    controller = opened(draft_step_s=1.0)
+    asked = []
+    for step in range(8000):
+        if controller.plan(1, 0, 1):
+            controller.choose([(1, [0.05])])
+            controller.observe_step(1, NOBODY, 0, 0, [(MODEL, [0.05], 0, 1)])
+            asked.append(step)
+        else:
+            controller.choose([(1, [])])
+            controller.observe_step(1, NOBODY, 0, 0, [])
+    assert asked[-1] > 5000
+
+
+def test_what_reading_a_long_prompt_costs_is_not_expected_of_the_next_draft() -> None:
+    controller = opened(draft_step_s=0.05)
+    margins = [6.0, 6.0, 6.0]
+    # As dear as 40 plain passes, this once.
+    assert controller.plan(1, 8000, 1) == MAX_DRAFT
+    assert controller.choose([(1, margins)]) == [(MODEL, 3)]
+    controller.observe_step(1, MODEL, 3, 3, [(MODEL, margins, 3, 3)])
+    # A single token promises less than such a draft.
+    assert controller.plan(1, 0, 1, [7.0]) == MAX_DRAFT
