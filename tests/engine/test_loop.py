@@ -21,6 +21,7 @@ from specd.core import (
     SpeculationState,
     StopReason,
 )
+from specd.engine.backend import Batch
 from specd.engine.loop import Loop
 from specd.engine.slot import SlotState
 from specd.engine.speculation import DrafterFacts
@@ -347,6 +348,28 @@ def test_a_failed_drafter_costs_a_plain_step_and_nothing_else() -> None:
     engine.draft_backend.fail_next = True
     engine.run()
     assert engine.text(1) == answer(Engine(agreement=None))[0]
+
+
+def test_a_drafter_that_fails_half_way_through_a_prompt_drafts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it had read by then is in its cache, and must not stay there."""
+    engine = Engine(n_batch=20, eog_bias=-50)
+    decode = engine.draft_backend.decode
+
+    def fails_second(batch: Batch) -> None:
+        engine.draft_backend.fail_next = engine.draft_backend.n_passes == 1
+        decode(batch)
+
+    engine.submit(1, prompt=("QWERTY" * 10,))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.draft_backend, "decode", fails_second)
+        while engine.draft_backend.n_passes < 1:
+            engine.loop.step()
+    engine.run()
+    plain = Engine(agreement=None, eog_bias=-50)
+    assert engine.text(1) == answer(plain, prompt=("QWERTY" * 10,))[0]
+    assert engine.done(1).speculation.draft_n > 0
 
 
 def test_a_cancelled_request_frees_its_slot_at_once_and_says_nothing_more() -> None:

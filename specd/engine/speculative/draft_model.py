@@ -76,6 +76,8 @@ class DraftModel:
         ends: dict[int, int] = {}
         for at, job in enumerate(jobs):
             n_past = self._n_past[job.slot]
+            # Before any pass: one that fails leaves a part behind, which only a rewind removes.
+            self._n_past[job.slot] = len(job.history)
             for i in range(n_past, len(job.history)):
                 if len(batch) == self._backend.n_batch:
                     self._decode_rows(batch, ends, rows)
@@ -84,7 +86,6 @@ class DraftModel:
                 index = batch.add(job.history[i], i, job.slot, wants_logits=last)
                 if last:
                     ends[at] = index
-            self._n_past[job.slot] = len(job.history)
         self._decode_rows(batch, ends, rows)
         return rows
 
