@@ -7,7 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from specd import core
@@ -63,8 +63,11 @@ async def sameness(
 ) -> list[Sameness]:
     """Every prompt thrice with one seed: plain, with drafts of 1 to 8 tokens in turn, and auto.
 
-    Where kernels give the same row in a batch of any width: on the CPU, flash attention, one slot.
-    The prompts take turns between the temperatures.  LoadFailed, EngineError.
+    Where kernels give the same row in a batch of any width that a draft has: on the CPU, flash
+    attention, one slot.  Prompts are wider: each is read once before, so that all three answers
+    begin from the same cache.  The prompts take turns between the temperatures.
+
+    LoadFailed, EngineError.
     """
     texts = list(islice(prompts(Renderer.of(subject.target)), n_prompts))
     cases = [_Case(i, text, TEMPERATURES[i % 2]) for i, text in enumerate(texts)]
@@ -106,6 +109,7 @@ async def _outcome(engine: Engine, case: _Case, n_tokens: int) -> _Outcome:
         shift=False,
         want_context=True,
     )
+    await ask(engine, replace(PLAIN.applied(plain), n_predict=1))
     asked = [PLAIN, Mode.fixed(1 + case.number // 2 % 8), AUTO]
     without, *drafted = [(await ask(engine, mode.applied(plain))).done for mode in asked]
     return _Outcome(

@@ -70,6 +70,11 @@ def _same_text(findings: Findings) -> Verdict:
         if each.different:
             listed = ", ".join(map(str, each.different))
             reasons.append(f"T = {each.temperature:g}: the answers to prompts {listed} differ")
+    if findings.sameness:
+        remarks.append(
+            "each prompt was read once before: found in the cache or read in one wide pass, its"
+            " last row may round differently, whoever drafts"
+        )
     n = sum(each.n_prompts for each in findings.sameness)
     return Verdict(
         number=8,
