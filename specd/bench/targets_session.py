@@ -23,6 +23,8 @@ from specd.errors import InvalidRequest
 from specd.settings import Settings
 
 STREAMS = (4, 8)
+#: The temperature that people use; the minutes do not allow another.
+_STREAM_TEMPERATURE = 0.8
 #: Two groups of each number of streams, so that neither meets its own cache.
 _N_GROUPS = 2
 DRAW_TEMPERATURES = (0.8, 1.0)
@@ -122,6 +124,7 @@ def stream_legs(question: Question, subject: Subject, extent: Extent) -> list[Le
             n_prompts=-(-_N_GROUPS * streams // len(names)),
             n_repeats=1,
             n_tokens=extent.n_stream_tokens,
+            temperatures=(_STREAM_TEMPERATURE,),
             draft_lengths=(),
             peer_lengths=(PEER_DEFAULT.n_draft,),
             each_drafter=False,

@@ -39,10 +39,22 @@ T = TypeVar("T")
 _MAX_DRAFT = 16
 _MAX_STREAMS = 64
 #: What is asked where an option is not given, and with --quick.
-_USUAL: Mapping[str, object] = {"prompts": 2, "tokens": 48, "drafts": "1,3,7"}
-_QUICK: Mapping[str, object] = {"prompts": 1, "tokens": 32, "drafts": "3"}
-#: With --targets: lengths that fill passes whose width CPUs are good at.
-_TARGETS: Mapping[str, object] = {"prompts": 2, "tokens": 64, "drafts": "3,7"}
+_USUAL: dict[str, object] = {
+    "prompts": 2,
+    "tokens": 48,
+    "temperature": [0.8],
+    "drafts": "1,3,7",
+    "peer_drafts": "1,3,7",
+}
+_QUICK: dict[str, object] = _USUAL | {"prompts": 1, "tokens": 32, "drafts": "3"}
+#: With --targets: lengths that fill passes of four and eight rows, the widths that suit a CPU.
+_TARGETS: dict[str, object] = _USUAL | {
+    "tokens": 64,
+    "temperature": [0.0, 0.8],
+    "drafts": "3,7",
+    "peer_drafts": "3,7",
+}
+_QUICK_TARGETS: dict[str, object] = _TARGETS | {"prompts": 1, "tokens": 32, "drafts": "3"}
 
 
 def bench(
@@ -90,8 +102,12 @@ def bench(
         ),
     ] = "",
     peer_drafts: Annotated[
-        str, typer.Option(help="The peer's --spec-draft-n-max, a server each; three at most.")
-    ] = "1,3,7",
+        str,
+        typer.Option(
+            help="The peer's --spec-draft-n-max, a server each; three at most.",
+            show_default="1,3,7",
+        ),
+    ] = "",
     threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
@@ -132,7 +148,8 @@ def bench(
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
-    usual = _QUICK if quick else _TARGETS if targets else _USUAL
+    usual = _usual(targets=targets, quick=quick)
+    temperatures: list[float] = _given(temperature, usual["temperature"])
     question = Question(
         model=model,
         target=target,
@@ -143,13 +160,15 @@ def bench(
         n_prompts=_given(prompts, usual["prompts"]),
         n_repeats=runs,
         n_tokens=_given(tokens, usual["tokens"]),
-        temperatures=tuple(dict.fromkeys(temperature or (0.8,))),
+        temperatures=tuple(dict.fromkeys(temperatures)),
         draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         prompt_lookup=settings.prompt_lookup,
         each_drafter=each_drafter,
         peer=any_peer() if targets and not peer else _peer(peer),
-        peer_lengths=parse_numbers("--peer-drafts", peer_drafts, _MAX_DRAFT),
+        peer_lengths=parse_numbers(
+            "--peer-drafts", _given(peer_drafts, usual["peer_drafts"]), _MAX_DRAFT
+        ),
         overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
@@ -160,6 +179,12 @@ def bench(
         )
     else:
         output.give(_measure(question, settings))
+
+
+def _usual(*, targets: bool, quick: bool) -> Mapping[str, object]:
+    if targets:
+        return _QUICK_TARGETS if quick else _TARGETS
+    return _QUICK if quick else _USUAL
 
 
 def _given(value: T | None, otherwise: object) -> T:
