@@ -7,7 +7,7 @@ here; requests come in through `submit` and `cancel` between steps, answers leav
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specd.core import (
@@ -18,6 +18,7 @@ from specd.core import (
     StopReason,
     Token,
     TokenId,
+    TokenLogprob,
 )
 from specd.engine import admission, batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
@@ -37,10 +38,12 @@ from specd.ipc.messages import Finished, ToDaemon, Tokens
 class Said:
     """Tokens that the target said in one pass; one that ends generation is the last, if any.
 
+    logprobs: of the tokens whose text has left; what a stop string took back has none.
     stuck: why no further token could be had, where the grammar left none.
     """
 
     tokens: list[TokenId] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: StopReason | None = None
     stuck: str = ""
 
@@ -264,7 +267,7 @@ class Loop:
                     break
         except GrammarStuck as error:
             said.stuck = str(error)
-        self._say(slot, text, len(said.tokens))
+        self._say(slot, text, len(said.tokens), said.logprobs)
         return said
 
     def _keep(self, slot: Slot, said: Said, token: TokenId, row: Row) -> str:
@@ -284,14 +287,16 @@ class Loop:
             said.ended = StopReason.STOP
         elif slot.n_left <= 0:
             said.ended = StopReason.LENGTH
+        if text:
+            # Token by token, as without drafts, though the text of all leaves as one message.
+            said.logprobs += slot.pending_logprobs
+            slot.pending_logprobs = []
         return text
 
-    def _say(self, slot: Slot, text: str, n_tokens: int) -> None:
-        if not text:
-            return
-        token = Token(text=text, n_tokens=n_tokens, logprobs=tuple(slot.pending_logprobs))
-        slot.pending_logprobs = []
-        self._emit(Tokens(slot.request_id, token))
+    def _say(self, slot: Slot, text: str, n_tokens: int, entries: Sequence[TokenLogprob]) -> None:
+        if text:
+            token = Token(text=text, n_tokens=n_tokens, logprobs=tuple(entries))
+            self._emit(Tokens(slot.request_id, token))
 
     def _account(self, plan: batching.Pass, step_ns: int) -> None:
         """Tell the controller what the step cost; one with prompt in its pass says nothing.
@@ -322,7 +327,8 @@ class Loop:
     def _finish(self, slot: Slot, reason: StopReason) -> None:
         """The answer is complete: say what is still held back, then Done."""
         assert slot.request is not None
-        self._say(slot, slot.stop.feed(slot.detokenizer.flush()) + slot.stop.flush(), 0)
+        text = slot.stop.feed(slot.detokenizer.flush()) + slot.stop.flush()
+        self._say(slot, text, 0, slot.pending_logprobs)
         done = Done(
             reason=reason,
             usage=slot.tally.usage(self._clock_ns()),

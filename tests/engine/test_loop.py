@@ -434,6 +434,20 @@ def test_logprobs_cover_every_token_drafted_or_not() -> None:
     assert all(entry.logprob < 0 and len(entry.top) == 2 for entry in entries)
 
 
+def test_logprobs_end_where_the_text_does_drafted_or_not() -> None:
+    whole = answer(Engine(agreement=None, eog_bias=-50))[0]
+    request = {"n_logprobs": 0, "stop": (whole[4:6],)}
+    entries = []
+    for n_draft in (0, 8):
+        engine = Engine(agreement=1.0, eog_bias=-50)
+        text, _ = answer(engine, n_draft_max=n_draft, mode=SpeculationMode.FIXED, **request)
+        assert text == whole[:4]
+        entries.append([e for m in engine.said if isinstance(m, Tokens) for e in m.token.logprobs])
+    plain, drafted = entries
+    assert plain == drafted
+    assert len(plain) == 4
+
+
 @pytest.mark.parametrize("n_predict", [0, 1, 2, 7])
 def test_the_token_limit_is_exact_with_any_draft(n_predict: int) -> None:
     engine = Engine(agreement=1.0, eog_bias=-50)
