@@ -341,6 +341,8 @@ class Loop:
     def _release(self, slot: Slot) -> None:
         self._speculation.close(slot)
         slot.release()
+        # One that is left while it reads again after a shift has a drafter that is ahead of it.
+        self._speculation.rewind(slot, slot.n_past)
 
     def _lose(self, message: str) -> None:
         """A pass failed and left its slots' caches undefined: empty them, end their requests."""

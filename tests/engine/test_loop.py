@@ -383,6 +383,20 @@ def test_a_cancelled_request_frees_its_slot_at_once_and_says_nothing_more() -> N
     engine.done(2)
 
 
+def test_a_request_cancelled_while_it_reads_again_leaves_no_drafter_ahead_of_its_slot() -> None:
+    engine = Engine(n_ctx=128, n_batch=18, can_shift=False, agreement=1.0, eog_bias=-50)
+    engine.draft_backend.can_shift = True
+    slot = engine.loop.slots[0]
+    engine.submit(1, prompt=("QWERTYUIOP" * 9,), n_predict=200)
+    while slot.state is not SlotState.PREFILL or not slot.tally.n_generated:
+        engine.loop.step()
+    engine.loop.cancel(1)
+    assert engine.draft_backend.cells[0] == slot.tokens[: len(engine.draft_backend.cells[0])]
+    engine.submit(2, prompt=(*slot.tokens, "MORE"))
+    engine.run()
+    assert engine.done(2).speculation.draft_n_accepted > 0
+
+
 def test_abandoned_requests_are_all_told() -> None:
     engine = Engine()
     engine.submit(1)
