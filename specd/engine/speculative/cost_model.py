@@ -12,6 +12,8 @@ from collections.abc import Mapping
 #: Share of an observation's surprise that moves the width's own cost, and that of all widths; of a
 #: width that was guessed until then, its own moves further.
 _OWN, _ALL, _FIRST = 0.10, 0.02, 0.6
+#: Share of the difference by which a long reading moves the cost of a missed token.
+_READ = 0.3
 #: A pass that took thrice its time says something about the machine, not about the width.
 _SURPRISE_MAX = 2.5
 #: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
@@ -73,17 +75,19 @@ class CostModel:
 
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)
-        if ratio < _FAR_TOO_SLOW:
+        if ratio < _FAR_TOO_SLOW and width in self._own:
             self._scale *= ratio
             return
         surprise = min(ratio, _SURPRISE_MAX) - 1.0
         share = _OWN
         if width not in self._own:
-            share = _FIRST
+            # A guess that was wrong says nothing of the widths that were measured.
+            share = 1.0 if ratio < _FAR_TOO_SLOW else _FIRST
             self._own[width] = self._shape(width)
             self._widths = sorted(self._own)
         self._own[width] *= 1.0 + share * surprise
-        self._scale *= 1.0 + _ALL * surprise
+        if share == _OWN:
+            self._scale *= 1.0 + _ALL * surprise
         self._keep_order(width)
 
     def _keep_order(self, width: int) -> None:
@@ -104,6 +108,9 @@ class CostModel:
             self._draft_step_s *= ratio
             self._catch_up_s *= ratio
         elif n_missed > n_steps * _MOSTLY_READING:
-            self._catch_up_s *= 1.0 + _OWN * (min(ratio, _SURPRISE_MAX) - 1.0)
+            # Not by a factor: what seemed free when a few tokens were read would stay so for ever.
+            per_token = max(seconds - self.draft_s(n_steps), 0.0) / n_missed
+            per_token = min(per_token, self._draft_step_s)
+            self._catch_up_s += _READ * (per_token - self._catch_up_s)
         else:
             self._draft_step_s *= 1.0 + _OWN * (min(ratio, _SURPRISE_MAX) - 1.0)

@@ -72,3 +72,17 @@ def test_reading_missed_tokens_is_priced_apart_from_drafting() -> None:
     for _ in range(200):
         costs.observe_draft(4, 1, 1.2)
     assert costs.draft_s(4, 1) == pytest.approx(1.2, rel=0.05)
+
+
+def test_reading_that_seemed_free_at_load_gets_its_price() -> None:
+    costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.0)
+    for _ in range(10):
+        costs.observe_draft(2, 1000, 5.2)
+    assert costs.draft_s(2, 1000) == pytest.approx(5.2, rel=0.05)
+
+
+def test_a_wide_pass_cheaper_than_guessed_does_not_make_plain_ones_cheap() -> None:
+    costs = CostModel({1: 1.0})
+    costs.observe_target(17, 1.1)
+    assert costs.target_s(1) == pytest.approx(1.0)
+    assert costs.target_s(17) == pytest.approx(1.1)
