@@ -5,6 +5,7 @@ First come, first served; only whoever's grammar is still being compiled lets ot
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,6 +15,9 @@ from specd.core import EngineRequest, TokenId
 from specd.engine.backend import Vocabulary
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.state import GrammarState
+from specd.errors import InvalidRequest
+
+log = logging.getLogger("specd.engine")
 
 #: How long a loop without other work may stay away from its messages.
 _PAUSE_S = 0.005
@@ -34,7 +38,15 @@ class Waiting:
 
     def compiled(self) -> GrammarState | None:
         """The grammar of one that is ready, if it has any.  Raises InvalidRequest."""
-        return None if self.grammar is None else self.grammar.result()
+        if self.grammar is None:
+            return None
+        if (error := self.grammar.exception()) is not None and not isinstance(
+            error, InvalidRequest
+        ):
+            # Border: no process for it could be had, or the library gave up.  It costs one answer.
+            log.error("a grammar could not be compiled", exc_info=error)
+            raise InvalidRequest(f"the grammar could not be compiled: {error}") from error
+        return self.grammar.result()
 
 
 class Queue:

@@ -174,6 +174,18 @@ def test_who_waits_for_a_compilation_lets_others_pass_and_can_leave() -> None:
     assert not any(isinstance(m, Finished) and m.request_id == 1 for m in engine.said)
 
 
+@pytest.mark.parametrize("error", [OSError("no process to be had"), BaseException("panic")])
+def test_a_compilation_that_breaks_down_costs_one_answer(error: BaseException) -> None:
+    engine, held = Guided(n_slots=1), Held()
+    engine.loop._queue._compiler = held
+    engine.submit(1, grammar=SHORT)
+    engine.submit(2)
+    held.asked[0].set_exception(error)
+    engine.run()
+    assert str(error) in end_of(engine, 1).message
+    engine.done(2)
+
+
 def test_whoever_waits_for_a_compilation_is_told_of_the_end() -> None:
     engine = Guided()
     engine.submit(1, grammar=WORDS)
