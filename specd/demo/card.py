@@ -76,12 +76,12 @@ These figures are of the GGUF files, run by llama.cpp. To measure them again, wi
 - Drafter: begins as layers {kept} of the target as the GGUF file has it (`--from-gguf`), each
   with the {drafter[shape][hidden]} hidden units that did most along the library's text; their
   outgoing weights are refitted to make up for the lost ones. Which layers stay was chosen by
-  60-step trials, measured on other prompts from the held-out files. Then {drafter_rows}; one step in six
-  took the library's text, the rest as many tokens of rows of {row_length} that the target wrote
-  ({written_rows} rows, in {writing_seconds:,.0f} s). The rows begin with pieces of files, heads
-  of functions and questions in the chat template, none of them held out, and go on greedily or at
-  temperature 0.8 or 1. The loss is the KL divergence from the target's distribution at
-  temperature 1, and half as much at 0.5.
+  60-step trials, measured on other prompts from the held-out files. Then {drafter_rows}; one
+  step in six took the library's text, the rest as many tokens of rows of {row_length} that
+  the target wrote ({written_rows} rows, in {writing_seconds:,.0f} s). The rows begin with
+  pieces of files, heads of functions and questions in the chat template, none of them held out,
+  and go on greedily or at temperature 0.8 or 1. The loss is the KL divergence
+  from the target's distribution at temperature 1, and half as much at 0.5.
 - The stages ran one after another, each from the checkpoint before it (`--start`), on two cores
   shared with other work: the times are upper bounds. The target's first stage stops before
   the end of its learning-rate schedule of {target[stages][0][horizon]:,} steps.
