@@ -17,6 +17,8 @@ _LONG_STEPS = 24
 _TRUSTED = 32.0
 #: Depths beyond this are no bench of anything: a draft is never longer.
 _MAX_DEPTHS = 64
+#: No pass gives more tokens: what a damaged history claims must not drive new requests.
+_MAX_GAIN = 32.0
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
     return BandMemory(
         acceptance,
         verdict=band.parked,
-        gain=band.gain,
+        gain=band.gain and min(band.gain, _MAX_GAIN),
         n_requests=band.n_requests,
         n_drafted=band.n_drafted,
         n_accepted=band.n_accepted,

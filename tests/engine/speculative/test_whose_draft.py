@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specd.core import SpeculationMode
+from specd.core import BandHistory, PairHistory, SpeculationMode
 from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, NOBODY, Controller
 from specd.engine.speculative.cost_model import CostModel
 
@@ -40,3 +40,18 @@ def test_what_reading_a_long_prompt_costs_is_not_expected_of_the_next_draft() ->
     controller.observe_step(1, MODEL, 3, 3, [(MODEL, margins, 3, 3)])
     # A single token promises less than such a draft.
     assert controller.plan(1, 0, 1, [7.0]) == MAX_DRAFT
+
+
+def test_a_gain_that_cannot_be_does_not_keep_a_request_from_drafting() -> None:
+    claim = BandHistory(drafter=MODEL, band=2, gain=1e308)
+    costs = CostModel({1: 0.01, 17: 0.0115}, 0.0005)
+    controller = Controller(costs, 0.4, PairHistory(bands=(claim,)))
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    margins = [6.0, 6.0, 6.0]
+    sent = 0
+    for _ in range(60):
+        assert controller.plan(1, 0, 1) == MAX_DRAFT
+        ((_, n),) = controller.choose([(1, margins)])
+        controller.observe_step(1, MODEL, n, n, [(MODEL, margins, n, n)])
+        sent += n
+    assert sent > 60
