@@ -86,3 +86,10 @@ def test_a_wide_pass_cheaper_than_guessed_does_not_make_plain_ones_cheap() -> No
     costs.observe_target(17, 1.1)
     assert costs.target_s(1) == pytest.approx(1.0)
     assert costs.target_s(17) == pytest.approx(1.1)
+
+
+def test_one_hiccup_while_reading_moves_its_price_little() -> None:
+    costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.01)
+    costs.observe_draft(1, 1000, 1e6)
+    # A token that is read in a batch never costs as much as one that is drafted.
+    assert costs.draft_s(1, 1000) < costs.draft_s(1000) / 2
