@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
 from specd.engine.slot import Slot
-from specd.engine.speculative.controller import MAX_DRAFT, Controller, Guess
+from specd.engine.speculative.controller import MAX_DRAFT, NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob
 from specd.engine.speculative.prompt_lookup import Found, PromptLookup
 
@@ -124,7 +124,10 @@ class Speculation:
             found = self._lookup.find(slot.id, slot.tokens, room)
         self._guesses[slot.id] = _Guesses(found)
         n_missed = drafter.n_missed(slot.id, len(slot.tokens)) if drafter is not None else 0
-        n_max = min(self._controller.plan(request_id, n_missed, n_slots, found.matches), room)
+        n_max = self._controller.plan(
+            request_id, n_missed, n_slots, found.matches, min(slot.n_left, NO_LIMIT)
+        )
+        n_max = min(n_max, room)
         if n_max <= 0:
             return None
         return DraftJob(

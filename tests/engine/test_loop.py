@@ -95,7 +95,7 @@ class Engine:
         )
         drafter = DraftModel(self.draft_backend, VOCABULARY, n_slots) if agreement else None
         self.judged: list[Judged] = []
-        self.controller = Listening(CostModel(CHEAP, 0.01, 0.001), 0.4, self.judged)
+        self.controller = Listening(CostModel(CHEAP, 0.01, 1e-6), 0.4, self.judged)
         self.loop = Loop(
             self.target,
             VOCABULARY,

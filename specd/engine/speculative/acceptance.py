@@ -29,6 +29,8 @@ DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
 #: Past this many observations an estimate forgets, so that it can follow the text.
 _MEMORY = 100.0
+#: Share of a bin's surprise that is news for all the others: a useless drafter is soon found out.
+_NEWS = 0.5
 #: What a request takes over from the engine's estimate, as a number of observations.
 _INHERITED = 8.0
 
@@ -53,16 +55,19 @@ class Acceptance:
     """Estimates of one drafter in one temperature band, or in one request that inherits them."""
 
     edges: Sequence[float]
+    priors: Sequence[float]
     by_confidence: list[Estimate]
     by_depth: list[Estimate] = field(default_factory=list)
 
     @classmethod
     def of(cls, drafter: DrafterKind) -> Acceptance:
-        return cls(EDGES[drafter], [Estimate(prior) for prior in PRIORS[drafter]])
+        priors = PRIORS[drafter]
+        return cls(EDGES[drafter], priors, [Estimate(prior) for prior in priors])
 
     def inherit(self) -> Acceptance:
         return Acceptance(
             self.edges,
+            self.priors,
             [e.inherit() for e in self.by_confidence],
             [e.inherit() for e in self.by_depth],
         )
@@ -76,6 +81,20 @@ class Acceptance:
             return self.by_depth[depth].mean
         return self.by_depth[-1].mean if self.by_depth else DEEPER
 
+    def reopen(self) -> None:
+        """Doubt half of what was learned: the text may have turned since."""
+        for estimate, prior in zip(self.by_confidence, self.priors, strict=True):
+            estimate.mean = (estimate.mean + prior) / 2.0
+            estimate.weight = _PRIOR_WEIGHT
+
+    def _observe_bin(self, place: int, right: float) -> None:
+        surprise = right - self.by_confidence[place].mean
+        self.by_confidence[place].observe(right)
+        for other in self.by_confidence:
+            if other is not self.by_confidence[place]:
+                moved = other.mean + surprise * _NEWS / (other.weight + 1.0)
+                other.mean = min(max(moved, 0.0), 1.0)
+
     def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
         """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
 
@@ -83,7 +102,7 @@ class Acceptance:
         """
         for depth, confidence in enumerate(confidences[:n_judged]):
             right = float(depth < n_right)
-            self.by_confidence[bisect_right(self.edges, confidence)].observe(right)
+            self._observe_bin(bisect_right(self.edges, confidence), right)
             while len(self.by_depth) <= depth:
                 self.by_depth.append(Estimate(self.of_depth(len(self.by_depth))))
             self.by_depth[depth].observe(right)

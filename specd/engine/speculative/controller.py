@@ -20,7 +20,7 @@ from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationSta
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.memory import BandMemory, Memory
 from specd.engine.speculative.prospect import Best, Prospect, chances, share_out
-from specd.engine.speculative.track import PROBE_STEPS, Speed, Track
+from specd.engine.speculative.track import PROBE_BUDGET, PROBE_STEPS, Speed, Track
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
@@ -28,6 +28,13 @@ MAX_DRAFT = 16
 _PLAIN_EVERY = 64
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
+
+#: What a drafter is taken to gain before anything is known of it.
+_UNTRIED_GAIN = 1.3
+#: Tokens that an answer just begun is taken to have.
+_TO_COME = 128
+#: Tokens of an answer that was set no limit.
+NO_LIMIT = 1 << 31
 
 MODEL, LOOKUP = DrafterKind.MODEL, DrafterKind.LOOKUP
 #: Whose tokens a plain step sends.
@@ -52,6 +59,7 @@ class RequestControl:
     pass_s: float = 0.0
     n_missed: int = 0
     n_since_plain: int = 0
+    n_said: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +144,34 @@ class Controller:
             self._memory.of(kind, control.band).end_request(track)
 
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
-        """Active while anybody may draft; else the reason of the first that was asked."""
-        tracks = self._requests[request_id].tracks.values()
+        """Active while anybody drafts; the reason is why the model does not, where it does not.
+
+        Lookup beside a parked model makes a request active only by finding something.
+        """
+        tracks = self._requests[request_id].tracks
         if not tracks:
             return SpeculationState.OFF, ""
-        reasons = [track.parked for track in tracks]
-        if "" in reasons:
-            return SpeculationState.ACTIVE, ""
-        return SpeculationState.PARKED, reasons[0]
+        first = next(iter(tracks.values()))
+        others = [t for t in tracks.values() if t is not first and not t.parked and t.n_drafted]
+        if first.parked and not others:
+            return SpeculationState.PARKED, first.parked
+        return SpeculationState.ACTIVE, first.parked
 
     # ------------------------------------------------------------------ decisions
 
     def plan(
-        self, request_id: int, n_missed: int, n_slots: int, matches: Sequence[float] = ()
+        self,
+        request_id: int,
+        n_missed: int,
+        n_slots: int,
+        matches: Sequence[float] = (),
+        n_left: int = NO_LIMIT,
     ) -> int:
         """How many tokens the model may draft in this step at most; 0: it is not asked.
 
         n_missed: tokens the model has yet to read, beyond the one it always reads.
         n_slots: requests that decode in this step.  matches: confidences of what lookup has found.
+        n_left: tokens that the answer may still have.
         """
         control = self._requests[request_id]
         control.matches, control.found = (), Best()
@@ -174,8 +192,24 @@ class Controller:
             control.found = control.prospect.best_of(control.tracks[LOOKUP], control.matches)
         # Where nothing was found the model is asked whatever it promised: else it never would be
         # again, once its drafts were worth less than nothing.
-        promised = max(control.tracks[MODEL].worth, 0.0) if MODEL in willing else -1.0
+        if MODEL not in willing or not self._reading_pays(control, n_missed, n_left):
+            return 0
+        promised = max(control.tracks[MODEL].worth, 0.0)
         return control.n_max if promised >= control.found.worth else 0
+
+    def _reading_pays(self, control: RequestControl, n_missed: int, n_left: int) -> bool:
+        """Whether what the model has to read first is paid for by the tokens that may still come.
+
+        An answer is taken to go on for as long as it has lasted.
+        """
+        track = control.tracks[MODEL]
+        gain = self._memory.of(MODEL, control.band).gain or _UNTRIED_GAIN
+        if track.speed.steps >= _INHERITED_STEPS:
+            gain = track.speed.gain
+        saved = 0.0 if track.parked else 1.0 - 1.0 / max(gain, 1.0)
+        n_to_come = min(n_left, max(control.n_said, _TO_COME))
+        to_come_s = n_to_come * self.costs.target_s(1)
+        return self.costs.reading_s(n_missed) <= max(saved, PROBE_BUDGET) * to_come_s
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""
@@ -197,9 +231,10 @@ class Controller:
         controls = [self._requests[request_id] for request_id, _ in drafts]
         offers = [self._offer(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)]
         auto = [at for at, offer in enumerate(offers) if not offer.n]
+        rates = [offers[at].rate for at in auto if offers[at].chances]
         lengths = share_out(
             self.costs,
-            statistics.fmean(offers[at].rate for at in auto) if auto else 0.0,
+            statistics.fmean(rates) if rates else 0.0,
             len(drafts),
             [offers[at].chances for at in auto],
         )
@@ -246,6 +281,7 @@ class Controller:
         """
         control = self._requests[request_id]
         self._learn(control, guesses)
+        control.n_said += n_accepted + 1
         n_drafted = next((len(guess[1]) for guess in guesses if guess[0] == MODEL), 0)
         plain_s, pass_s = control.prospect.plain_s, control.pass_s
         draft_s = control.prospect.draft_s(n_drafted)
@@ -282,6 +318,7 @@ class Controller:
             if kind not in control.tracks:
                 continue
             control.tracks[kind].acceptance.observe(confidences, n_right, n_judged)
+            control.tracks[kind].judged(n_right, n_judged)
             if control.mode is SpeculationMode.AUTO:
                 # A fixed length is a bench's; it must not teach those it is compared with.
                 memory = self._memory.of(kind, control.band)

@@ -71,7 +71,11 @@ class CostModel:
         """D(n_tokens) for a drafter that must first read n_missed tokens it has not seen."""
         if n_tokens == 0:
             return 0.0
-        return n_tokens * self._draft_step_s + n_missed * self._catch_up_s
+        return n_tokens * self._draft_step_s + self.reading_s(n_missed)
+
+    def reading_s(self, n_missed: int) -> float:
+        """Seconds in which the drafter reads so many tokens that it has not seen."""
+        return n_missed * self._catch_up_s
 
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)

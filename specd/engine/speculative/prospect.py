@@ -49,8 +49,14 @@ class Prospect:
         self._best = Best()
 
     def draft_s(self, n_tokens: int) -> float:
-        """Seconds of drafting that this request answers for: drafter passes are shared as well."""
-        return self._costs.draft_s(n_tokens, self._n_missed) / self._n_slots
+        """Seconds of drafting that this request answers for.
+
+        Passes of the draft model are shared; what it reads for this request alone is not.
+        """
+        if n_tokens == 0:
+            return 0.0
+        reading_s = self._costs.reading_s(self._n_missed)
+        return self._costs.draft_s(n_tokens) / self._n_slots + reading_s
 
     def price(self, n_drafted: int) -> float:
         """Tokens that drafting so many costs, where nothing is left to be read first."""

@@ -12,7 +12,7 @@ import msgspec
 
 import specd
 from specd.core import PairHistory, SpeculationMode, SpeculationState
-from specd.engine.speculative.controller import MODEL, Controller, Guess
+from specd.engine.speculative.controller import MODEL, NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 
 #: (drafter, why it is parked or "", its gain in the request) after a call.
@@ -77,6 +77,7 @@ class Plan(_Call, frozen=True, tag="plan"):
     n_missed: int
     n_slots: int
     matches: list[float]
+    n_left: int
     answer: int
 
 
@@ -165,10 +166,15 @@ class TracingController(Controller):
         return answer
 
     def plan(
-        self, request_id: int, n_missed: int, n_slots: int, matches: Sequence[float] = ()
+        self,
+        request_id: int,
+        n_missed: int,
+        n_slots: int,
+        matches: Sequence[float] = (),
+        n_left: int = NO_LIMIT,
     ) -> int:
-        answer = super().plan(request_id, n_missed, n_slots, matches)
-        self._write(Plan(request_id, n_missed, n_slots, [*matches], answer))
+        answer = super().plan(request_id, n_missed, n_slots, matches, n_left)
+        self._write(Plan(request_id, n_missed, n_slots, [*matches], n_left, answer))
         return answer
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:

@@ -22,11 +22,16 @@ PROBE_STEPS = 2
 _PROBE_EVERY = 4
 #: Each probe in vain makes the next wait longer by this, or by what it cost.
 _PROBE_GROWTH = 1.5
-_PROBE_EVERY_MAX = 2048
+_PROBE_EVERY_MAX = 256
+#: A probe in which every guess was right is carried on for so many steps.
+_LONGER_PROBE = 6
+#: No budget makes the wait longer than this.
+_WAIT_MAX = 2048
 #: Share of plain decoding time that probing may cost.
-_PROBE_BUDGET = 0.01
-#: Sent tokens over which acceptance is measured, and for how many more it must stay too low.
-_WINDOW, _STAYS = 48, 32
+PROBE_BUDGET = 0.01
+#: Sent tokens over which acceptance is measured, and for how many more, and how many drafts, it
+#: must stay too low.
+_WINDOW, _STAYS, _STAYS_DRAFTS = 48, 32, 6
 #: Sent tokens that are enough to refuse a probe for.
 _PROBED = 12
 #: Drafts are kept so short that as much more than the threshold should be accepted.
@@ -72,11 +77,15 @@ class Track:
     n_drafted: int = 0
     n_accepted: int = 0
     _n_below: int = 0
+    _n_drafts_below: int = 0
     _n_idle: int = 0
     _probing: int = 0
     _probe_in: int = _PROBE_EVERY
     _probe_every: float = float(_PROBE_EVERY)
     _probe: Speed = field(default_factory=Speed)
+    _probe_is_longer: bool = False
+    _n_probed: int = 0
+    _n_probed_right: int = 0
 
     def may_draft(self) -> bool:
         """Asked once a step: whether it is on, or the time of a probe has come."""
@@ -85,8 +94,15 @@ class Track:
         self._probe_in -= 1
         if self._probe_in > 0:
             return False
-        self._probing, self._probe = PROBE_STEPS, Speed()
+        self._probing, self._probe, self._probe_is_longer = PROBE_STEPS, Speed(), False
+        self._n_probed = self._n_probed_right = 0
+        self.acceptance.reopen()
         return True
+
+    def judged(self, n_right: int, n_judged: int) -> None:
+        """Of a guess, sent or not, so many tokens could be judged and so many were right."""
+        self._n_probed += n_judged
+        self._n_probed_right += n_right
 
     def promise(self, worth: float) -> None:
         self.worth += (worth - self.worth) / 16.0
@@ -98,6 +114,7 @@ class Track:
         self.window.extend(i < n_accepted for i in range(n_sent))
         too_low = len(self.window) >= _STAYS and self._share_accepted < self.threshold
         self._n_below = self._n_below + n_sent if too_low else 0
+        self._n_drafts_below = self._n_drafts_below + bool(n_sent) if too_low else 0
         self._n_idle = 0 if n_sent else self._n_idle + 1
         self.speed.add(n_accepted + 1, seconds, plain_s)
         if self._probing:
@@ -123,7 +140,7 @@ class Track:
             self._probing -= 1
             if not self._probing:
                 self._judge_probe(plain_s)
-        elif self._n_below >= _STAYS:
+        elif self._n_below >= _STAYS and self._n_drafts_below >= _STAYS_DRAFTS:
             self._park(LOW_ACCEPTANCE, look_s, plain_s)
         elif any(self.speed.steps >= n and self.speed.gain < g for n, g in _PATIENCE):
             self._park(DOES_NOT_PAY, look_s, plain_s)
@@ -140,7 +157,7 @@ class Track:
         self.parked = reason
         self._wait(_affordable_after(look_s, plain_s))
         self.window.clear()
-        self._n_below = self._n_idle = 0
+        self._n_below = self._n_drafts_below = self._n_idle = 0
 
     def _wait(self, n_steps: int) -> None:
         """Until the next probe: at least so many steps, and longer each time."""
@@ -151,6 +168,11 @@ class Track:
         refused = len(self.window) >= _PROBED and self._share_accepted < self.threshold
         if self._probe.gain >= _RESUME_GAIN and not refused:
             self.parked, self.speed = "", self._probe
+            return
+        all_right = self._n_probed >= PROBE_STEPS and self._n_probed_right == self._n_probed
+        if all_right and not self._probe_is_longer:
+            # The estimates have yet to learn of it: look on before anything is sent.
+            self._probing, self._probe_is_longer = _LONGER_PROBE, True
             return
         if refused:
             self.window.clear()
@@ -163,4 +185,4 @@ class Track:
 
 def _affordable_after(seconds: float, plain_s: float) -> int:
     """Plain steps in which so much is no more than probing may cost."""
-    return min(int(seconds / (_PROBE_BUDGET * plain_s)), _PROBE_EVERY_MAX)
+    return min(int(seconds / (PROBE_BUDGET * plain_s)), _WAIT_MAX)

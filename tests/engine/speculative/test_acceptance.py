@@ -32,13 +32,38 @@ def test_each_margin_learns_its_own_rate() -> None:
     assert learned.of_confidence(3.5) == pytest.approx(0.95, abs=0.08)
 
 
-def test_tokens_behind_a_refusal_teach_nothing() -> None:
+def test_tokens_behind_a_refusal_are_no_observation() -> None:
     learned = untaught()
     for _ in range(50):
         learned.observe([0.05, 9.0, 9.0], 0, 1)
     assert learned.of_confidence(0.05) < 0.1
-    assert learned.of_confidence(9.0) == PRIORS[DrafterKind.MODEL][-1]
+    assert learned.by_confidence[-1].weight == untaught().by_confidence[-1].weight
     assert len(learned.by_depth) == 1
+
+
+def test_a_surprise_is_news_for_all_bins_and_the_expected_is_none() -> None:
+    useless = untaught()
+    for _ in range(4):
+        useless.observe([9.0], 0, 1)
+    assert all(
+        after.mean < before.mean
+        for after, before in zip(useless.by_confidence, untaught().by_confidence, strict=True)
+    )
+    sure, before = untaught(), untaught().of_confidence(0.05)
+    for i in range(2000):
+        sure.observe([9.0], int(i % 20 != 0), 1)
+    assert sure.of_confidence(0.05) == pytest.approx(before, abs=0.25)
+
+
+def test_what_is_reopened_is_half_believed() -> None:
+    learned = untaught()
+    for _ in range(200):
+        learned.observe([9.0], 0, 1)
+    learned.reopen()
+    assert learned.of_confidence(9.0) == pytest.approx(PRIORS[DrafterKind.MODEL][-1] / 2, abs=0.02)
+    for _ in range(6):
+        learned.observe([9.0], 1, 1)
+    assert learned.of_confidence(9.0) > 0.7
 
 
 def test_depths_are_conditional_on_those_before() -> None:

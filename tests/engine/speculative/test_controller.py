@@ -379,7 +379,9 @@ def test_a_history_is_where_the_next_engine_begins() -> None:
     second = Controller(CostModel(CPU, 0.05, 0.005), 0.4, kept)
     second.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     assert second.state(1)[0] is SpeculationState.PARKED
-    assert second.history().bands == kept.bands
+    believed = second.history().bands
+    assert [b.by_confidence for b in believed] == [b.by_confidence for b in kept.bands]
+    assert [(b.parked, b.gain) for b in believed] == [(b.parked, b.gain) for b in kept.bands]
     assert kept.bands[0].n_requests == 1
 
 
@@ -404,3 +406,51 @@ def test_bench_lengths_teach_nothing() -> None:
     controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
     assert controller.state(2)[0] is SpeculationState.ACTIVE
     assert all(b.n_requests == 0 for b in controller.history().bands)
+
+
+def long_prompt(controller: Controller, n_missed: int, n_left: int) -> bool:
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    asked = controller.plan(1, n_missed, 1, (), n_left) > 0
+    controller.close(1)
+    return asked
+
+
+def test_a_prompt_is_read_by_the_drafter_only_where_the_answer_can_pay_for_it() -> None:
+    # Reading 4000 tokens costs as much as 20 plain passes.
+    assert not long_prompt(make(CPU), 4000, 16)
+    assert long_prompt(make(CPU), 4000, 500)
+    assert long_prompt(make(CPU), 100, 16)
+
+
+def test_a_drafter_that_has_not_paid_reads_no_long_prompt_for_a_look() -> None:
+    controller = make(CPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
+    controller.close(1)
+    controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    for _ in range(100):
+        assert controller.plan(2, 4000, 1) == 0
+        controller.choose([(2, [])])
+        controller.observe_step(2, NOBODY, 0, 0, [])
+
+
+@pytest.mark.parametrize("costs", [CPU, GPU], ids=["cpu", "gpu"])
+def test_a_text_that_was_bad_for_long_is_found_good_again(costs: dict[int, float]) -> None:
+    truth = CostModel(costs, 0.05)
+    controller = make(costs)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(controller, truth, Text(0.0, random.Random(1)), 600)
+    run(controller, truth, Text(0.92, random.Random(2)), 600)
+    late = run(controller, truth, Text(0.92, random.Random(3)), 600)
+    assert late.speed > 1.3
+    assert controller.state(1)[0] is SpeculationState.ACTIVE
+
+
+def test_a_parked_model_shows_beside_a_lookup_that_finds_nothing() -> None:
+    controller = make(CPU)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
+    run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
+    state, reason = controller.state(1)
+    assert state is SpeculationState.PARKED
+    look_up(controller, True, 10)
+    assert controller.state(1) == (SpeculationState.ACTIVE, reason)
