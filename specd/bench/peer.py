@@ -7,8 +7,9 @@ that each draft length, and plain decoding, has a server of its own.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,10 @@ class PeerServer:
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
             async with self._session.post(path, json=body) as response:
-                reply: dict[str, Any] = await response.json(content_type=None)
                 status = response.status
+                if response.content_type == "text/event-stream":
+                    return await _last_event(response.content)
+                reply: dict[str, Any] = await response.json(content_type=None)
         except TimeoutError as error:
             raise EngineError(f"llama-server did not answer within {_ANSWER_S:g} s") from error
         except (aiohttp.ClientError, ValueError) as error:
@@ -157,7 +160,8 @@ async def peer_server(
         async with aiohttp.ClientSession(
             f"http://127.0.0.1:{port}",
             timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
-            connector=aiohttp.TCPConnector(limit=0),
+            # The server hangs up after a stream.
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
             trust_env=False,
         ) as session:
             await _ready(process, session)
@@ -226,7 +230,8 @@ def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dic
     return {
         "prompt": prompt,
         "n_predict": n_tokens,
-        "stream": False,
+        # Token by token, as our engine says them, and as users are answered.
+        "stream": True,
         "cache_prompt": True,
         "ignore_eos": False,
         "seed": seed % _RANDOM_SEED,
@@ -245,6 +250,18 @@ def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dic
         "n_probs": 0,
         **chain,
     }
+
+
+async def _last_event(lines: AsyncIterable[bytes]) -> dict[str, Any]:
+    """The last event of a stream, with the text of all of them.  ValueError: it says an error."""
+    pieces, event = [], dict[str, Any]()
+    async for line in lines:
+        if line.startswith(b"data: "):
+            event = json.loads(line.removeprefix(b"data: "))
+            if "error" in event:
+                raise ValueError(event["error"].get("message", "no reason given"))
+            pieces.append(event.get("content", ""))
+    return event | {"content": "".join(pieces)}
 
 
 def parse_answer(reply: dict[str, Any]) -> PeerAnswer:

@@ -49,7 +49,7 @@ _USUAL: dict[str, object] = {
 _QUICK: dict[str, object] = _USUAL | {"prompts": 1, "tokens": 32, "drafts": "3"}
 #: With --targets: lengths that fill passes of four and eight rows, the widths that suit a CPU.
 _TARGETS: dict[str, object] = _USUAL | {
-    "tokens": 64,
+    "tokens": 48,
     "temperature": [0.0, 0.8],
     "drafts": "3,7",
     "peer_drafts": "3,7",

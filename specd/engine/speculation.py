@@ -99,7 +99,8 @@ class Speculation:
         """
         self.draft_ns = self.draft_native_ns = 0
         self._guesses.clear()
-        if not decoding or self._lookup is None:
+        if self._lookup is None or not any(map(_wants_drafts, decoding)):
+            # The caches are cold between two passes: what is not needed is not asked for.
             return {}
         n_share = min(n_batch // len(decoding) - 1, self._longest)
         jobs = []
@@ -226,7 +227,7 @@ class Speculation:
         name, source = (
             (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
         )
-        if slot.request.n_draft_max == 0 or not slot.request.drafters:
+        if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER
         elif self._drafter is None and self._lookup is not None and _wants_lookup(slot):
             name, source = LOOKUP_NAME, BUILTIN
@@ -240,9 +241,14 @@ class Speculation:
         )
 
 
+def _wants_drafts(slot: Slot) -> bool:
+    assert slot.request is not None
+    return bool(slot.request.drafters) and slot.request.n_draft_max != 0
+
+
 def _wants_lookup(slot: Slot) -> bool:
     assert slot.request is not None
-    return DrafterKind.LOOKUP in slot.request.drafters and slot.request.n_draft_max != 0
+    return DrafterKind.LOOKUP in slot.request.drafters and _wants_drafts(slot)
 
 
 def _judged(guess: Sequence[TokenId], said: Sequence[TokenId]) -> tuple[int, int]:

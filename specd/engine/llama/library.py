@@ -20,6 +20,10 @@ _BUFFER = re.compile(r"(\S+)\s+(?:(\w+) )?buffer size\s*=\s*([0-9.]+) MiB")
 _STATES = "RS"
 
 
+#: llama.cpp compares the whole cache with what one sequence was trained on; slots share ours.
+_SHARED_CACHE = "n_ctx_seq"
+
+
 class NativeLog:
     """Receives llama.cpp's log lines: passes them on, keeps its errors and its buffer sizes.
 
@@ -57,6 +61,8 @@ class NativeLog:
             n_bytes = int(float(found[3]) * (1 << 20))
             self.buffers.append((found[1], n_bytes))
             self.state_bytes += n_bytes if found[2] == _STATES else 0
+        if level == logging.WARNING and _SHARED_CACHE in line:
+            level = logging.DEBUG
         log.log(level, "%s", line)
 
     def begin(self) -> None:
