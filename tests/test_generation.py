@@ -226,7 +226,11 @@ async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfi
 
 
 async def test_a_go_template_alone_is_a_clear_error() -> None:
-    house = House(model=replace(MODEL, chat_template=None, go_template="{{ .System }}"))
+    house = House(
+        model=replace(
+            MODEL, chat_template=None, go_template="{{ .System }}", templating=core.Templating.GO
+        )
+    )
     with pytest.raises(errors.NotImplementedHere, match="Go template"):
         await house.ask(chat("x"))
 

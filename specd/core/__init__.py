@@ -6,6 +6,8 @@ Sizes are bytes (`*_bytes`), counts are `n_*`, durations `*_ns` on the wire and 
 from specd.core.answer import (
     Delta,
     Done,
+    Embedding,
+    Embeddings,
     Event,
     Failed,
     FailureKind,
@@ -23,6 +25,7 @@ from specd.core.engine_request import (
     EngineRequest,
     Grammar,
     GrammarKind,
+    Image,
     SpeculationMode,
 )
 from specd.core.history import (
@@ -43,13 +46,19 @@ from specd.core.model import (
     ModelRef,
     NoPair,
     Pair,
+    Templating,
 )
+from specd.core.progress import Progress
 from specd.core.request import (
     ChatPrompt,
+    EmbedRequest,
     GenerateRequest,
     Message,
-    SamplingParams,
     TextPrompt,
+    ToolCall,
+)
+from specd.core.sampling import (
+    SamplingParams,
 )
 from specd.core.words import (
     TokenId,
@@ -66,6 +75,9 @@ __all__ = [
     "Done",
     "Drafter",
     "DrafterKind",
+    "EmbedRequest",
+    "Embedding",
+    "Embeddings",
     "EngineFacts",
     "EngineRequest",
     "EngineSpec",
@@ -75,6 +87,7 @@ __all__ = [
     "GenerateRequest",
     "Grammar",
     "GrammarKind",
+    "Image",
     "Message",
     "ModelMemory",
     "ModelRef",
@@ -82,15 +95,18 @@ __all__ = [
     "Pair",
     "PairHistory",
     "PassCosts",
+    "Progress",
     "SamplingParams",
     "SpeculationMode",
     "SpeculationState",
     "SpeculationStats",
     "StopReason",
+    "Templating",
     "TextPrompt",
     "Token",
     "TokenId",
     "TokenLogprob",
+    "ToolCall",
     "TopLogprob",
     "Usage",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specd.core.request import ToolCall
 from specd.core.words import TokenId
 
 
@@ -122,8 +123,28 @@ Event = Token | Done | Failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """A parsed piece of an answer, as dialects send it: content, thinking, or both empty."""
+    """A parsed piece of an answer, as dialects send it; each part may be empty.
+
+    tool_calls come whole, never in pieces.
+    """
 
     content: str = ""
     thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """One text's vector as the model pools it, not normalised; n_tokens with special ones."""
+
+    vector: tuple[float, ...]
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embeddings:
+    """One entry per text, in order."""
+
+    entries: tuple[Embedding, ...]
+    load_ns: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specd.core.request import SamplingParams
+from specd.core.sampling import SamplingParams
 from specd.core.words import TokenId
 
 #: The pair source of a drafter that needs no model.
@@ -33,17 +33,30 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What an answer must be, from its first byte to its last; text is in the kind's notation."""
+    """What an answer must be, from its first byte to its last; text is in the kind's notation.
+
+    thinking: the tags around what may be thought before, free in its words.  An empty first tag:
+    the prompt has opened it already, so that the answer begins inside; None: nothing stands before.
+    """
 
     kind: GrammarKind
     text: str = ""
+    thinking: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture (or a sound) at its place in a prompt: the file's bytes, as they were sent."""
+
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     """A rendered request for one slot.
 
-    prompt: text pieces and token ids, in order; ids are checked by the engine.
+    prompt: text pieces, token ids and images, in order; ids are checked by the engine.
+    visible: control tokens whose text is part of the answer; that of all others is left out.
     add_bos: let the vocabulary's own rule add BOS before the first piece.
     n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
     grammar: None is free text.
@@ -51,12 +64,13 @@ class EngineRequest:
     drafters: who may guess; the first one alone where the mode is FIXED.
     """
 
-    prompt: tuple[str | TokenId, ...]
+    prompt: tuple[str | TokenId | Image, ...]
     sampling: SamplingParams
     add_bos: bool = True
     n_predict: int = -1
     n_keep: int = 4
     stop: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
     grammar: Grammar | None = None
     truncate: bool = True
     shift: bool = True

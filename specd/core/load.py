@@ -18,6 +18,8 @@ class EngineSpec:
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
     acceptance_threshold: accepted ÷ drafted below which a request stops drafting.
     trace_dir: where the controller's calls are written down, "" for nowhere.
+    adapters: LoRA files, applied to the target.  projector: what turns images into embeddings.
+    embeds: the engine gives vectors instead of answers.
     """
 
     weights: str
@@ -37,6 +39,9 @@ class EngineSpec:
     kv_cache_type: str = "f16"
     acceptance_threshold: float = 0.4
     trace_dir: str = ""
+    adapters: tuple[str, ...] = ()
+    projector: str | None = None
+    embeds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

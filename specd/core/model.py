@@ -10,6 +10,13 @@ from pathlib import Path
 from specd.core.request import Message
 
 
+class Templating(StrEnum):
+    """What turns messages into a prompt (contract 7.1)."""
+
+    JINJA = "jinja"  # the GGUF's chat template; ChatML where it has none
+    GO = "go"  # the manifest's template layer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:
     """A model of the store, resolved: its weights on disk and what the Modelfile says of it.
@@ -18,7 +25,10 @@ class ModelRef:
     draft: the GGUF of the manifest's own draft layer, where it has one.
     chat_template: the GGUF's Jinja text.  go_template: the manifest's template layer.
     parameters: the Modelfile's PARAMETERs.  messages: the Modelfile's MESSAGEs.
-    capabilities: completion, tools, insert, vision, embedding, thinking.
+    capabilities: completion, tools, insert, vision, audio, embedding, thinking.
+    templating: which of the two templates a chat is rendered with.
+    adapters: LoRA files.  projector: the GGUF that turns images into embeddings.
+    family, renderer, parser: the config's words for how the model is spoken to; "" where silent.
     """
 
     name: str
@@ -36,6 +46,12 @@ class ModelRef:
     capabilities: tuple[str, ...] = ("completion",)
     architecture: str = ""
     n_ctx_train: int = 0
+    templating: Templating = Templating.JINJA
+    adapters: tuple[Path, ...] = ()
+    projector: Path | None = None
+    family: str = ""
+    renderer: str = ""
+    parser: str = ""
 
 
 class NoPair(StrEnum):

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from specd.core.engine_request import Grammar
 from specd.core.words import TokenId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How the next token is drawn; neutral values switch a filter off.
+class ToolCall:
+    """A function that the model wants called.
 
-    Order of the filters is llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
-    `seed` is a real seed, 0 included; whoever builds this has already replaced −1 by a random one.
+    arguments: a JSON object; the order of its keys is the model's.  index: its place in the answer.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.9
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    repeat_last_n: int = 64
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int = 0
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    id: str = ""
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of a chat; `role` is lower-case and not checked further."""
+    """One turn of a chat; `role` is lower-case and not checked further.
+
+    images: files as they were sent (PNG, JPEG, ...; audio too); in the prompt they stand before
+    the content.
+    """
 
     role: str
     content: str = ""
     thinking: str = ""
     images: tuple[bytes, ...] = ()
-    tool_calls: tuple[Mapping[str, object], ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
     tool_name: str = ""
     tool_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
+    """tools: JSON objects in OpenAI's shape, {"type": "function", "function": {...}}."""
+
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, object], ...] = ()
 
@@ -52,12 +52,16 @@ class TextPrompt:
     """`/api/generate`: one user turn to be rendered, or bare text when `raw`.
 
     `context` holds token ids of an earlier answer, checked by the engine, not by the daemon.
-    `system` None means the Modelfile's.
+    `system` None means the Modelfile's.  suffix: what shall follow the answer (infill).
+    template: a Go template to render with in place of the model's own; None is the model's.
     """
 
     text: str
+    suffix: str = ""
     system: str | None = None
+    template: str | None = None
     raw: bool = False
+    images: tuple[bytes, ...] = ()
     context: tuple[TokenId, ...] = ()
 
 
@@ -70,6 +74,7 @@ class GenerateRequest:
     think: None is the model's default (on, where it can think); a string is an effort level.
     shift: None is the model's default.
     n_logprobs: None is off, 0 asks for the chosen token's alone.
+    grammar: what the answer must be, thinking excepted; None is free text.
     """
 
     model: str
@@ -81,3 +86,19 @@ class GenerateRequest:
     shift: bool | None = None
     n_logprobs: int | None = None
     want_context: bool = False
+    grammar: Grammar | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedRequest:
+    """Texts to be turned into vectors, one each.
+
+    options, keep_alive_s: as in GenerateRequest.  truncate: cut what does not fit the context;
+    without it such a text is ContextLengthExceeded.
+    """
+
+    model: str
+    texts: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    keep_alive_s: float | None = None
+    truncate: bool = True

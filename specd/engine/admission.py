@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specd.core import EngineRequest, TokenId
+from specd.core import EngineRequest, Image, TokenId
 from specd.engine.backend import Vocabulary
 from specd.errors import ContextLengthExceeded, InvalidRequest
 
@@ -14,6 +14,8 @@ def prompt_tokens(request: EngineRequest, vocabulary: Vocabulary) -> list[TokenI
     """
     tokens: list[TokenId] = []
     for piece in request.prompt:
+        if isinstance(piece, Image):
+            raise InvalidRequest("images are not supported by this version of specd")
         if isinstance(piece, str):
             # BOS stands before the first piece alone.
             tokens += vocabulary.tokenize(piece, add_bos=request.add_bos and not tokens)

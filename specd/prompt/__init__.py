@@ -1,6 +1,17 @@
-"""Messages → text (chat templates), and text → messages (thinking).  Pure: no I/O, no clocks."""
+"""Messages → text (templates), and text → messages (thinking, tool calls).  Pure: no I/O."""
 
+from specd.prompt.answer_format import AnswerFormat, AnswerParser
 from specd.prompt.chat_template import render_chat, render_text
 from specd.prompt.reasoning import ReasoningParser, thinks
+from specd.prompt.render import chat_prompt, text_prompt
 
-__all__ = ["ReasoningParser", "render_chat", "render_text", "thinks"]
+__all__ = [
+    "AnswerFormat",
+    "AnswerParser",
+    "ReasoningParser",
+    "chat_prompt",
+    "render_chat",
+    "render_text",
+    "text_prompt",
+    "thinks",
+]

@@ -18,7 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specd.core import Message
+from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError
 
 #: What llama.cpp renders with where a GGUF has no template.
@@ -110,11 +110,17 @@ def _as_mapping(message: Message) -> dict[str, object]:
     optional = {
         "reasoning_content": message.thinking,
         "thinking": message.thinking,
-        "tool_calls": [{"type": "function", **call} for call in message.tool_calls],
+        "tool_calls": [_call_mapping(call) for call in message.tool_calls],
         "name": message.tool_name,
         "tool_call_id": message.tool_call_id,
     }
     return mapping | {key: value for key, value in optional.items() if value}
+
+
+def _call_mapping(call: ToolCall) -> dict[str, object]:
+    function = {"name": call.name, "arguments": dict(call.arguments)}
+    mapping: dict[str, object] = {"type": "function", "function": function}
+    return mapping | ({"id": call.id} if call.id else {})
 
 
 class _GenerationTag(Extension):

@@ -15,6 +15,7 @@ from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
+from specd.store.modelfile import DEFAULT_TEMPLATE
 from specd.store.name import Name, Source
 from specd.store.stored import Stored, from_manifest
 
@@ -76,6 +77,12 @@ class Library:
             capabilities=self._summary(stored).capabilities,
             architecture=facts.architecture,
             n_ctx_train=facts.n_ctx_train,
+            templating=_templating(facts.chat_template, stored.template),
+            adapters=stored.paths("adapter"),
+            projector=stored.last_path("projector"),
+            family=stored.config.model_family or facts.architecture,
+            renderer=stored.config.renderer,
+            parser=stored.config.parser,
         )
 
     def show(self, name: str, *, verbose: bool = False) -> ModelInfo:
@@ -164,6 +171,11 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # a host may be longer than a file system's names, or a folder closed to us
         return False
+
+
+def _templating(jinja: str | None, go_template: str | None) -> core.Templating:
+    has_go = go_template is not None and go_template != DEFAULT_TEMPLATE
+    return core.Templating.GO if has_go and jinja is None else core.Templating.JINJA
 
 
 def _refuse_what_cannot_run(stored: Stored) -> None:

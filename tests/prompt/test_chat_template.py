@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from specd.core import Message
+from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError
 from specd.prompt.chat_template import render_chat, render_text
 
@@ -74,7 +74,7 @@ def test_messages_bring_their_tool_calls_and_thinking() -> None:
     message = Message(
         role="assistant",
         thinking="hm",
-        tool_calls=({"function": {"name": "f", "arguments": {"x": 1}}},),
+        tool_calls=(ToolCall(name="f", arguments={"x": 1}),),
     )
     template = (
         "{{ messages[0].reasoning_content }} {{ messages[0].tool_calls[0].type }} "

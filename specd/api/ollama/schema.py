@@ -28,7 +28,7 @@ from specd.api.body import (
     struct,
 )
 from specd.api.wire import MAX_DURATION_S, dump, quote
-from specd.core import Message
+from specd.core import Message, ToolCall
 from specd.durations import parse_go_duration
 from specd.errors import InvalidRequest
 
@@ -90,9 +90,19 @@ _MESSAGE: Final[Fields] = {
 def _message(value: object) -> Message:
     # Ollama decodes a message through a local type of this name.
     fields = decode_struct(value, _MESSAGE, "api.Alias")
-    for name in ("images", "tool_calls"):
-        fields[name] = tuple(fields.get(name, ()))
+    fields["images"] = tuple(fields.get("images", ()))
+    fields["tool_calls"] = tuple(_tool_call(call) for call in fields.get("tool_calls", ()))
     return Message(**fields | {"role": fields.get("role", "").lower()})
+
+
+def _tool_call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function", {})
+    return ToolCall(
+        name=function.get("name", ""),
+        arguments=function.get("arguments", {}),
+        id=call.get("id", ""),
+        index=function.get("index", 0),
+    )
 
 
 _SHARED: Final[Fields] = {

@@ -122,7 +122,7 @@ def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core
         raise InvalidRequest(f"invalid message content type: {go_any_type(content)}")
 
 
-def _tool_call(call: Mapping[str, Any]) -> Mapping[str, object]:
+def _tool_call(call: Mapping[str, Any]) -> core.ToolCall:
     function = call.get("function", {})
     try:
         arguments = json.loads(function.get("arguments", ""))
@@ -130,8 +130,12 @@ def _tool_call(call: Mapping[str, Any]) -> Mapping[str, object]:
         raise InvalidRequest("invalid tool call arguments") from error
     if not isinstance(arguments, dict):
         raise InvalidRequest("invalid tool call arguments")
-    named = {"name": function.get("name", ""), "arguments": arguments}
-    return {"id": call.get("id", ""), "function": named}
+    return core.ToolCall(
+        name=function.get("name", ""),
+        arguments=arguments,
+        id=call.get("id", ""),
+        index=call.get("index", 0),
+    )
 
 
 def _part(part: object) -> dict[str, Any]:

@@ -402,7 +402,11 @@ async def test_chat_hands_on_messages_of_every_kind() -> None:
     assert generation.requests[0].prompt == core.ChatPrompt(
         messages=(
             core.Message(role="system", content="s"),
-            core.Message(role="assistant", thinking="t", tool_calls=(call,)),
+            core.Message(
+                role="assistant",
+                thinking="t",
+                tool_calls=(core.ToolCall(id="1", name="f", arguments={"b": 1, "a": 2}),),
+            ),
             core.Message(role="tool", content="c", tool_name="f", tool_call_id="1"),
             core.Message(role=""),
         )

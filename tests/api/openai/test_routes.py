@@ -180,7 +180,7 @@ async def test_each_part_is_a_message_and_tool_answers_get_their_name() -> None:
             core.Message(
                 role="assistant",
                 thinking="r",
-                tool_calls=({"id": "c1", "function": {"name": "f", "arguments": {"x": 1}}},),
+                tool_calls=(core.ToolCall(id="c1", name="f", arguments={"x": 1}),),
             ),
             core.Message(role="tool", content="1", tool_name="f", tool_call_id="c1"),
         )

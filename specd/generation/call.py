@@ -1,0 +1,127 @@
+"""A request whose model is known: its prompt as text, and what its engine is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from specd import core
+from specd.options import Options
+from specd.prompt import AnswerFormat, chat_prompt, text_prompt
+
+# Ollama's bound on a model that never stops, in contexts.
+MAX_PREDICTED_CONTEXTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """image_mark: stands for each image in the prompt's text; no text of a caller may hold it."""
+
+    request: core.GenerateRequest
+    model: core.ModelRef
+    options: Options
+    drafters: tuple[core.DrafterKind, ...]
+    image_mark: str
+
+    @property
+    def messages(self) -> tuple[core.Message, ...]:
+        """A chat's turns with the Modelfile's before them; its SYSTEM only where there is none."""
+        prompt, model = self.request.prompt, self.model
+        asked = prompt.messages if isinstance(prompt, core.ChatPrompt) else ()
+        has_system = bool(asked) and asked[0].role == "system"
+        system = core.Message(role="system", content=model.system)
+        opening = (system,) if model.system and not has_system else ()
+        return (*opening, *model.messages, *asked)
+
+    @property
+    def droppable(self) -> list[int]:
+        """Indices of the turns that may be left out, oldest first."""
+        if not (isinstance(self.request.prompt, core.ChatPrompt) and self.request.truncate):
+            return []
+        return [i for i, turn in enumerate(self.messages[:-1]) if turn.role != "system"]
+
+    def kept(self, n_dropped: int) -> list[core.Message]:
+        """A chat's turns without so many of the oldest."""
+        dropped = set(self.droppable[:n_dropped])
+        return [turn for i, turn in enumerate(self.messages) if i not in dropped]
+
+    def render(self, n_dropped: int = 0) -> str:
+        """The prompt as text, without so many of the oldest turns.
+
+        Raises InvalidRequest with the template's own words.
+        """
+        prompt, think, mark = self.request.prompt, self.request.think, self.image_mark
+        if isinstance(prompt, core.ChatPrompt):
+            turns, tools = self.kept(n_dropped), prompt.tools
+            return chat_prompt(self.model, turns, tools=tools, think=think, image_mark=mark)
+        return text_prompt(self.model, prompt, think=think, image_mark=mark)
+
+    @property
+    def format(self) -> AnswerFormat:
+        prompt = self.request.prompt
+        if isinstance(prompt, core.TextPrompt):
+            if prompt.raw:
+                return AnswerFormat()
+            return AnswerFormat.of(self.model, think=self.request.think)
+        return AnswerFormat.of(self.model, tools=prompt.tools, think=self.request.think)
+
+    def images(self, n_dropped: int = 0) -> list[bytes]:
+        """In the order of their marks in the prompt."""
+        prompt = self.request.prompt
+        if isinstance(prompt, core.TextPrompt):
+            return list(prompt.images)
+        return [image for turn in self.kept(n_dropped) for image in turn.images]
+
+    def engine_request(
+        self, rendered: Rendered, n_ctx: int, seed: Callable[[], int]
+    ) -> core.EngineRequest:
+        request, options, text = self.request, self.options, rendered.text
+        bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
+        context = request.prompt.context if isinstance(request.prompt, core.TextPrompt) else ()
+        # Deepseek2's attention cannot be shifted; Ollama's default says so too.
+        can_shift = self.model.architecture != "deepseek2"
+        return core.EngineRequest(
+            # An earlier answer brings its own BOS, and so do many templates.
+            prompt=(*context, *self._pieces(rendered, cut_bos=bool(context))),
+            add_bos=not context and not (bos and text.startswith(bos)),
+            sampling=options.sampling(seed),
+            n_predict=options.num_predict if 0 <= options.num_predict <= limit else limit,
+            n_keep=options.num_keep,
+            stop=options.stop,
+            visible=self.format.visible,
+            grammar=self._grammar(text),
+            truncate=request.truncate,
+            shift=can_shift if request.shift is None else request.shift,
+            n_logprobs=request.n_logprobs,
+            want_context=request.want_context,
+            n_draft_max=options.draft_num_predict,
+            drafters=self.drafters,
+        )
+
+    def _pieces(self, rendered: Rendered, *, cut_bos: bool) -> Iterator[str | core.Image]:
+        """The text cut at its marks, with the images in their places."""
+        bos = self.model.bos_token
+        text = rendered.text.removeprefix(bos) if cut_bos else rendered.text
+        if not rendered.images:
+            yield text
+            return
+        images = iter(rendered.images)
+        for piece in re.split(f"({re.escape(self.image_mark)})", text):
+            if piece == self.image_mark:
+                yield core.Image(next(images))
+            elif piece:
+                yield piece
+
+    def _grammar(self, prompt: str) -> core.Grammar | None:
+        if self.request.grammar is None:
+            return None
+        return replace(self.request.grammar, thinking=self.format.thinking_tags(prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """text: with a mark for each image."""
+
+    text: str
+    images: tuple[bytes, ...] = ()

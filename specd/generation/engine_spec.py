@@ -1,0 +1,44 @@
+"""How a model's engine is to be loaded, from the pair, the options and the settings."""
+
+from __future__ import annotations
+
+from specd import core, errors
+from specd.options import Options
+from specd.settings import Settings
+
+
+def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
+    """Who may guess for a request."""
+    if not settings.speculative_decode:
+        return ()
+    lookup = (core.DrafterKind.LOOKUP,) if settings.prompt_lookup else ()
+    return (core.DrafterKind.MODEL, *lookup)
+
+
+def engine_spec(pair: core.Pair, options: Options, settings: Settings) -> core.EngineSpec:
+    """What is automatic (context, threads) the scheduler fills in."""
+    target, drafter = pair.target, pair.drafter
+    if options.num_batch < 1:
+        raise errors.InvalidOption('option "num_batch" must be at least 1')
+    return core.EngineSpec(
+        weights=str(target.weights),
+        drafter=str(drafter.weights) if drafter else None,
+        drafter_name=drafter.name if drafter else "",
+        pair_source=drafter.source if drafter else "",
+        no_pair_reason=pair.reason or "",
+        no_pair_detail=pair.detail,
+        n_ctx=options.num_ctx,
+        n_slots=settings.num_parallel,
+        n_batch=options.num_batch,
+        n_gpu_layers=max(options.num_gpu, -1),
+        main_gpu=options.main_gpu,
+        n_threads=options.num_thread,
+        use_mmap=options.use_mmap,
+        flash_attention=settings.flash_attention,
+        kv_cache_type=settings.kv_cache_type,
+        acceptance_threshold=settings.acceptance_threshold,
+        trace_dir=str(settings.trace_dir or ""),
+        adapters=tuple(str(path) for path in target.adapters),
+        projector=str(target.projector) if target.projector else None,
+        embeds="embedding" in target.capabilities,
+    )

@@ -1,0 +1,45 @@
+"""A chat made to fit its context: without the fewest of its oldest turns that do it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from specd import errors
+from specd.generation.call import Call, Rendered
+from specd.scheduler import Lease
+
+
+async def fitted(call: Call, lease: Lease) -> Rendered:
+    """The prompt; of a chat too long for the context, without the fewest oldest turns that do it.
+
+    The last turn and every system turn stay: where they alone are too long, the engine decides.
+    """
+    rendered = await asyncio.to_thread(_render_without, call, 0)
+    most = len(call.droppable)
+    if most == 0 or await _fits(rendered, lease):
+        return rendered
+    least = 1
+    while least < most:
+        middle = (least + most) // 2
+        if await _fits(await asyncio.to_thread(_render_without, call, middle), lease):
+            most = middle
+        else:
+            least = middle + 1
+    return await asyncio.to_thread(_render_without, call, least)
+
+
+def _render_without(call: Call, n_dropped: int) -> Rendered:
+    """Many templates insist that a user begins: then one turn more is left out."""
+    try:
+        return Rendered(call.render(n_dropped), tuple(call.images(n_dropped)))
+    except errors.InvalidRequest:
+        if n_dropped == 0 or n_dropped >= len(call.droppable):
+            raise
+        return _render_without(call, n_dropped + 1)
+
+
+async def _fits(rendered: Rendered, lease: Lease) -> bool:
+    # No text has more tokens than bytes, but for BOS and a leading space: spare the round trip.
+    if len(rendered.text.encode()) + 2 <= lease.facts.n_ctx:
+        return True
+    return len(await lease.tokenize(rendered.text, add_bos=True)) <= lease.facts.n_ctx

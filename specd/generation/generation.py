@@ -1,0 +1,217 @@
+"""One request, end to end: resolve → pair → render → lease → stream → parse.  Read this first.
+
+Dialects hand in a `core.GenerateRequest` and get `core.Delta`s and one final `core.Done`; whatever
+goes wrong is a `SpecdError`.  Nothing here knows HTTP, and nothing below knows dialects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from specd import core, errors
+from specd.generation.call import Call
+from specd.generation.engine_spec import drafters, engine_spec
+from specd.generation.fit import fitted
+from specd.options import Options
+from specd.prompt import AnswerParser
+from specd.scheduler import Lease
+from specd.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Models(Protocol):
+    """Where models lie: `store.Library`."""
+
+    def resolve(self, name: str) -> core.ModelRef: ...
+
+
+class Pairing(Protocol):
+    """Which drafter serves a target: `pairs.Pairs`."""
+
+    def pair(self, target: core.ModelRef) -> core.Pair: ...
+
+
+class Leasing(Protocol):
+    """Who may use a resident model: `scheduler.SchedulerLoop`."""
+
+    def lease(
+        self,
+        spec: core.EngineSpec,
+        model: core.ModelRef,
+        pair: core.Pair,
+        keep_alive_s: float | None = None,
+    ) -> AbstractAsyncContextManager[Lease]: ...
+
+    def unload(self, model: core.ModelRef) -> None: ...
+
+
+class Generation:
+    """clock: seconds; random_seed: for requests that ask for any seed."""
+
+    def __init__(
+        self,
+        library: Models,
+        pairs: Pairing,
+        scheduler: Leasing,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        random_seed: Callable[[], int] = lambda: secrets.randbits(32),
+    ) -> None:
+        self._library = library
+        self._pairs = pairs
+        self._scheduler = scheduler
+        self._settings = settings
+        self._clock = clock
+        self._random_seed = random_seed
+
+    async def generate(
+        self, request: core.GenerateRequest
+    ) -> AsyncGenerator[core.Delta | core.Done, None]:
+        """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
+        started = self._clock()
+        call = await asyncio.to_thread(self._resolve, request)
+        answered = False
+        try:
+            async with aclosing(self._answer(call, started)) as events:
+                async for event in events:
+                    answered = True
+                    yield event
+            return
+        except errors.EngineCrashed:
+            if answered:
+                raise
+        # The engine died before it said anything, often while it was idle: a new one may well
+        # answer, and the caller need not know.  Once: a request that kills must not kill for ever.
+        log.warning("%s: the engine died before it answered, trying once more", call.model.name)
+        async with aclosing(self._answer(call, started)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(
+        self, call: Call, started: float
+    ) -> AsyncGenerator[core.Delta | core.Done, None]:
+        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (
+            lease,
+            pair,
+        ):
+            load_ns = int((self._clock() - started) * 1e9)
+            rendered = await fitted(call, lease)
+            parser = call.format.parser(rendered.text)
+            engine_request = call.engine_request(rendered, lease.facts.n_ctx, self._random_seed)
+            async with aclosing(lease.generate(engine_request)) as events:
+                async for event in events:
+                    match event:
+                        case core.Token():
+                            if (delta := _delta(event, parser)) is not None:
+                                yield delta
+                        case core.Done():
+                            if parser is not None and (rest := parser.finish()) != core.Delta():
+                                yield rest
+                            _log(call.model, event)
+                            stats = _of_pair(event.speculation, pair)
+                            yield replace(event, load_ns=load_ns, speculation=stats)
+                        case core.Failed():
+                            if event.kind is core.FailureKind.CRASHED:
+                                # Until it is gone, the scheduler would grant it again.
+                                await lease.engine.ended()
+                            raise _error(event)
+
+    async def load(
+        self,
+        model: str,
+        options: Mapping[str, object] | None = None,
+        keep_alive_s: float | None = None,
+    ) -> None:
+        """Returns once the model is ready."""
+        found = await asyncio.to_thread(self._library.resolve, model)
+        merged = Options.merge(found.parameters, options or {})
+        async with self._lease(found, merged, keep_alive_s):
+            log.info("%s is loaded", found.name)
+
+    async def unload(self, model: str) -> None:
+        """Let it go once it is idle; ModelNotFound where there is none of that name."""
+        self._scheduler.unload(await asyncio.to_thread(self._library.resolve, model))
+
+    def render(self, request: core.GenerateRequest) -> str:
+        """The prompt before anything is left out to make it fit.  Reads files: call in a thread."""
+        return self._resolve(request).render()
+
+    def _resolve(self, request: core.GenerateRequest) -> Call:
+        model = self._library.resolve(request.model)
+        options = Options.merge(model.parameters, request.options)
+        return Call(
+            request=request,
+            model=model,
+            options=options,
+            drafters=drafters(self._settings),
+            image_mark=f"<image {secrets.token_hex(8)}>",
+        )
+
+    @asynccontextmanager
+    async def _lease(
+        self, model: core.ModelRef, options: Options, keep_alive_s: float | None
+    ) -> AsyncIterator[tuple[Lease, core.Pair]]:
+        pair = await asyncio.to_thread(self._pairs.pair, model)
+        spec = engine_spec(pair, options, self._settings)
+        async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
+            yield lease, pair
+
+
+def _of_pair(stats: core.SpeculationStats, pair: core.Pair) -> core.SpeculationStats:
+    """The same, in the words of this request's pair.
+
+    Two models over the same weights share an engine, and the engine knows only the first one's.
+    """
+    if pair.drafter is None:
+        return replace(stats, reason=pair.reason or "", detail=pair.detail)
+    if stats.drafter is None or stats.pair_source == core.BUILTIN:
+        return stats
+    return replace(stats, drafter=pair.drafter.name, pair_source=pair.drafter.source)
+
+
+def _delta(token: core.Token, parser: AnswerParser | None) -> core.Delta | None:
+    """None while the parser holds back what may be part of a tag."""
+    delta = core.Delta(content=token.text) if parser is None else parser.feed(token.text)
+    if token.logprobs:
+        delta = replace(delta, logprobs=token.logprobs)
+    return None if delta == core.Delta() else delta
+
+
+_ERRORS: Mapping[core.FailureKind, type[errors.SpecdError]] = {
+    core.FailureKind.INVALID: errors.InvalidRequest,
+    core.FailureKind.ENGINE: errors.EngineError,
+    core.FailureKind.CRASHED: errors.EngineCrashed,
+    core.FailureKind.SHUTDOWN: errors.ShuttingDown,
+}
+
+
+def _error(failed: core.Failed) -> errors.SpecdError:
+    if failed.kind is core.FailureKind.CONTEXT_LENGTH:
+        return errors.ContextLengthExceeded(failed.n_prompt, failed.n_ctx)
+    return _ERRORS[failed.kind](failed.message)
+
+
+def _log(model: core.ModelRef, done: core.Done) -> None:
+    usage, speculation = done.usage, done.speculation
+    rate = usage.n_generated / usage.generate_ns * 1e9 if usage.generate_ns else 0.0
+    log.info(
+        "%s: %d prompt tokens (%d cached), %d tokens, %.1f tokens/s,"
+        " drafted %d, accepted %.0f %%, speculation %s",
+        model.name,
+        usage.n_prompt,
+        usage.n_cached,
+        usage.n_generated,
+        rate,
+        speculation.draft_n,
+        speculation.acceptance_rate * 100,
+        speculation.state,
+    )
