@@ -32,7 +32,7 @@ async def answer_events(
         async for event in events:
             if isinstance(event, core.Done):
                 done = event
-            elif event.content or event.thinking or event.logprobs:
+            elif event != core.Delta():
                 yield event
     if done is None:
         raise EngineError("model runner has unexpectedly stopped")
@@ -53,5 +53,6 @@ def _joined(deltas: list[core.Delta]) -> core.Delta:
     return core.Delta(
         content="".join(delta.content for delta in deltas),
         thinking="".join(delta.thinking for delta in deltas),
+        tool_calls=tuple(call for delta in deltas for call in delta.tool_calls),
         logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
     )

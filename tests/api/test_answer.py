@@ -34,7 +34,13 @@ async def test_an_error_of_the_source_is_passed_on() -> None:
 
 
 async def test_a_whole_answer_is_all_deltas_in_one() -> None:
-    pieces: Script = [core.Delta(thinking="h"), core.Delta(thinking="m", content="a"), DONE]
+    first, second = core.ToolCall(name="f"), core.ToolCall(name="g", index=1)
+    pieces: Script = [
+        core.Delta(thinking="h"),
+        core.Delta(thinking="m", content="a", tool_calls=(first,)),
+        core.Delta(tool_calls=(second,)),
+        DONE,
+    ]
     answer = await whole_answer(FakeGeneration(pieces), REQUEST)
-    assert answer.whole == core.Delta(thinking="hm", content="a")
+    assert answer.whole == core.Delta(thinking="hm", content="a", tool_calls=(first, second))
     assert answer.done == DONE
