@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from specd import core
 from specd.api.logprobs import logprob_entries
-from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody
+from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody, InvalidFormat
 from specd.api.speculation import speculation_object
-from specd.api.wire import present, utc_time
+from specd.api.wire import dump, present, quote, utc_time
 
 Json = dict[str, object]
 
@@ -16,8 +17,11 @@ Json = dict[str, object]
 def generate_request(body: GenerateBody, ref: core.ModelRef) -> core.GenerateRequest:
     prompt = core.TextPrompt(
         text=body.prompt,
+        suffix=body.suffix,
         system=body.system or None,
+        template=body.template or None,
         raw=body.raw,
+        images=tuple(body.images),
         context=tuple(body.context),
     )
     return _request(body, ref, prompt, want_context=not body.raw)
@@ -45,7 +49,21 @@ def _request(
         shift=body.shift,
         n_logprobs=body.top_logprobs if body.logprobs else None,
         want_context=want_context,
+        grammar=_grammar(body.format),
     )
+
+
+def _grammar(sent: object) -> core.Grammar | None:
+    """Raises InvalidFormat."""
+    if sent in (None, ""):
+        return None
+    if sent == "json":
+        return core.Grammar(kind=core.GrammarKind.JSON)
+    if isinstance(sent, dict):
+        schema = json.dumps(sent, ensure_ascii=False)
+        return core.Grammar(kind=core.GrammarKind.JSON_SCHEMA, text=schema)
+    shown = quote(dump(sent).decode())
+    raise InvalidFormat(f'invalid format: {shown}; expected "json" or a valid JSON Schema object')
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +136,19 @@ class ChatWriter:
         return {
             "model": self.model,
             "created_at": utc_time(now_ns),
-            "message": message | present(thinking=delta.thinking),
+            "message": message
+            | present(thinking=delta.thinking, tool_calls=[_call(c) for c in delta.tool_calls]),
             "done": done,
         }
+
+
+def _call(call: core.ToolCall) -> Json:
+    function: Json = {
+        "index": call.index,
+        "name": call.name,
+        "arguments": dict(call.arguments),
+    }
+    return present(id=call.id) | {"function": function}
 
 
 Writer = GenerateWriter | ChatWriter

@@ -27,7 +27,7 @@ from specd.api.ollama.models import ps_object, show_object, tags_object
 from specd.api.ports import Rooms
 from specd.api.streaming import NDJSON, stream
 from specd.api.wire import dump
-from specd.errors import InvalidRequest, NotImplementedHere
+from specd.errors import InvalidRequest
 
 
 class OllamaRoutes:
@@ -96,7 +96,8 @@ class OllamaRoutes:
         _check_generate(body, ref)
         if not body.prompt:
             return await self._load(body, ref, writer)
-        _refuse_unserved_generate(body, ref)
+        if body.images:
+            lookup.refuse_images(ref)
         return await self._answer(request, body, generate_request(body, ref), writer, started_ns)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -112,7 +113,8 @@ class OllamaRoutes:
         _check_chat(body, ref)
         if not body.messages:
             return await self._load(body, ref, writer)
-        _refuse_unserved_chat(body, ref)
+        if any(message.images for message in body.messages):
+            lookup.refuse_images(ref)
         return await self._answer(request, body, chat_request(body, ref), writer, started_ns)
 
     async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:
@@ -173,27 +175,3 @@ def _check_chat(body: schema.ChatBody, ref: core.ModelRef) -> None:
     lookup.require_completion(ref, body.model, "chat")
     if body.tools:
         lookup.require(ref, "tools")
-
-
-def _refuse_unserved_generate(body: schema.GenerateBody, ref: core.ModelRef) -> None:
-    """Fields that Ollama honours and this version does not: refused, never ignored."""
-    if body.template:
-        raise NotImplementedHere("template is not supported by this version of specd")
-    if body.suffix:
-        raise NotImplementedHere("suffix is not supported by this version of specd")
-    if body.images:
-        lookup.refuse_images(ref)
-    _refuse_format(body)
-
-
-def _refuse_unserved_chat(body: schema.ChatBody, ref: core.ModelRef) -> None:
-    if body.tools:
-        raise NotImplementedHere("tools are not supported by this version of specd")
-    if any(message.images for message in body.messages):
-        lookup.refuse_images(ref)
-    _refuse_format(body)
-
-
-def _refuse_format(body: schema.InferenceBody) -> None:
-    if body.wants_format:
-        raise NotImplementedHere("format is not supported by this version of specd")

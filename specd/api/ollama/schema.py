@@ -27,7 +27,7 @@ from specd.api.body import (
     string,
     struct,
 )
-from specd.api.wire import MAX_DURATION_S, dump, quote
+from specd.api.wire import MAX_DURATION_S, quote
 from specd.core import Message, ToolCall
 from specd.durations import parse_go_duration
 from specd.errors import InvalidRequest
@@ -139,7 +139,10 @@ _SHOW: Final[Fields] = {"model": string, "name": string, "system": string, "verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceBody:
-    """What generate and chat share.  keep_alive: seconds; None where it was not sent."""
+    """What generate and chat share.  keep_alive: seconds; None where it was not sent.
+
+    format: JSON as it was sent.
+    """
 
     model: str = ""
     stream: bool = True
@@ -152,18 +155,6 @@ class InferenceBody:
     debug_render_only: bool = False
     logprobs: bool = False
     top_logprobs: int = 0
-
-    @property
-    def wants_format(self) -> bool:
-        """Raises InvalidFormat."""
-        if self.format in (None, ""):
-            return False
-        if self.format == "json" or isinstance(self.format, dict):
-            return True
-        sent = quote(dump(self.format).decode())
-        raise InvalidFormat(
-            f'invalid format: {sent}; expected "json" or a valid JSON Schema object'
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,26 +171,6 @@ async def test_other_refusals(path: str, body: object, status: int, text: str) -
         assert (reply.status, await reply.json()) == (status, {"error": text})
 
 
-@pytest.mark.parametrize(
-    "path, body",
-    [
-        (GENERATE, {"model": "able", "prompt": "x", "format": "json"}),
-        (GENERATE, {"model": "able", "prompt": "x", "format": {"type": "object"}}),
-        (GENERATE, {"model": "able", "prompt": "x", "template": "{{ .Prompt }}"}),
-        (GENERATE, {"model": "able", "prompt": "x", "suffix": "y"}),
-        (GENERATE, {"model": "able", "prompt": "x", "images": ["AAAA"]}),
-        (CHAT, {"model": "able", "messages": [{"images": ["AAAA"]}]}),
-        (CHAT, {"model": "able", "messages": [{}], "tools": [{"type": "function"}]}),
-    ],
-)
-async def test_what_is_not_honoured_yet_is_refused_not_ignored(path: str, body: object) -> None:
-    generation = FakeGeneration()
-    async with client(generation) as http, http.post(path, json=body) as reply:
-        assert reply.status == 501
-        assert "by this version of specd" in (await reply.json())["error"]
-    assert not generation.requests
-
-
 async def test_images_to_a_model_without_eyes_are_400() -> None:
     body = {"model": "plain", "prompt": "x", "images": ["AAAA"]}
     async with client() as http, http.post(GENERATE, json=body) as reply:

@@ -257,6 +257,15 @@ async def test_generate_hands_on_every_field() -> None:
     ]
 
 
+async def test_generate_hands_on_infill_and_a_template_of_its_own() -> None:
+    generation = FakeGeneration()
+    fields = {"prompt": "a", "suffix": "b", "template": "{{ .Prompt }}"}
+    await ask("/api/generate", generation, model="able", **fields)
+    assert generation.requests[0].prompt == core.TextPrompt(
+        text="a", suffix="b", template="{{ .Prompt }}"
+    )
+
+
 async def test_generate_leaves_out_what_was_not_asked_for() -> None:
     generation = FakeGeneration()
     await ask("/api/generate", generation, model="plain:local", prompt="x", raw=True, options=None)
@@ -434,6 +443,59 @@ async def test_chat_shows_a_rendered_prompt_on_request() -> None:
     )
     assert answer["message"] == {"role": "", "content": ""}
     assert answer["_debug_info"] == {"rendered_template": "<rendered>"}
+
+
+CALL = core.ToolCall(name="f", arguments={"b": 1, "a": [2]}, id="call_1")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_tool_calls_are_whole_and_keep_the_order_of_their_keys(stream: bool) -> None:
+    script: Script = (
+        core.Delta(content="Let me see."),
+        core.Delta(tool_calls=(CALL, core.ToolCall(name="g", index=1))),
+        DONE,
+    )
+    _, lines = await ask(
+        "/api/chat",
+        generation := FakeGeneration(script),
+        model="able",
+        stream=stream,
+        messages=[{"role": "user", "content": "x"}],
+        tools=[{"type": "function", "function": {"name": "f"}}],
+    )
+    expected = [
+        {"id": "call_1", "function": {"index": 0, "name": "f", "arguments": {"b": 1, "a": [2]}}},
+        {"function": {"index": 1, "name": "g", "arguments": {}}},
+    ]
+    told = [line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"]]
+    assert told == [expected]
+    assert list(told[0][0]["function"]["arguments"]) == ["b", "a"]
+    assert lines[-1]["done_reason"] == "stop"
+    prompt = generation.requests[0].prompt
+    assert isinstance(prompt, core.ChatPrompt)
+    assert prompt.tools == ({"type": "function", "function": {"name": "f"}},)
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+@pytest.mark.parametrize(
+    "sent, grammar",
+    [
+        (None, None),
+        ("", None),
+        ("json", core.Grammar(kind=core.GrammarKind.JSON)),
+        (
+            {"type": "object", "properties": {"ü": {}, "a": {}}},
+            core.Grammar(
+                kind=core.GrammarKind.JSON_SCHEMA,
+                text='{"type": "object", "properties": {"ü": {}, "a": {}}}',
+            ),
+        ),
+    ],
+)
+async def test_a_format_is_a_grammar(path: str, sent: object, grammar: core.Grammar | None) -> None:
+    generation = FakeGeneration()
+    await ask(path, generation, model="plain", prompt="x", messages=[{}], format=sent)
+    assert generation.requests[0].grammar == grammar
 
 
 async def test_thinking_can_be_refused_to_any_model() -> None:
