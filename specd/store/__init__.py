@@ -5,5 +5,6 @@ from __future__ import annotations
 from specd.store.library import Library
 from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
 from specd.store.name import Name, Source
+from specd.store.writer import Writer
 
-__all__ = ["Library", "ModelDetails", "ModelInfo", "ModelSummary", "Name", "Source"]
+__all__ = ["Library", "ModelDetails", "ModelInfo", "ModelSummary", "Name", "Source", "Writer"]

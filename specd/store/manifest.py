@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from specd.store import blobs
 
 _MEDIA: Final = "application/vnd.ollama.image."
 _OLD_KINDS: Final = {"prompt": "template"}
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "parent": "from"}):
@@ -70,16 +71,20 @@ class Manifest(msgspec.Struct, frozen=True):
 def read_manifest(path: Path) -> Manifest:
     """Raises StoreError for a file that is missing or no manifest."""
     data = blobs.read_bytes(path)
-    modified = blobs.modified_at(path)
+    return parse_manifest(data, f"the manifest {path}", modified_at=blobs.modified_at(path))
+
+
+def parse_manifest(data: bytes, what: str, *, modified_at: datetime = _NEVER) -> Manifest:
+    """what: how the StoreError for a text that is no manifest names it."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"the manifest {path} is damaged: {error}") from error
+        raise StoreError(f"{what} is damaged: {error}") from error
     return Manifest(
         layers=tuple(file.layers or ()),
         config=file.config,
         digest=hashlib.sha256(data).hexdigest(),
-        modified_at=modified,
+        modified_at=modified_at,
     )
 
 

@@ -1,0 +1,80 @@
+"""Files that are whole or absent, whatever happens in between, and locks that die with their owner.
+
+Locks are flock's on folders and files that exist anyway, so none is ever left behind; they bind
+every specd on the machine.  Ollama takes none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from specd.errors import StoreError
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Turn the system's errors into a StoreError: "cannot <what>: No space left on device"."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot {what}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Alone with a folder or a file, among all threads and processes; waits.  Not reentrant."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """While this lasts `remove_unless_held` spares the file; FileNotFoundError where it is gone."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH)
+        if os.fstat(opened).st_nlink == 0:  # removed between the two lines above
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        yield
+    finally:
+        os.close(opened)
+
+
+def remove_unless_held(path: Path) -> bool:
+    """Whether the file is gone now."""
+    try:
+        opened = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(opened)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a finished file over `target`: after a power cut it is there whole, or not at all."""
+    sync(source)
+    source.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file's bytes, or a folder's entries, outlast a power cut."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

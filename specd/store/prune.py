@@ -1,0 +1,64 @@
+"""What a start removes from a store: Ollama's own rule (contract 4)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+from specd.errors import StoreError
+from specd.store.durable import remove_unless_held
+from specd.store.references import manifest_files, referenced
+
+log = logging.getLogger(__name__)
+
+#: What was written since may belong to a model in the making, here or in a running Ollama.
+GRACE_S: Final = 3600.0
+_BLOB: Final = re.compile(r"sha256-[0-9a-f]{64}")
+_OLD_BLOB: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
+
+
+def prune(blobs: Path, manifests: Path, root: Path) -> None:
+    """Remove blobs that no manifest names, files that are no blobs, and empty manifest folders.
+
+    Spares what is younger than GRACE_S; removes nothing while a manifest is damaged.
+    """
+    try:
+        used = referenced(manifest_files(manifests))
+    except StoreError as error:
+        log.warning("the store is not pruned: %s", error)
+        return
+    names = {digest.replace(":", "-") for digest in used}
+    before = time.time() - GRACE_S
+    n_removed = sum(_drop(path, names, before) for path in sorted(blobs.iterdir()))
+    for left in root.glob(".specd-*"):  # manifests that a crash left unfinished
+        n_removed += _drop(left, set(), before)
+    for folder in sorted(manifests.rglob("*"), reverse=True):  # the deepest first
+        with contextlib.suppress(OSError):  # a file, or not empty
+            folder.rmdir()
+    if n_removed:
+        log.info("removed %d files from %s that no model uses", n_removed, blobs)
+
+
+def _drop(path: Path, used: set[str], before: float) -> bool:
+    """Remove one file of `blobs/` if that is due."""
+    try:
+        path = _modern(path)
+        if not path.is_file() or path.stat().st_mtime > before:
+            return False
+        if _BLOB.fullmatch(path.name) and path.name in used:
+            return False
+        return remove_unless_held(path)
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error.strerror or error)
+        return False
+
+
+def _modern(path: Path) -> Path:
+    """`sha256:x` was Ollama's name for a blob before `sha256-x`."""
+    if not _OLD_BLOB.fullmatch(path.name):
+        return path
+    return path.rename(path.with_name(path.name.replace(":", "-").lower()))

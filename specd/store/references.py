@@ -1,0 +1,40 @@
+"""Which blobs the manifests of a store name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from specd.errors import StoreError
+from specd.store.manifest import Manifest, read_manifest
+
+
+def manifest_files(manifests: Path) -> Iterator[Path]:
+    """Every file where a manifest may lie, whatever its name."""
+    return (path for path in manifests.glob("*/*/*/*") if path.is_file())
+
+
+def digests_of(manifest: Manifest) -> frozenset[str]:
+    """Of the layers and the config, each "sha256:<64 hex digits>"."""
+    found = {layer.digest for layer in (*manifest.layers, manifest.config) if layer.digest}
+    return frozenset(_normal(digest) for digest in found)
+
+
+def referenced(paths: Iterable[Path]) -> frozenset[str]:
+    """What all those manifests name; StoreError where one of them cannot be read."""
+    found: frozenset[str] = frozenset()
+    for path in paths:
+        found |= digests_of(read_manifest(path))
+    return found
+
+
+def digests_at(path: Path) -> frozenset[str]:
+    """Nothing for a manifest that is missing or damaged."""
+    try:
+        return digests_of(read_manifest(path))
+    except StoreError:
+        return frozenset()
+
+
+def _normal(digest: str) -> str:
+    return digest.replace("-", ":", 1).lower()

@@ -1,0 +1,231 @@
+"""Writes Ollama's store: blobs, manifests, copies, deletions.
+
+Everything appears whole or not at all, also where the process is killed or the disk is full.  What
+is not finished lies in `blobs/` under a `-partial` name, which Ollama's prune and ours remove after
+an hour; a manifest in the making lies beside `manifests/`.  Methods block: call them off the event
+loop.  They are safe among threads and among processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from specd.errors import ModelNotFound, StoreError
+from specd.store import blobs, durable
+from specd.store.manifest import parse_manifest
+from specd.store.name import Name
+from specd.store.prune import prune
+from specd.store.references import digests_at, digests_of, manifest_files, referenced
+
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 1 << 20
+
+
+class Writer:
+    """noprune: OLLAMA_NOPRUNE; layers that a model no longer names then stay.
+
+    Digests are "sha256:<64 hex digits>".  All methods raise StoreError.
+    """
+
+    def __init__(self, root: Path, *, noprune: bool = False) -> None:
+        self.root = root
+        self._noprune = noprune
+        self._blobs = root / "blobs"
+        self._manifests = root / "manifests"
+
+    # ------------------------------------------------------------------ blobs
+
+    def blob_path(self, digest: str) -> Path:
+        return blobs.path_of(self.root, digest)
+
+    def partial_path(self, digest: str) -> Path:
+        """Where a download of that blob grows, under Ollama's name, so that either resumes it."""
+        path = self.blob_path(digest)
+        return path.with_name(f"{path.name}-partial")
+
+    def has_blob(self, digest: str) -> bool:
+        return self.blob_path(digest).is_file()
+
+    @contextlib.contextmanager
+    def staged(self) -> Iterator[Path]:
+        """A path in `blobs/` for a file in the making; removed afterwards unless it was kept."""
+        self.prepare()
+        path = self._blobs / f"sha256-{secrets.token_hex(32)}-partial"
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def keep(self, path: Path, digest: str) -> None:
+        """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest."""
+        target = self.blob_path(digest)
+        with durable.told(f"write the blob {digest}"):
+            if target.is_file() and target.stat().st_size == path.stat().st_size:
+                path.unlink()  # another writer was faster, and somebody may hold its file
+                return
+            path.chmod(0o644)
+            durable.move(path, target)
+
+    def put(self, data: bytes) -> tuple[str, bool]:
+        """Store a small blob: its digest, and whether it is new."""
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if self.has_blob(digest):
+            return digest, False
+        with self.staged() as path:
+            with durable.told(f"write the blob {digest}"):
+                path.write_bytes(data)
+            self.keep(path, digest)
+        return digest, True
+
+    @contextlib.contextmanager
+    def holding(self, digests: Iterable[str]) -> Iterator[None]:
+        """While this lasts no specd removes those blobs, though no manifest may name them yet."""
+        with contextlib.ExitStack() as stack:
+            for digest in digests:
+                path = self.blob_path(digest)
+                with durable.told(f"use the blob {digest}"):
+                    stack.enter_context(durable.held(path))
+            yield
+
+    # ------------------------------------------------------------------ manifests
+
+    def manifest_path(self, name: Name) -> Path:
+        """Where that model lies or would: each part as it is spelled on disk, if it is there."""
+        path = self._manifests
+        for part in (name.host, name.namespace, name.model, name.tag):
+            path /= _spelled(path, part)
+        return path
+
+    def publish(self, name: Name, manifest: bytes, *, prune: bool = True) -> bool:
+        """Make these very bytes the manifest of that name, in place of what was there.
+
+        prune: remove the blobs that the old manifest alone named; True where it named such.
+        Raises StoreError where a blob that the manifest names is not in the store.
+        """
+        new = digests_of(parse_manifest(manifest, f"the manifest of {name.short}"))
+        with self._alone():
+            missing = sorted(digest for digest in new if not self.has_blob(digest))
+            if missing:
+                raise StoreError(f"cannot write {name.short}: the blob {missing[0]} is gone")
+            return self._replace(self.manifest_path(name), manifest, prune=prune)
+
+    def copy(self, source: Name, destination: Name) -> None:
+        """Raises ModelNotFound."""
+        with self._alone():
+            path, target = self.manifest_path(source), self.manifest_path(destination)
+            if not path.is_file():
+                raise ModelNotFound(source.short)
+            if path != target:
+                self._replace(target, blobs.read_bytes(path), prune=True)
+
+    def delete(self, name: Name) -> None:
+        """The manifest, the folders that it leaves empty, and the blobs that no other names.
+
+        Raises ModelNotFound.
+        """
+        with self._alone():
+            path = self.manifest_path(name)
+            if not path.is_file():
+                raise ModelNotFound(name.short)
+            old = digests_at(path)
+            with durable.told(f"delete {name.short}"):
+                path.unlink()
+                durable.sync(path.parent)
+            self._remove_empty(path.parent)
+            self._remove_unused(old)
+
+    def prune(self) -> None:
+        """At start: remove what no manifest names (contract 4); nothing with OLLAMA_NOPRUNE."""
+        if self._noprune or not self._blobs.is_dir():
+            return
+        with self._alone():
+            prune(self._blobs, self._manifests, self.root)
+
+    # ------------------------------------------------------------------ inside the lock
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other specd changes manifests, or removes what they name, while this lasts."""
+        self.prepare()
+        with durable.told(f"lock {self._manifests}"):
+            lock = contextlib.ExitStack()
+            lock.enter_context(durable.locked(self._manifests))
+        with lock:
+            yield
+
+    def prepare(self) -> None:
+        """Make the store's folders where they are missing."""
+        with durable.told(f"write to {self.root}"):
+            self._blobs.mkdir(parents=True, exist_ok=True)
+            self._manifests.mkdir(exist_ok=True)
+
+    def _replace(self, path: Path, manifest: bytes, *, prune: bool) -> bool:
+        old = digests_at(path)
+        with durable.told(f"write {path}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._beside_manifests() / f".specd-{secrets.token_hex(8)}"
+            try:
+                staged.write_bytes(manifest)
+                staged.chmod(0o644)
+                durable.move(staged, path)
+            finally:
+                staged.unlink(missing_ok=True)
+                self._remove_empty(path.parent)
+        unused = old - digests_at(path)
+        if not unused or not prune or self._noprune:
+            return False
+        self._remove_unused(unused)
+        return True
+
+    def _beside_manifests(self) -> Path:
+        """A folder of the same file system, where nobody looks for manifests.
+
+        `manifests/` may be a link or a mount; nothing but files four folders deep counts there.
+        """
+        one_disk = self.root.stat().st_dev == self._manifests.stat().st_dev
+        return self.root if one_disk else self._manifests
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self._manifests:
+            try:
+                folder.rmdir()
+            except OSError:
+                return  # not empty
+            folder = folder.parent
+
+    def _remove_unused(self, digests: frozenset[str]) -> None:
+        """What remains after an error is left to the next start's prune."""
+        try:
+            used = referenced(manifest_files(self._manifests))
+        except StoreError as error:
+            log.warning("no blob is removed, since any may be in use: %s", error)
+            return
+        for digest in sorted(digests - used):
+            try:
+                durable.remove_unless_held(self.blob_path(digest))
+            except (OSError, StoreError) as error:
+                log.warning("cannot remove the blob %s: %s", digest, error)
+
+
+def digest_of_file(path: Path) -> str:
+    """Reads it all."""
+    with durable.told(f"read {path}"), path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _spelled(folder: Path, part: str) -> str:
+    """The entry of that name; else one that differs in case alone; else the part as it is."""
+    try:
+        entries = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return part
+    if part in entries:
+        return part
+    return next((entry for entry in entries if entry.lower() == part.lower()), part)

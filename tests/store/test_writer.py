@@ -1,0 +1,290 @@
+"""Writing the store: what appears, what goes, and what another writer of the format would do."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from specd.errors import ModelNotFound, StoreError
+from specd.store import Writer, durable
+from specd.store.name import parse
+
+HOUR = 3600.0
+
+
+def digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def manifest(*layers: bytes, config: bytes = b"{}") -> bytes:
+    def entry(media: str, data: bytes) -> dict[str, object]:
+        return {"mediaType": media, "digest": digest(data), "size": len(data)}
+
+    model = "application/vnd.ollama.image.model"
+    value = {
+        "schemaVersion": 2,
+        "config": entry("application/vnd.docker.container.image.v1+json", config),
+        "layers": [entry(model, layer) for layer in layers],
+    }
+    return json.dumps(value).encode()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path)
+
+
+def add(writer: Writer, name: str, *layers: bytes) -> bool:
+    for data in (*layers, b"{}"):
+        writer.put(data)
+    return writer.publish(parse(name), manifest(*layers))
+
+
+def blobs_of(writer: Writer) -> set[str]:
+    return {path.name.replace("-", ":") for path in (writer.root / "blobs").iterdir()}
+
+
+def files_of(writer: Writer) -> list[str]:
+    files = (path for path in writer.root.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(writer.root)) for path in files)
+
+
+def test_a_model_is_a_manifest_and_its_blobs(writer: Writer) -> None:
+    assert not add(writer, "m", b"weights")
+    path = writer.root / "manifests/registry.ollama.ai/library/m/latest"
+    assert path.read_bytes() == manifest(b"weights")
+    assert blobs_of(writer) == {digest(b"weights"), digest(b"{}")}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert {stat.S_IMODE(p.stat().st_mode) for p in (writer.root / "blobs").iterdir()} == {0o644}
+    assert len(files_of(writer)) == 3
+
+
+def test_a_blob_is_new_once(writer: Writer) -> None:
+    assert writer.put(b"text") == (digest(b"text"), True)
+    assert writer.put(b"text") == (digest(b"text"), False)
+
+
+def test_publishing_again_removes_what_only_the_old_one_named(writer: Writer) -> None:
+    add(writer, "other", b"shared")
+    add(writer, "m", b"old", b"shared")
+    assert add(writer, "m", b"new")
+    assert blobs_of(writer) == {digest(b"new"), digest(b"shared"), digest(b"{}")}
+    assert not add(writer, "m", b"new")
+
+
+def test_noprune_keeps_the_layers(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, noprune=True)
+    add(writer, "m", b"old")
+    assert not add(writer, "m", b"new")
+    assert digest(b"old") in blobs_of(writer)
+
+
+def test_a_manifest_needs_its_blobs(writer: Writer) -> None:
+    add(writer, "m", b"old")
+    before = files_of(writer)
+    with pytest.raises(StoreError, match=r"cannot write m:latest: the blob sha256:.* is gone"):
+        writer.publish(parse("m"), manifest(b"never stored"))
+    with pytest.raises(StoreError, match="is damaged"):
+        writer.publish(parse("m"), b"[]")
+    with pytest.raises(StoreError, match="is not a digest"):
+        writer.publish(parse("m"), manifest(b"old").replace(b"sha256:", b"../../"))
+    assert files_of(writer) == before
+
+
+def test_names_are_found_and_replaced_ignoring_case(writer: Writer) -> None:
+    add(writer, "Llama3.2:1B", b"a")
+    add(writer, "llama3.2:1b", b"b")
+    add(writer, "LLAMA3.2:3b", b"c")
+    folder = writer.root / "manifests/registry.ollama.ai/library"
+    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
+        "Llama3.2/1B",
+        "Llama3.2/3b",
+    ]
+    writer.delete(parse("LLAMA3.2:1b"))
+    assert not (folder / "Llama3.2/1B").exists()
+
+
+def test_delete_removes_empty_folders_and_unused_blobs(writer: Writer) -> None:
+    add(writer, "example.com/ns/m", b"mine", b"shared")
+    add(writer, "other", b"shared")
+    writer.delete(parse("example.com/ns/m"))
+    assert not (writer.root / "manifests/example.com").exists()
+    assert blobs_of(writer) == {digest(b"shared"), digest(b"{}")}
+    with pytest.raises(ModelNotFound, match="model 'm:latest' not found"):
+        writer.delete(parse("m"))
+
+
+def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(writer: Writer) -> None:
+    add(writer, "m", b"mine")
+    add(writer, "n", b"theirs")
+    writer.manifest_path(parse("n")).write_bytes(b"{")
+    writer.delete(parse("m"))
+    assert digest(b"mine") in blobs_of(writer)
+    writer.delete(parse("n"))
+    assert digest(b"theirs") in blobs_of(writer)  # what it named is not known any more
+    assert not list((writer.root / "manifests").iterdir())
+
+
+def test_copy_is_the_same_bytes(writer: Writer) -> None:
+    add(writer, "m", b"a")
+    writer.copy(parse("M"), parse("ns/copy:v1"))
+    target = writer.root / "manifests/registry.ollama.ai/ns/copy/v1"
+    assert target.read_bytes() == manifest(b"a")
+    writer.copy(parse("m"), parse("M"))
+    assert writer.manifest_path(parse("m")).read_bytes() == manifest(b"a")
+    writer.delete(parse("m"))
+    assert digest(b"a") in blobs_of(writer)
+    with pytest.raises(ModelNotFound):
+        writer.copy(parse("m"), parse("n"))
+
+
+def test_copying_over_a_model_removes_its_layers(writer: Writer) -> None:
+    add(writer, "m", b"a")
+    add(writer, "n", b"b")
+    writer.copy(parse("m"), parse("n"))
+    assert blobs_of(writer) == {digest(b"a"), digest(b"{}")}
+
+
+def test_what_is_held_is_not_removed(writer: Writer) -> None:
+    add(writer, "m", b"a")
+    with writer.holding([digest(b"a")]):
+        writer.delete(parse("m"))
+        assert blobs_of(writer) == {digest(b"a")}
+        writer.publish(parse("n"), manifest(b"a", config=b"a"))
+    writer.delete(parse("n"))
+    assert not blobs_of(writer)
+    with (
+        pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"),
+        writer.holding([digest(b"a")]),
+    ):
+        pass
+
+
+def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:
+    with writer.staged() as path:
+        path.write_bytes(b"x")
+        assert path.name.endswith("-partial")
+        assert path.parent == writer.root / "blobs"
+    with writer.staged() as path:
+        path.write_bytes(b"y")
+        writer.keep(path, digest(b"y"))
+    with writer.staged() as path:
+        path.write_bytes(b"y")
+        writer.keep(path, digest(b"y"))
+    assert blobs_of(writer) == {digest(b"y")}
+
+
+def test_a_full_disk_leaves_nothing_half_done(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(writer, "m", b"old")
+    before = files_of(writer)
+
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(StoreError, match=r"cannot write the blob .*: No space left on device"):
+            writer.put(b"more")
+        with pytest.raises(StoreError, match=r"cannot write .*/m/latest: No space left on device"):
+            writer.publish(parse("m"), manifest(b"old", config=b"old"))
+        assert files_of(writer) == before
+    assert writer.manifest_path(parse("m")).read_bytes() == manifest(b"old")
+
+
+def test_manifests_on_another_disk(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (writer.root / "manifests").mkdir(parents=True)
+    moved: list[Path] = []
+    plain = durable.move
+
+    def move(source: Path, target: Path) -> None:
+        moved.append(source)
+        plain(source, target)
+
+    monkeypatch.setattr(durable, "move", move)
+    monkeypatch.setattr(Path, "stat", _other_device(Path.stat))
+    add(writer, "m", b"a")
+    assert moved[-1].parent == writer.root / "manifests"
+    assert len(files_of(writer)) == 3
+
+
+def _other_device(plain: object) -> object:
+    def seen(path: Path, **options: bool) -> os.stat_result:
+        found: os.stat_result = plain(path, **options)  # type: ignore[operator]
+        if path.name != "manifests":
+            return found
+        fields = list(found)
+        fields[2] += 1  # st_dev
+        return os.stat_result(fields)
+
+    return seen
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot write to .*: Not a directory"):
+        Writer(tmp_path / "file" / "models").put(b"x")
+
+
+# ------------------------------------------------------------------ pruning at start
+
+
+def age(path: Path, seconds: float) -> None:
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
+    add(writer, "m", b"used")
+    blobs = writer.root / "blobs"
+    writer.put(b"unused, old")
+    writer.put(b"unused, new")
+    (blobs / "sha256-abc-partial").touch()
+    (blobs / "note.txt").touch()
+    (writer.root / ".specd-0123").touch()
+    for path in (*blobs.iterdir(), writer.root / ".specd-0123"):
+        if path != writer.blob_path(digest(b"unused, new")):
+            age(path, HOUR + 60)
+    (writer.root / "manifests/empty/ns").mkdir(parents=True)
+    writer.prune()
+    assert blobs_of(writer) == {digest(b"used"), digest(b"{}"), digest(b"unused, new")}
+    assert not (writer.root / ".specd-0123").exists()
+    assert not (writer.root / "manifests/empty").exists()
+
+
+def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
+    add(writer, "m", b"used")
+    path = writer.blob_path(digest(b"used"))
+    path.rename(path.with_name(digest(b"used")))
+    writer.prune()
+    assert path.read_bytes() == b"used"
+
+
+def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    add(writer, "m", b"used")
+    writer.put(b"unused")
+    age(writer.blob_path(digest(b"unused")), HOUR + 60)
+    Writer(tmp_path, noprune=True).prune()
+    damaged = writer.manifest_path(parse("n"))
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"{")
+    writer.prune()
+    assert digest(b"unused") in blobs_of(writer)
+    damaged.unlink()
+    writer.prune()
+    assert digest(b"unused") not in blobs_of(writer)
+
+
+def test_a_start_on_no_store_makes_none(tmp_path: Path) -> None:
+    Writer(tmp_path / "models").prune()
+    assert not (tmp_path / "models").exists()
