@@ -18,7 +18,7 @@ from rich.table import Table
 from specd.cli.words import make_console
 from specd.core import TEMPERATURE_BANDS, BandHistory, ModelRef, Pair
 from specd.errors import SpecdError, StoreError
-from specd.pairs import HISTORY_FILE, Entry, History, Pairs, identity_of, load_rules
+from specd.pairs import HISTORY_FILE, Entry, History, Pairs, identities_of, identity_of, load_rules
 from specd.placement import devices, machine_name
 from specd.settings import Settings
 from specd.store import Library
@@ -93,11 +93,13 @@ class Learned:
         try:
             target = identity_of(pair.target.weights)
             drafter = identity_of(pair.drafter.weights) if pair.drafter else ""
+            adapters = identities_of(pair.target.adapters)
         except OSError:
             return None
-        wanted = target, drafter, self.machine
+        wanted = target, adapters, drafter, self.machine
         for entry in self.entries:
-            if (entry.key.target, entry.key.drafter, entry.key.machine) == wanted:
+            key = entry.key
+            if (key.target, key.adapters, key.drafter, key.machine) == wanted:
                 return entry
         return None
 

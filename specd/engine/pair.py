@@ -37,6 +37,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     """
     native_log = library.start()
     model = _load_model(spec.weights, spec, native_log, on_progress)
+    for path in spec.adapters:
+        model.adapt(path)
     if not model.has_decoder:
         raise LoadFailed(f"{spec.weights} cannot generate text: it is an encoder")
     # A model is never asked to remember more than it was trained to.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specd.pairs.finder import Pairs
-from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identity_of
+from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identities_of, identity_of
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import Rule, Rules, load_rules
 
@@ -16,6 +16,7 @@ __all__ = [
     "Pairs",
     "Rule",
     "Rules",
+    "identities_of",
     "identity_of",
     "load_rules",
 ]

@@ -14,7 +14,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -41,7 +41,7 @@ _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
 
 class Key(msgspec.Struct, frozen=True):
-    """target, drafter: as `identity_of` says; no drafter is "".  machine: its name."""
+    """target, drafter, adapters: as `identity_of` says; no drafter is "".  machine: its name."""
 
     target: str
     drafter: str
@@ -51,6 +51,7 @@ class Key(msgspec.Struct, frozen=True):
     main_gpu: _Count | None
     n_threads: _Count
     machine: str
+    adapters: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: core.EngineSpec, machine: str) -> Self:
@@ -64,6 +65,7 @@ class Key(msgspec.Struct, frozen=True):
             main_gpu=spec.main_gpu,
             n_threads=spec.n_threads,
             machine=machine,
+            adapters=identities_of(spec.adapters),
         )
 
 
@@ -87,6 +89,10 @@ def identity_of(weights: Path) -> str:
         return f"sha256:{digest}"
     words = f"{stat.st_size} {stat.st_mtime_ns} ".encode() + os.fsencode(weights.absolute())
     return f"file:{hashlib.sha256(words).hexdigest()}"
+
+
+def identities_of(paths: Iterable[str | Path]) -> tuple[str, ...]:
+    return tuple(identity_of(Path(path)) for path in paths)
 
 
 class History:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specd import core
-from specd.errors import ModelNotFound, NotImplementedHere, StoreError, Unsupported
+from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
 from specd.store.demo import stored_demo
 from specd.store.facts import GgufFacts, read_facts
@@ -53,13 +53,12 @@ class Library:
         """The model of that name, ready to be loaded.
 
         Raises InvalidName, ModelNotFound with the name as given, StoreError where its files are
-        damaged, Unsupported for a model that is not on this machine, NotImplementedHere for an
-        adapter.
+        damaged, Unsupported for a model that is not on this machine.
         """
         stored = self._find(name)
         if stored is None:
             raise ModelNotFound(name)
-        _refuse_what_cannot_run(stored)
+        _refuse_what_is_elsewhere(stored)
         facts = self._facts.get(stored.weights)
         return core.ModelRef(
             name=stored.name.short,
@@ -178,10 +177,6 @@ def _templating(jinja: str | None, go_template: str | None) -> core.Templating:
     return core.Templating.GO if has_go and jinja is None else core.Templating.JINJA
 
 
-def _refuse_what_cannot_run(stored: Stored) -> None:
+def _refuse_what_is_elsewhere(stored: Stored) -> None:
     if stored.config.remote_host:
         raise Unsupported("ollama cloud is disabled: remote model is unavailable")
-    if stored.paths("adapter"):
-        raise NotImplementedHere(
-            f"{stored.name.short} has a LoRA adapter, which is not applied yet"
-        )

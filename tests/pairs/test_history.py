@@ -329,5 +329,7 @@ def test_a_key_holds_all_that_decides_a_speed(tmp_path: Path) -> None:
     assert (made.drafter, made.n_threads) == ("", 3)
     assert (made.kv_cache_type, made.machine) == ("q8_0", "here")
     assert Key.of(replace(spec, drafter=str(tmp_path / "t")), "here").drafter == made.target
+    # An adapter changes what drafts are accepted: its notebook is not that of the bare weights.
+    assert Key.of(replace(spec, adapters=(str(tmp_path / "t"),)), "here").adapters == (made.target,)
     with pytest.raises(FileNotFoundError):
         Key.of(replace(spec, weights=str(tmp_path / "gone")), "here")

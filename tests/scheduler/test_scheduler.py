@@ -136,7 +136,15 @@ def test_if_the_one_in_front_leaves_the_busy_runner_takes_users_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{"n_ctx": 512}, {"n_gpu_layers": 3}, {"n_threads": 7}, {"drafter": "d"}]
+    "spec",
+    [
+        {"n_ctx": 512},
+        {"n_gpu_layers": 3},
+        {"n_threads": 7},
+        {"drafter": "d"},
+        {"adapters": ("lora",)},
+        {"projector": "mmproj"},
+    ],
 )
 def test_other_runner_options_reload_the_model(spec: dict[str, Any]) -> None:
     s = scheduler()

@@ -13,7 +13,6 @@ from specd import core
 from specd.errors import (
     InvalidName,
     ModelNotFound,
-    NotImplementedHere,
     StoreError,
     Unsupported,
 )
@@ -175,17 +174,14 @@ def test_what_lives_in_the_cloud_is_listed_and_refused(
             refuse("anything:cloud")
 
 
-def test_an_adapter_is_not_silently_left_out(
-    store: OllamaStore, library: Library, weights: Path
-) -> None:
+def test_adapters_go_with_their_model(store: OllamaStore, library: Library, weights: Path) -> None:
     store.add("tuned", weights=weights)
     path = store.manifest_path("tuned")
     manifest = json.loads(path.read_bytes())
     layer = manifest["layers"][0]
     adapter = layer | {"mediaType": "application/vnd.ollama.image.adapter"}
     path.write_text(json.dumps(manifest | {"layers": [layer, adapter]}))
-    with pytest.raises(NotImplementedHere, match="adapter"):
-        library.resolve("tuned")
+    assert library.resolve("tuned").adapters == (store.blob_path(layer["digest"]),)
 
 
 def damage_manifest(store: OllamaStore) -> None:

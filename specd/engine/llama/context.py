@@ -175,6 +175,10 @@ def _make_context(
         handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
         raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+    if n := len(model.adapters):
+        handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
+        scales = (ctypes.c_float * n)(*[1.0] * n)
+        llama_cpp.llama_set_adapters_lora(handle, handles, n, scales)
     return handle
 
 

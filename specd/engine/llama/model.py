@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import llama_cpp
 
@@ -50,6 +51,19 @@ class LlamaModel:
             raise LoadFailed(f"cannot load {path}: {native_log.reason()}")
         self.path = path
         self.vocabulary = LlamaVocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+        #: LoRA handles, which every context made later applies; the model frees them.
+        self.adapters: list[Any] = []
+        self._native_log = native_log
+
+    def adapt(self, path: str) -> None:
+        """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's own reason."""
+        adapter = llama_cpp.llama_adapter_lora_init(self.handle, path.encode())
+        if not adapter:
+            raise LoadFailed(f"cannot apply the adapter {path}: {self._native_log.reason()}")
+        if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
+            # It must leave alone what stands before its invocation; a context knows no such place.
+            raise LoadFailed(f"cannot apply the adapter {path}: it is an activated LoRA")
+        self.adapters.append(adapter)
 
     @property
     def n_ctx_train(self) -> int:
