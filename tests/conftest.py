@@ -12,6 +12,13 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The report says which behaviours each test holds (scripts/conformance.py --verify)."""
+    for item in items:
+        for mark in item.iter_markers("contract"):
+            item.user_properties += [("contract", key) for key in mark.args]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_settings_from_outside() -> None:
     """The tests see no setting of whoever runs them."""

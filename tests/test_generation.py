@@ -138,6 +138,7 @@ def chat(*contents: str, roles: str = "user assistant") -> core.ChatPrompt:
     )
 
 
+@pytest.mark.contract("answer.load-duration")
 async def test_an_answer_is_deltas_and_one_done_with_the_time_until_the_lease() -> None:
     house = House(core.Token(text="a"), core.Token(text="b"), DONE)
     *deltas, done = await house.ask(chat("hello"))
@@ -161,17 +162,20 @@ async def test_a_random_seed_and_a_given_one() -> None:
     assert (await House().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
 
 
+@pytest.mark.contract("generate.num-predict", "answer.repeats")
 @pytest.mark.parametrize("wanted, given", [(-1, 40960), (50000, 40960), (7, 7), (0, 0)])
 async def test_no_answer_is_longer_than_ten_contexts(wanted: int, given: int) -> None:
     assert (await House().asked(chat("x"), options={"num_predict": wanted})).n_predict == given
 
 
+@pytest.mark.contract("options.draft")
 async def test_the_draft_length_is_the_requests_own() -> None:
     asked = await House().asked(chat("x"), options={"draft_num_predict": 0})
     assert asked.n_draft_max == 0
     assert (await House().asked(chat("x"))).n_draft_max is None
 
 
+@pytest.mark.contract("shift")
 async def test_shift_is_on_unless_said_or_impossible() -> None:
     assert (await House().asked(chat("x"))).shift
     assert not (await House().asked(chat("x"), shift=False)).shift
@@ -194,6 +198,7 @@ async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
     assert (asked.prompt, asked.add_bos) == (("hello",), True)
 
 
+@pytest.mark.contract("chat.modelfile")
 async def test_the_modelfiles_turns_come_first_and_its_system_only_where_there_is_none() -> None:
     history = (core.Message(role="user", content="q"), core.Message(role="assistant", content="a"))
     model = replace(MODEL, system="be kind", messages=history)
@@ -211,6 +216,7 @@ async def test_a_text_is_one_user_turn() -> None:
     assert asked.prompt == ("<s>[system]be short[user]hello[assistant]",)
 
 
+@pytest.mark.contract("generate.no-template", "generate.raw")
 async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> None:
     assert (await House().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
     house = House(model=replace(MODEL, chat_template=None))
@@ -218,6 +224,7 @@ async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> N
     assert (asked.prompt, asked.add_bos) == (("x",), True)
 
 
+@pytest.mark.contract("generate.context", "generate.system")
 async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfiles_turns() -> None:
     model = replace(MODEL, messages=(core.Message(role="user", content="q"),))
     asked = await House(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
@@ -246,12 +253,14 @@ def test_render_shows_the_prompt() -> None:
 SPACED = replace(MODEL, chat_template="{% for m in messages %}{{ m.content }} {% endfor %}")
 
 
+@pytest.mark.contract("truncate.chat")
 async def test_a_long_chat_loses_the_fewest_oldest_turns() -> None:
     house = House(model=replace(SPACED, system="system"), n_ctx=4)
     asked = await house.asked(chat("one", "two", "three", "four", "five", "six"))
     assert asked.prompt == ("system four five six ",)
 
 
+@pytest.mark.contract("truncate.chat")
 async def test_the_last_turn_and_the_system_stay_even_if_they_do_not_fit() -> None:
     house = House(model=replace(SPACED, system="system"), n_ctx=1)
     assert (await house.asked(chat("one", "two", "three"))).prompt == ("system three ",)
@@ -263,6 +272,7 @@ async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
     assert asked.prompt == ("three four five ",)
 
 
+@pytest.mark.contract("truncate.off")
 async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
     house = House(model=SPACED, n_ctx=2)
     asked = await house.asked(chat("one", "two", "three"), truncate=False)
@@ -283,6 +293,7 @@ def thought(parts: list[core.Delta | core.Done]) -> tuple[str, str]:
     return "".join(d.thinking for d in deltas), "".join(d.content for d in deltas)
 
 
+@pytest.mark.contract("think.apart")
 async def test_thinking_is_parted_from_the_answer() -> None:
     tokens = [core.Token(text=text) for text in ("<thi", "nk>hm", "m</think>", "yes")]
     assert thought(await House(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")

@@ -19,6 +19,7 @@ ENTRIES = st.one_of(
 NAMES = st.sampled_from([field.name for field in dataclasses.fields(Options)]) | st.text()
 
 
+@pytest.mark.contract("options.defaults")
 def test_nothing_asked_gives_ollamas_defaults() -> None:
     options = Options.merge()
     assert options == Options()
@@ -27,6 +28,7 @@ def test_nothing_asked_gives_ollamas_defaults() -> None:
     assert options.draft_num_predict is None
 
 
+@pytest.mark.contract("options.precedence", "options.truncated")
 def test_the_request_wins_over_the_modelfile_and_null_over_nothing() -> None:
     modelfile = {"temperature": 0.5, "top_k": 10, "stop": ["x"]}
     request = {"temperature": 0, "top_k": None}
@@ -34,6 +36,7 @@ def test_the_request_wins_over_the_modelfile_and_null_over_nothing() -> None:
     assert (options.temperature, options.top_k, options.stop) == (0.0, 10, ("x",))
 
 
+@pytest.mark.contract("options.types", "options.stop")
 @pytest.mark.parametrize(
     "name,value,message",
     [
@@ -56,11 +59,13 @@ def test_a_wrong_type_is_refused_with_ollamas_text(name: str, value: object, mes
     assert str(refused.value) == message
 
 
+@pytest.mark.contract("options.truncated")
 def test_fractions_are_cut_off_for_integers() -> None:
     options = Options.merge({"top_k": 39.9, "seed": -7.9, "num_ctx": 4096.0})
     assert (options.top_k, options.seed, options.num_ctx) == (39, -7, 4096)
 
 
+@pytest.mark.contract("options.unknown")
 def test_an_unknown_option_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert Options.merge({"mirostat": 2}) == Options()
     assert "mirostat" in caplog.text

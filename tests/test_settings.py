@@ -14,6 +14,7 @@ from specd.errors import BadSetting
 from specd.settings import HostAddress, Settings, parse_host
 
 
+@pytest.mark.contract("env.keep-alive")
 def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home-of-someone")
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
@@ -41,6 +42,7 @@ def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyP
     )
 
 
+@pytest.mark.contract("env.host")
 @pytest.mark.parametrize(
     "text,address",
     [
@@ -84,6 +86,7 @@ def test_the_url_is_one_that_a_client_can_reach(address: HostAddress, url: str) 
     assert address.url == url
 
 
+@pytest.mark.contract("env.quotes", "env.bools", "env.keep-alive", "env.numbers")
 @pytest.mark.parametrize(
     "variable,text,attribute,value",
     [
@@ -125,6 +128,7 @@ def test_a_value_is_read_by_its_rule(
     assert getattr(Settings(), attribute) == value
 
 
+@pytest.mark.contract("env.numbers", "env.keep-alive")
 @pytest.mark.parametrize(
     "variable,text,attribute",
     [

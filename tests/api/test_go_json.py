@@ -19,6 +19,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.contract("body.bad-json", "body.truncated")
 @pytest.mark.parametrize(
     "raw, text",
     [
@@ -62,6 +63,7 @@ def test_white_space_alone_is_an_empty_body(raw: bytes) -> None:
         decode_first(raw)
 
 
+@pytest.mark.contract("body.first-value")
 def test_only_the_first_value_is_read() -> None:
     assert decode_first(b' {"a":1} trailing } garbage') == {"a": 1}
     assert decode_first(b"1 2") == 1

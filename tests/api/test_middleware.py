@@ -11,6 +11,7 @@ from tests.api.fakes import FakeSettings, client
 OPEN = FakeSettings(host=HostAddress("http", "0.0.0.0", 11434))
 
 
+@pytest.mark.contract("edge.origins")
 @pytest.mark.parametrize(
     "origin, status",
     [
@@ -51,6 +52,7 @@ async def test_streams_carry_the_headers_too() -> None:
         assert reply.headers["Server"].startswith("specd/")
 
 
+@pytest.mark.contract("edge.preflight")
 async def test_a_preflight_is_answered_for_any_path() -> None:
     headers = {"Origin": "http://localhost:5173", "Access-Control-Request-Method": "POST"}
     async with client() as http, http.options("/api/chat", headers=headers) as reply:
@@ -62,6 +64,7 @@ async def test_a_preflight_is_answered_for_any_path() -> None:
         assert reply.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
 
 
+@pytest.mark.contract("edge.origins")
 async def test_a_star_allows_everyone() -> None:
     headers = {"Origin": "https://any.example"}
     settings = FakeSettings(origins=("*",))
@@ -79,6 +82,7 @@ def test_one_star_in_an_entry_is_any_text() -> None:
     assert not origins.allows("")
 
 
+@pytest.mark.contract("edge.host")
 @pytest.mark.parametrize(
     "host, status",
     [
@@ -117,6 +121,7 @@ def test_loopback_is_known(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
+@pytest.mark.contract("routes.not-found", "routes.wrong-method", "routes.head", "routes.not-routed")
 @pytest.mark.parametrize(
     "method, path, status, text",
     [
@@ -138,6 +143,7 @@ async def test_what_is_not_routed_answers_as_gin_does(
         assert reply.headers["Content-Type"].startswith("text/plain")
 
 
+@pytest.mark.contract("routes.trailing-slash")
 @pytest.mark.parametrize(
     "method, path, status, location",
     [

@@ -68,6 +68,7 @@ def test_the_first_request_loads_and_is_granted_when_loaded() -> None:
     assert s.loaded(start.runner_id, 1.0) == [Grant(1, start.runner_id)]
 
 
+@pytest.mark.contract("sched.loaded-free")
 def test_who_asks_for_a_loaded_model_passes_the_queue() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
@@ -97,6 +98,7 @@ def test_a_load_that_its_first_caller_left_still_blocks_the_next_load() -> None:
     assert isinstance(start, Start)
 
 
+@pytest.mark.contract("sched.queue", "sched.loaded-free")
 def test_a_full_queue_refuses_what_needs_a_load_but_not_what_is_loaded() -> None:
     s = scheduler(max_queue=1)
     runner_id = load(s, waiter(1, "a"))
@@ -108,6 +110,7 @@ def test_a_full_queue_refuses_what_needs_a_load_but_not_what_is_loaded() -> None
     assert s.request(waiter(5, "a")) == [Grant(5, runner_id)]
 
 
+@pytest.mark.contract("sched.eviction")
 def test_the_idle_runner_with_the_shortest_session_makes_room() -> None:
     s = scheduler(max_loaded=2)
     load(s, waiter(1, "a", keep_alive_s=60.0))
@@ -154,6 +157,7 @@ def test_other_runner_options_reload_the_model(spec: dict[str, Any]) -> None:
     assert started(s.ended(runner_id)) != runner_id
 
 
+@pytest.mark.contract("sched.identity")
 @pytest.mark.parametrize(
     "spec",
     [{"n_ctx": 0}, {"n_ctx": 4096}, {"n_gpu_layers": -1}, {"n_threads": 2}, {"drafter_name": "x"}],
@@ -170,6 +174,7 @@ def test_an_automatic_context_takes_the_one_that_is_loaded() -> None:
     assert s.request(waiter(2, "a")) == [Grant(2, runner_id)]
 
 
+@pytest.mark.contract("sched.expiry")
 def test_keep_alive_counts_from_the_end_of_the_last_use() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", keep_alive_s=10.0))
@@ -181,6 +186,7 @@ def test_keep_alive_counts_from_the_end_of_the_last_use() -> None:
     assert s.tick(1010.0) == [Stop(runner_id)]
 
 
+@pytest.mark.contract("keep-alive.absent")
 def test_a_request_without_keep_alive_keeps_the_runners() -> None:
     s = scheduler()
     load(s, waiter(1, "a", keep_alive_s=10.0))
@@ -190,12 +196,14 @@ def test_a_request_without_keep_alive_keeps_the_runners() -> None:
     assert s.next_expiry() == 15.0
 
 
+@pytest.mark.contract("keep-alive.zero")
 def test_keep_alive_zero_unloads_right_after_the_request() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", keep_alive_s=0.0))
     assert s.leave(1, 0.0) == [Stop(runner_id)]
 
 
+@pytest.mark.contract("keep-alive.forever")
 def test_keep_alive_for_ever_never_expires() -> None:
     s = scheduler()
     load(s, waiter(1, "a", keep_alive_s=math.inf))
@@ -219,6 +227,7 @@ def test_unload_of_an_idle_model_is_at_once() -> None:
     assert s.unload("a", 0.0) == [Stop(runner_id)]
 
 
+@pytest.mark.contract("sched.leave")
 def test_cancel_while_queued_never_loads_the_model() -> None:
     s = scheduler()
     first = started(s.request(waiter(1, "a")))
@@ -227,6 +236,7 @@ def test_cancel_while_queued_never_loads_the_model() -> None:
     assert s.loaded(first, 0.0) == [Grant(1, first)]
 
 
+@pytest.mark.contract("sched.leave")
 def test_a_load_is_aborted_when_its_last_waiter_leaves() -> None:
     s = scheduler()
     runner_id = started(s.request(waiter(1, "a")))

@@ -11,6 +11,7 @@ from specd.store.modelfile import parameters_text
 from tests.gguf_files import OllamaStore, write_llama
 
 
+@pytest.mark.contract("show.parameters")
 @pytest.mark.parametrize(
     "value,line",
     [
@@ -43,6 +44,7 @@ def test_a_list_takes_a_line_for_each_value() -> None:
     ]
 
 
+@pytest.mark.contract("show.modelfile")
 def test_a_modelfile_names_every_layer_in_ollamas_order(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     weights = write_llama(tmp_path / "a.gguf", chat_template=None)

@@ -17,6 +17,7 @@ NAMESPACES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}", fullmatch=True)
 HOSTS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}", fullmatch=True)
 
 
+@pytest.mark.contract("names.defaults", "names.hf")
 @pytest.mark.parametrize(
     "text,short,full",
     [
@@ -39,6 +40,7 @@ def test_a_scheme_is_kept_apart() -> None:
     assert (parsed.scheme, parsed.host) == ("http", "localhost:5000")
 
 
+@pytest.mark.contract("names.grammar", "names.digest")
 @pytest.mark.parametrize(
     "text",
     [
@@ -70,6 +72,7 @@ def test_what_is_outside_the_grammar_is_invalid(text: str) -> None:
         name.parse(text)
 
 
+@pytest.mark.contract("names.cloud", "names.local")
 @pytest.mark.parametrize(
     "text,source,tag",
     [
@@ -86,6 +89,7 @@ def test_suffixes_say_where_the_model_is(text: str, source: Source, tag: str) ->
     assert (parsed.source, parsed.tag) == (source, tag)
 
 
+@pytest.mark.contract("names.local")
 def test_local_and_cloud_together_are_refused_with_ollamas_text() -> None:
     with pytest.raises(InvalidName) as refused:
         name.parse("x:local:cloud")

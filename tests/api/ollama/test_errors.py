@@ -14,6 +14,7 @@ FQ = "registry.ollama.ai/library"
 GO, GO_MAP = "json: cannot unmarshal", "map[string]interface {}"
 
 
+@pytest.mark.contract("body.empty", "body.truncated", "body.bad-json", "body.error-shape")
 @pytest.mark.parametrize("path", [GENERATE, CHAT, SHOW])
 @pytest.mark.parametrize(
     "body, text",
@@ -30,6 +31,27 @@ async def test_a_body_that_is_no_json(path: str, body: str, text: str) -> None:
         assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
+@pytest.mark.contract(
+    "body.wrong-type",
+    "think.bad-word",
+    "think.bad-type",
+    "think.false-anywhere",
+    "keep-alive.duration",
+    "keep-alive.type",
+    "images.base64",
+    "top-logprobs.range",
+    "chat.missing-model",
+    "show.missing-model",
+    "names.grammar",
+    "names.local",
+    "generate.raw",
+    "generate.image-model",
+    "generate.not-completion",
+    "chat.not-completion",
+    "chat.tools",
+    "generate.suffix",
+    "options.not-object",
+)
 @pytest.mark.parametrize(
     "path, body, text",
     [
@@ -150,6 +172,13 @@ async def test_a_bad_request_is_400(path: str, body: str, text: str) -> None:
     assert not generation.loads
 
 
+@pytest.mark.contract(
+    "generate.missing-model",
+    "generate.unknown-model",
+    "chat.unknown-model",
+    "show.unknown-model",
+    "format.bad",
+)
 @pytest.mark.parametrize(
     "path, body, status, text",
     [
@@ -171,6 +200,7 @@ async def test_other_refusals(path: str, body: object, status: int, text: str) -
         assert (reply.status, await reply.json()) == (status, {"error": text})
 
 
+@pytest.mark.contract("images.no-vision")
 async def test_images_to_a_model_without_eyes_are_400() -> None:
     body = {"model": "plain", "prompt": "x", "images": ["AAAA"]}
     async with client() as http, http.post(GENERATE, json=body) as reply:
@@ -178,6 +208,7 @@ async def test_images_to_a_model_without_eyes_are_400() -> None:
         assert "does not support multimodal" in (await reply.json())["error"]
 
 
+@pytest.mark.contract("names.cloud")
 @pytest.mark.parametrize(
     "name, path, text",
     [
@@ -192,6 +223,7 @@ async def test_models_elsewhere_are_403(name: str, path: str, text: str) -> None
         assert (reply.status, await reply.json()) == (403, expected)
 
 
+@pytest.mark.contract("edge.body-limit")
 async def test_a_body_beyond_the_limit_is_413() -> None:
     async with client(max_body_bytes=100) as http:
         async with http.post(GENERATE, data=b" " * 90 + b"{}") as reply:
@@ -220,6 +252,9 @@ FAILURES = [
 ]
 
 
+@pytest.mark.contract(
+    "stream.early-error", "truncate.off", "options.types", "sched.queue", "sched.load-failure"
+)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("error, status", FAILURES, ids=lambda value: type(value).__name__)
 async def test_an_error_before_the_first_byte_has_a_status(

@@ -61,6 +61,7 @@ ORDER = (
 # --------------------------------------------------------------------------- the daemon
 
 
+@pytest.mark.contract("routes.root", "routes.head", "routes.specd-version")
 async def test_the_daemon_says_that_it_runs() -> None:
     async with client() as http:
         async with http.get("/") as reply:
@@ -72,6 +73,7 @@ async def test_the_daemon_says_that_it_runs() -> None:
                 assert (reply.status, await reply.text()) == (200, "")
 
 
+@pytest.mark.contract("routes.version", "routes.specd-version")
 async def test_the_version_is_ollamas_and_ours() -> None:
     async with client() as http, http.get("/api/version") as reply:
         assert await reply.json() == {
@@ -80,6 +82,7 @@ async def test_the_version_is_ollamas_and_ours() -> None:
         }
 
 
+@pytest.mark.contract("routes.status")
 async def test_there_is_no_cloud() -> None:
     async with client() as http, http.get("/api/status") as reply:
         assert (await reply.json())["cloud"]["disabled"] is True
@@ -88,6 +91,7 @@ async def test_there_is_no_cloud() -> None:
 # --------------------------------------------------------------------------- models
 
 
+@pytest.mark.contract("tags.fields")
 async def test_tags_name_every_model_with_its_tag() -> None:
     async with client(models=[model_ref("plain")]) as http, http.get("/api/tags") as reply:
         (model,) = (await reply.json())["models"]
@@ -106,11 +110,13 @@ async def test_tags_name_every_model_with_its_tag() -> None:
     }
 
 
+@pytest.mark.contract("tags.order")
 async def test_an_empty_store_is_an_empty_list() -> None:
     async with client(models=[]) as http, http.get("/api/tags") as reply:
         assert await reply.json() == {"models": []}
 
 
+@pytest.mark.contract("show.name")
 @pytest.mark.parametrize("key", ["model", "name", "NAME"])
 async def test_show_takes_both_spellings(key: str) -> None:
     async with client() as http, http.post("/api/show", json={key: "plain"}) as reply:
@@ -123,6 +129,7 @@ async def test_show_takes_both_spellings(key: str) -> None:
     assert shown["messages"] == [{"role": "user", "content": "Hi"}]
 
 
+@pytest.mark.contract("show.copilot")
 async def test_show_gives_copilot_the_name_that_it_asked_for() -> None:
     headers = {"User-Agent": "GitHubCopilotChat/1.0"}
     body = {"model": "Plain", "system": "Else."}
@@ -152,6 +159,7 @@ def resident(name: str, expires_at: float, drafter: core.ModelMemory | None = No
     return Resident(model=ref, pair=pair, spec=spec, facts=facts, expires_at=expires_at)
 
 
+@pytest.mark.contract("ps.fields", "ps.order", "ps.vram")
 async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
     drafter = core.ModelMemory(device="CUDA0", total_bytes=10, vram_bytes=8)
     loaded = [resident("plain", WALL_NS / 1e9 + 60), resident("gone", math.inf, drafter)]
@@ -183,6 +191,7 @@ async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
     }
 
 
+@pytest.mark.contract("ps.order")
 async def test_ps_of_an_idle_daemon_is_an_empty_list() -> None:
     async with client() as http, http.get("/api/ps") as reply:
         assert await reply.json() == {"models": []}
@@ -191,6 +200,16 @@ async def test_ps_of_an_idle_daemon_is_an_empty_list() -> None:
 # --------------------------------------------------------------------------- generate
 
 
+@pytest.mark.contract(
+    "generate.response",
+    "stream.default",
+    "stream.ndjson",
+    "answer.model-echo",
+    "answer.times",
+    "answer.durations",
+    "answer.done-reason",
+    "answer.prompt-count",
+)
 async def test_generate_streams_lines_and_ends_with_the_metrics() -> None:
     generation = FakeGeneration()
     kind, lines = await ask("/api/generate", generation, model="Plain", prompt="x")
@@ -206,6 +225,7 @@ async def test_generate_streams_lines_and_ends_with_the_metrics() -> None:
     ]
 
 
+@pytest.mark.contract("generate.response", "stream.default")
 async def test_generate_at_once_is_one_object() -> None:
     script: Script = [
         core.Delta(thinking="hm"),
@@ -222,6 +242,7 @@ async def test_generate_at_once_is_one_object() -> None:
     assert answer["logprobs"] == [{"token": "a", "logprob": -1.0, "bytes": [97]}]
 
 
+@pytest.mark.contract("generate.system", "keep-alive.duration", "think.kwargs")
 async def test_generate_hands_on_every_field() -> None:
     generation = FakeGeneration()
     await ask(
@@ -257,6 +278,7 @@ async def test_generate_hands_on_every_field() -> None:
     ]
 
 
+@pytest.mark.contract("generate.suffix", "generate.template")
 async def test_generate_hands_on_infill_and_a_template_of_its_own() -> None:
     generation = FakeGeneration()
     fields = {"prompt": "a", "suffix": "b", "template": "{{ .Prompt }}"}
@@ -266,6 +288,7 @@ async def test_generate_hands_on_infill_and_a_template_of_its_own() -> None:
     )
 
 
+@pytest.mark.contract("think.default-on")
 async def test_generate_leaves_out_what_was_not_asked_for() -> None:
     generation = FakeGeneration()
     await ask("/api/generate", generation, model="plain:local", prompt="x", raw=True, options=None)
@@ -274,6 +297,9 @@ async def test_generate_leaves_out_what_was_not_asked_for() -> None:
     ]
 
 
+@pytest.mark.contract(
+    "body.content-type", "body.first-value", "body.unknown-fields", "body.case", "body.null"
+)
 async def test_a_request_is_json_whatever_it_is_called_and_however_it_goes_on() -> None:
     generation = FakeGeneration()
     body = b'{"MODEL":"plain","Prompt":"x","stream":null} and more'
@@ -286,6 +312,7 @@ async def test_a_request_is_json_whatever_it_is_called_and_however_it_goes_on() 
     assert generation.requests[0].model == "plain:latest"
 
 
+@pytest.mark.contract("generate.load", "answer.done-reason")
 @pytest.mark.parametrize(
     "keep_alive, seconds",
     [
@@ -314,6 +341,7 @@ async def test_an_empty_prompt_loads(keep_alive: object, seconds: float | None) 
     assert generation.loads == [("plain:latest", {"num_ctx": 9}, seconds)]
 
 
+@pytest.mark.contract("generate.unload")
 @pytest.mark.parametrize("keep_alive", [0, 0.0, "0", "0s"])
 async def test_an_empty_prompt_without_keep_alive_unloads_before_all_other_checks(
     keep_alive: object,
@@ -326,6 +354,7 @@ async def test_an_empty_prompt_without_keep_alive_unloads_before_all_other_check
     assert generation.unloads == ["embedder:latest"]
 
 
+@pytest.mark.contract("keep-alive.zero")
 async def test_keep_alive_zero_with_a_prompt_is_a_request() -> None:
     generation = FakeGeneration()
     await ask("/api/generate", generation, model="plain", prompt="x", keep_alive=0)
@@ -333,6 +362,7 @@ async def test_keep_alive_zero_with_a_prompt_is_a_request() -> None:
     assert generation.requests[0].keep_alive_s == 0
 
 
+@pytest.mark.contract("render-only")
 async def test_a_rendered_prompt_is_shown_on_request() -> None:
     generation = FakeGeneration()
     _, (answer,) = await ask(
@@ -347,6 +377,7 @@ async def test_a_rendered_prompt_is_shown_on_request() -> None:
     }
 
 
+@pytest.mark.contract("stream.late-error")
 async def test_an_error_in_mid_stream_is_the_last_line() -> None:
     generation = FakeGeneration([core.Delta(content="a"), EngineCrashed("gone")])
     _, lines = await ask_lines(generation)
@@ -354,6 +385,7 @@ async def test_an_error_in_mid_stream_is_the_last_line() -> None:
     assert lines[1:] == [{"error": "gone"}]
 
 
+@pytest.mark.contract("stream.one-end", "sched.crash")
 async def test_a_stream_that_just_stops_ends_in_an_error() -> None:
     _, lines = await ask_lines(FakeGeneration([core.Delta(content="a")]))
     assert lines[-1] == {"error": "model runner has unexpectedly stopped"}
@@ -373,6 +405,7 @@ async def ask_lines(generation: FakeGeneration) -> tuple[int, list[Any]]:
 # --------------------------------------------------------------------------- chat
 
 
+@pytest.mark.contract("chat.response", "stream.ndjson")
 async def test_chat_streams_messages() -> None:
     script: Script = [core.Delta(thinking="hm", logprobs=(ENTRY,)), core.Delta(content="a"), DONE]
     kind, lines = await ask(
@@ -391,6 +424,7 @@ async def test_chat_streams_messages() -> None:
     assert {key: last[key] for key in METRICS} == METRICS
 
 
+@pytest.mark.contract("chat.roles", "chat.tool-results")
 async def test_chat_hands_on_messages_of_every_kind() -> None:
     generation = FakeGeneration()
     call = {"id": "1", "function": {"index": 0, "name": "f", "arguments": {"b": 1, "a": 2}}}
@@ -422,6 +456,7 @@ async def test_chat_hands_on_messages_of_every_kind() -> None:
     )
 
 
+@pytest.mark.contract("chat.load")
 async def test_chat_without_messages_loads_and_unloads() -> None:
     generation = FakeGeneration()
     _, (loaded,) = await ask("/api/chat", generation, model="plain", messages=[])
@@ -437,6 +472,7 @@ async def test_chat_without_messages_loads_and_unloads() -> None:
     assert (len(generation.loads), generation.unloads) == (1, ["plain:latest"])
 
 
+@pytest.mark.contract("render-only")
 async def test_chat_shows_a_rendered_prompt_on_request() -> None:
     _, (answer,) = await ask(
         "/api/chat", FakeGeneration(), model="plain", messages=[{}], _debug_render_only=True
@@ -448,6 +484,7 @@ async def test_chat_shows_a_rendered_prompt_on_request() -> None:
 CALL = core.ToolCall(name="f", arguments={"b": 1, "a": [2]}, id="call_1")
 
 
+@pytest.mark.contract("chat.tools", "chat.tool-calls")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_tool_calls_are_whole_and_keep_the_order_of_their_keys(stream: bool) -> None:
     script: Script = (
@@ -476,6 +513,7 @@ async def test_tool_calls_are_whole_and_keep_the_order_of_their_keys(stream: boo
     assert prompt.tools == ({"type": "function", "function": {"name": "f"}},)
 
 
+@pytest.mark.contract("format.json", "format.schema", "format.off")
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize(
     "sent, grammar",
@@ -498,6 +536,7 @@ async def test_a_format_is_a_grammar(path: str, sent: object, grammar: core.Gram
     assert generation.requests[0].grammar == grammar
 
 
+@pytest.mark.contract("think.false-anywhere")
 async def test_thinking_can_be_refused_to_any_model() -> None:
     generation = FakeGeneration()
     await ask("/api/chat", generation, model="plain", messages=[{}], think=False)

@@ -1,0 +1,166 @@
+"""Writes the conformance table of `docs/api/ollama.md` from the tests, or checks it.
+
+The behaviours stand in tests/contract/catalogue.toml; a test names those that it holds with
+`@pytest.mark.contract("id", ...)`.  `--write` after a change of either; `--check` fails where the
+page differs, a behaviour has no test, or a test names none; `--verify REPORT` fails where, by
+pytest's own JUnit report, a behaviour's tests did not all pass, or none of them ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = Path("docs/api/ollama.md")
+
+_BEGIN = "<!-- conformance: begin, written by scripts/conformance.py -->\n"
+_END = "<!-- conformance: end -->\n"
+_SAME = "PASS"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One line of the contract.  different, not_done: why it is not as Ollama has it."""
+
+    id: str
+    section: str
+    text: str
+    different: str = ""
+    not_done: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.not_done:
+            return f"not done: {self.not_done}"
+        return f"different: {self.different}" if self.different else _SAME
+
+
+def read_catalogue(root: Path) -> list[Behaviour]:
+    """Raises ValueError where [different] or [not_done] name what no section has."""
+    data = tomllib.loads((root / "tests/contract/catalogue.toml").read_text(encoding="utf-8"))
+    different, not_done = data.get("different", {}), data.get("not_done", {})
+    found = [
+        Behaviour(key, section["title"], text, different.get(key, ""), not_done.get(key, ""))
+        for section in data["section"]
+        for key, text in section["behaviours"].items()
+    ]
+    if unknown := {*different, *not_done} - {behaviour.id for behaviour in found}:
+        raise ValueError(f"the catalogue excuses what it does not list: {sorted(unknown)}")
+    return found
+
+
+def holders(root: Path) -> dict[str, set[str]]:
+    """Behaviour → the test files, below tests/, that name it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        for key in _marked(ast.parse(path.read_text(encoding="utf-8"))):
+            found[key].add(str(path.relative_to(root / "tests")))
+    return found
+
+
+def _marked(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "contract"
+        ):
+            yield from (ast.literal_eval(argument) for argument in node.args)
+
+
+def faults(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> list[str]:
+    """What keeps the table from being true, a sentence each."""
+    known = {behaviour.id for behaviour in behaviours}
+    unheld = [b.id for b in behaviours if not b.not_done and b.id not in held]
+    return [f"no test holds {key}" for key in unheld] + [
+        f"{', '.join(sorted(held[key]))} names {key}, which is not in the catalogue"
+        for key in sorted(held.keys() - known)
+    ]
+
+
+def render(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> str:
+    lines = [_BEGIN, _summary(behaviours)]
+    section = ""
+    for behaviour in behaviours:
+        if behaviour.section != section:
+            section = behaviour.section
+            lines.append(f"\n### {section}\n| behaviour | | held by `tests/` |\n|---|---|---|\n")
+        files = ", ".join(f"`{name}`" for name in sorted(held.get(behaviour.id, ())))
+        lines.append(f"| {behaviour.text} | {behaviour.verdict} | {files} |\n")
+    return "".join([*lines, _END])
+
+
+def _summary(behaviours: list[Behaviour]) -> str:
+    n_different = sum(bool(b.different) for b in behaviours)
+    n_not_done = sum(bool(b.not_done) for b in behaviours)
+    n_pass = len(behaviours) - n_different - n_not_done
+    return (
+        f"{len(behaviours)} behaviours: {n_pass} as in Ollama, {n_different} different on purpose,"
+        f" {n_not_done} not done.\n"
+    )
+
+
+def rendered(root: Path = ROOT) -> str:
+    """The whole page, with the table as it must be."""
+    page = (root / PAGE).read_text(encoding="utf-8")
+    head, _, rest = page.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    return head + render(read_catalogue(root), holders(root)) + tail
+
+
+def stale(root: Path = ROOT) -> list[str]:
+    """Reasons why the page is not to be believed."""
+    complaints = faults(read_catalogue(root), holders(root))
+    if (root / PAGE).read_text(encoding="utf-8") != rendered(root):
+        complaints.append(f"{PAGE} is out of date: run `python -m scripts.conformance --write`")
+    return complaints
+
+
+def unproven(report: Path, behaviours: list[Behaviour]) -> list[str]:
+    """Behaviours whose tests failed, or were all skipped, in a JUnit report."""
+    outcomes: dict[str, set[str]] = defaultdict(set)
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by our own test run
+        outcome = next(
+            (kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None),
+            "passed",
+        )
+        for entry in case.iter("property"):
+            if entry.get("name") == "contract":
+                outcomes[entry.get("value", "")].add(outcome)
+    return [
+        f"{b.id}: {', '.join(sorted(outcomes[b.id])) or 'never ran'}"
+        for b in behaviours
+        if not b.not_done
+        and ("passed" not in outcomes[b.id] or outcomes[b.id] & {"failure", "error"})
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="write the table")
+    mode.add_argument("--check", action="store_true", help="fail where the page is not true")
+    mode.add_argument("--verify", type=Path, metavar="REPORT", help="compare with a JUnit report")
+    arguments = parser.parse_args()
+    if arguments.write:
+        (ROOT / PAGE).write_text(rendered(), encoding="utf-8")
+        complaints = faults(read_catalogue(ROOT), holders(ROOT))
+    elif arguments.check:
+        complaints = stale()
+    else:
+        complaints = unproven(arguments.verify, read_catalogue(ROOT))
+    for complaint in complaints:
+        print(complaint)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
