@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from specd.api import middleware
+from specd.api.anthropic.routes import AnthropicRoutes
 from specd.api.ollama.routes import OllamaRoutes
 from specd.api.openai.routes import OpenAIRoutes
 from specd.api.ports import Clock, Generation, Library, Rooms, Scheduler, Settings
@@ -44,4 +45,5 @@ def build_app(
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.add_routes(OllamaRoutes(rooms).table())
     app.add_routes(OpenAIRoutes(rooms, draw_id).table())
+    app.add_routes(AnthropicRoutes(rooms).table())
     return app

@@ -35,12 +35,16 @@ _STAINLESS: Final = (
     "Arch", "Async", "Custom-Poll-Interval", "Helper-Method", "Lang", "Os", "Package-Version",
     "Poll-Helper", "Retry-Count", "Runtime", "Runtime-Version", "Timeout",
 )  # fmt: skip
+# Not Ollama's: without them no web page can ask `/v1/messages`.
+_ANTHROPIC: Final = (
+    "X-Api-Key", "Anthropic-Version", "Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access",
+)  # fmt: skip
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS",
     "Access-Control-Allow-Headers": ",".join(
         (
             "Authorization", "Content-Type", "User-Agent", "Accept", "X-Requested-With",
-            "Openai-Beta", *(f"X-Stainless-{name}" for name in _STAINLESS),
+            "Openai-Beta", *(f"X-Stainless-{name}" for name in _STAINLESS), *_ANTHROPIC,
         )
     ),
     "Access-Control-Max-Age": "43200",

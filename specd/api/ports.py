@@ -25,6 +25,9 @@ class Generation(Protocol):
     async def unload(self, model: str, /) -> None:
         """Let the model leave when it is idle; nothing happens where it is not loaded."""
 
+    async def count_tokens(self, request: core.GenerateRequest, /) -> int:
+        """Of the whole prompt; loads the model.  Raises SpecdError."""
+
     def render(self, request: core.GenerateRequest, /) -> str:
         """The prompt as the engine would be given it."""
 

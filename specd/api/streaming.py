@@ -54,5 +54,7 @@ async def _send_rest(
         await response.write(piece)
 
 
-def sse_event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
+def sse_event(data: bytes, *, event: str = "") -> bytes:
+    """data: one line.  event: its name, for dialects that name their events."""
+    name = b"event: " + event.encode() + b"\n" if event else b""
+    return name + b"data: " + data + b"\n\n"

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from specd import core, errors
 from specd.generation.call import Call
+from specd.generation.count import n_prompt_tokens
 from specd.generation.engine_spec import drafters, engine_spec
 from specd.generation.fit import fitted
 from specd.options import Options
@@ -124,6 +125,19 @@ class Generation:
                                 # Until it is gone, the scheduler would grant it again.
                                 await lease.engine.ended()
                             raise _error(event)
+
+    async def count_tokens(self, request: core.GenerateRequest) -> int:
+        """Of its whole prompt, as the model's vocabulary cuts it; loads the model to ask it."""
+        call = await asyncio.to_thread(self._resolve, request)
+        try:
+            return await self._count(call)
+        except errors.EngineCrashed:
+            log.warning("%s: the engine died before it counted, trying once more", call.model.name)
+            return await self._count(call)
+
+    async def _count(self, call: Call) -> int:
+        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
+            return await n_prompt_tokens(call, lease)
 
     async def load(
         self,

@@ -148,6 +148,10 @@ class FakeGeneration:
     async def unload(self, model: str, /) -> None:
         self.unloads.append(model)
 
+    async def count_tokens(self, request: core.GenerateRequest, /) -> int:
+        self.requests.append(request)
+        return 42
+
     def render(self, request: core.GenerateRequest, /) -> str:
         self.requests.append(request)
         return "<rendered>"

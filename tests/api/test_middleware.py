@@ -60,7 +60,8 @@ async def test_a_preflight_is_answered_for_any_path() -> None:
         assert reply.headers["Access-Control-Max-Age"] == "43200"
         assert "DELETE" in reply.headers["Access-Control-Allow-Methods"]
         assert "X-Stainless-Runtime-Version" in reply.headers["Access-Control-Allow-Headers"]
-        assert "X-Api-Key" not in reply.headers["Access-Control-Allow-Headers"]
+        assert "X-Api-Key" in reply.headers["Access-Control-Allow-Headers"]
+        assert "Anthropic-Version" in reply.headers["Access-Control-Allow-Headers"]
         assert reply.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
 
 
@@ -126,7 +127,7 @@ def test_loopback_is_known(host: str, loopback: bool) -> None:
     "method, path, status, text",
     [
         ("GET", "/api/nothing", 404, "404 page not found"),
-        ("GET", "/v1/messages/count_tokens", 404, "404 page not found"),
+        ("GET", "/v1/messages/count_tokens", 405, "405 method not allowed"),
         ("GET", "/api/chat", 405, "405 method not allowed"),
         ("HEAD", "/api/ps", 405, ""),
         ("POST", "/api/tags", 405, "405 method not allowed"),

@@ -1,0 +1,78 @@
+"""The routes of `/v1/messages`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from specd import core
+from specd.api import lookup
+from specd.api.answer import answer_events, whole_answer
+from specd.api.anthropic.convert import estimated_tokens, generate_request, to_prompt
+from specd.api.anthropic.errors import error_event, error_reply
+from specd.api.anthropic.schema import CountBody, read_count, read_messages
+from specd.api.anthropic.writer import EventWriter, message, new_message_id
+from specd.api.border import closing, json_reply, route
+from specd.api.ports import Rooms
+from specd.api.streaming import SSE, stream
+from specd.errors import InvalidRequest
+
+
+class AnthropicRoutes:
+    def __init__(self, rooms: Rooms) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+
+    def table(self) -> list[web.RouteDef]:
+        rows: list[tuple[str, str, Handler]] = [
+            ("POST", "/v1/messages", self.messages),
+            ("POST", "/v1/messages/count_tokens", self.count_tokens),
+        ]
+        return [route(method, path, handler, error_reply) for method, path, handler in rows]
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        body = await read_messages(request)
+        if not body.model:
+            raise InvalidRequest("model is required")
+        if body.max_tokens <= 0:
+            raise InvalidRequest("max_tokens is required and must be positive")
+        asked, prompt = await self._asked(body)
+        if body.stream:
+            writer = EventWriter(new_message_id(), body.model, estimated_tokens(prompt))
+            events = self._events(asked, writer)
+            return await stream(request, events, content_type=SSE, error_piece=error_event)
+        answer = await whole_answer(self._generation, asked)
+        return json_reply(message(new_message_id(), body.model, answer.whole, answer.done))
+
+    async def count_tokens(self, request: web.Request) -> web.Response:
+        """How many tokens the same request would be as a prompt; loads the model to ask it."""
+        body = await read_count(request)
+        if not body.model:
+            raise InvalidRequest("model is required")
+        asked, _ = await self._asked(body)
+        return json_reply({"input_tokens": await self._generation.count_tokens(asked)})
+
+    async def _asked(self, body: CountBody) -> tuple[core.GenerateRequest, core.ChatPrompt]:
+        """What the dialect's body asks of a model that can do it."""
+        if not body.messages:
+            raise InvalidRequest("messages is required")
+        prompt = to_prompt(body)
+        ref = await lookup.find_model(self._library, body.model)
+        lookup.require_completion(ref, body.model, "chat")
+        if prompt.tools:
+            lookup.require(ref, "tools")
+        if any(turn.images for turn in prompt.messages) and "vision" not in ref.capabilities:
+            lookup.refuse_images(ref)
+        return generate_request(body, ref, prompt), prompt
+
+    async def _events(
+        self, asked: core.GenerateRequest, writer: EventWriter
+    ) -> AsyncIterator[bytes]:
+        async with closing(answer_events(self._generation, asked)) as events:
+            async for event in events:
+                pieces = (
+                    writer.last(event) if isinstance(event, core.Done) else writer.pieces(event)
+                )
+                yield b"".join(pieces)
