@@ -7,15 +7,18 @@ Content type, unknown fields and bytes after the first value are ignored; keys m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from specd.api.go_json import decode_first
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
 Fields = dict[str, Codec]
+
+#: Ollama's limit on what zstd may unfold to: a few bytes can become gigabytes.
+MAX_ZSTD_BODY_BYTES: Final = 20 * 2**20
 
 
 class Mismatch(Exception):
@@ -37,6 +40,8 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
     Raises InvalidRequest (EmptyBody where nothing was sent).
     """
+    if request.headers.get(hdrs.CONTENT_ENCODING, "") == "zstd":
+        request = request.clone(client_max_size=MAX_ZSTD_BODY_BYTES)
     try:
         raw = await request.read()
     except web.RequestPayloadError as error:
@@ -44,6 +49,11 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     value = decode_first(raw)
     if value is None:
         return {}
+    return decode(value, fields, go_name)
+
+
+def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
+    """`decode_struct`, with a wrong type told as Go tells it.  Raises InvalidRequest."""
     try:
         return decode_struct(value, fields, go_name)
     except Mismatch as wrong:
