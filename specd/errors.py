@@ -9,7 +9,8 @@ SpecdError
 │   └── InvalidName                a model name outside the grammar
 ├── NotImplementedHere             a field that this version of specd does not honour yet
 ├── ModelNotFound
-├── StoreError                     a manifest or blob that cannot be read
+├── StoreError                     a manifest or blob that cannot be read or written
+├── RegistryError                  a registry that cannot be reached, or what it answered
 ├── Unavailable
 │   ├── QueueFull
 │   ├── ShuttingDown
@@ -72,6 +73,10 @@ class ModelNotFound(SpecdError):
 
 
 class StoreError(SpecdError):
+    pass
+
+
+class RegistryError(SpecdError):
     pass
 
 
