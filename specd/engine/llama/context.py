@@ -7,7 +7,7 @@ import ctypes
 import llama_cpp
 import numpy as np
 
-from specd.core import KV_CACHE_TYPES, ModelMemory
+from specd.core import ModelMemory
 from specd.engine.backend import Batch, DecodeFailed
 from specd.engine.llama.cache import (
     AttentionCache,
@@ -18,27 +18,9 @@ from specd.engine.llama.cache import (
 )
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
+from specd.engine.llama.native import NativeBatch, context_params, make_context, memory_of
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
-
-#: ggml's numbers for core.KV_CACHE_TYPES; the bindings lack some of the names.
-_GGML_TYPES = {
-    "f32": 0,
-    "f16": 1,
-    "q4_0": 2,
-    "q4_1": 3,
-    "q5_0": 6,
-    "q5_1": 7,
-    "q8_0": 8,
-    "iq4_nl": 20,
-    "bf16": 30,
-}
-_FLASH_ATTENTION = {
-    None: llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO,
-    False: llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED,
-    True: llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
-}
-
 
 #: What the states before the last few tokens may cost, as a share of the weights, and the fewest
 #: that are kept whatever they cost: drafts are rarely shorter where they pay.
@@ -51,11 +33,7 @@ _logits_address.restype = ctypes.c_void_p
 
 
 class LlamaContext:
-    """One `llama_context`, used by one thread.
-
-    The cache is unified over the slots: with a cache per slot llama.cpp splits ragged drafts into
-    several passes.
-    """
+    """One `llama_context`, used by one thread."""
 
     def __init__(
         self,
@@ -78,11 +56,10 @@ class LlamaContext:
         `rewind_limit`.  n_ahead: longest draft that this model itself makes, where it is a drafter.
         Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
         """
-        if kv_cache_type not in _GGML_TYPES:
-            known = ", ".join(_GGML_TYPES)
-            raise LoadFailed(f"unknown KV cache type {kv_cache_type!r} (one of {known})")
         self._model = model
-        params = llama_cpp.llama_context_default_params()
+        params = context_params(
+            n_threads=n_threads, flash_attention=flash_attention, kv_cache_type=kv_cache_type
+        )
         params.n_ctx = n_ctx * n_slots
         params.n_batch = params.n_ubatch = n_batch
         # Windows keep what they still look at: `cache` knows when that is too little.
@@ -90,16 +67,11 @@ class LlamaContext:
         forks = n_ahead > 0 and model.is_recurrent
         params.n_seq_max = 2 * n_slots if forks else n_slots
         params.n_outputs_max = n_outputs
-        params.kv_unified = True
-        params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
-        params.type_k = params.type_v = _GGML_TYPES[kv_cache_type]
-        if n_threads > 0:
-            params.n_threads = params.n_threads_batch = n_threads
         if model.is_recurrent and not forks:
             # llama.cpp ends the process over a batch no longer than what it must not split.
             n_rewind = max(min(n_rewind, n_batch - 2), 0)
             params.n_rs_seq = _affordable_snapshots(model, native_log, n_rewind, n_slots)
-        self._handle: llama_cpp.llama_context_p | None = _make_context(model, params, native_log)
+        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
@@ -111,14 +83,14 @@ class LlamaContext:
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
-        self._batch = _NativeBatch(self.n_batch)
+        self._batch = NativeBatch(self.n_batch)
         self._buffers = tuple(native_log.buffers)
 
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # Either would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
-        self._batch.fill(batch, self._cache)
+        self._batch.fill(batch, self._cache.sequence)
         code = llama_cpp.llama_decode(self._handle, self._batch.native)
         if code != 0:
             raise DecodeFailed(f"llama.cpp could not decode the batch (code {code})")
@@ -149,37 +121,13 @@ class LlamaContext:
         self._cache.shift(slot, n_keep, n_discard)
 
     def memory(self) -> ModelMemory:
-        """Bytes as llama.cpp reported them while it allocated: weights, cache, scratch."""
-        total = sum(n for _, n in self._buffers)
-        vram = [(name, n) for name, n in self._buffers if not _is_host(name)]
-        device = vram[0][0] if vram else "CPU"
-        return ModelMemory(device=device, total_bytes=total, vram_bytes=sum(n for _, n in vram))
+        return memory_of(self._buffers)
 
     def close(self) -> None:
         if self._handle:
             self._batch.free()
             llama_cpp.llama_free(self._handle)
             self._handle = None
-
-
-def _make_context(
-    model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
-) -> llama_cpp.llama_context_p:
-    """Raises LoadFailed with llama.cpp's own reason."""
-    n_buffers = len(native_log.buffers)
-    handle = llama_cpp.llama_init_from_model(model.handle, params)
-    if not handle and params.n_rs_seq:
-        # Better served plain than not at all.
-        params.n_rs_seq = 0
-        del native_log.buffers[n_buffers:]
-        handle = llama_cpp.llama_init_from_model(model.handle, params)
-    if not handle:
-        raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
-    if n := len(model.adapters):
-        handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
-        scales = (ctypes.c_float * n)(*[1.0] * n)
-        llama_cpp.llama_set_adapters_lora(handle, handles, n, scales)
-    return handle
 
 
 def _make_cache(
@@ -214,37 +162,3 @@ def _affordable_snapshots(
     del native_log.buffers[n_buffers:]
     share = int(_SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
     return min(n_wanted, max(share // max(per_state, 1), _FEWEST_SNAPSHOTS))
-
-
-def _is_host(buffer_name: str) -> bool:
-    """CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory."""
-    return buffer_name.startswith(("CPU", "AMX", "BLAS")) or buffer_name.endswith("_Host")
-
-
-class _NativeBatch:
-    """A `llama_batch` of fixed room, filled through numpy views: one copy per field and pass."""
-
-    def __init__(self, room: int) -> None:
-        self.native = llama_cpp.llama_batch_init(room, 0, 1)
-        self._tokens = np.ctypeslib.as_array(self.native.token, shape=(room,))
-        self._positions = np.ctypeslib.as_array(self.native.pos, shape=(room,))
-        self._logits = np.ctypeslib.as_array(self.native.logits, shape=(room,))
-        np.ctypeslib.as_array(self.native.n_seq_id, shape=(room,))[:] = 1
-        # seq_id is an array of pointers, one per row, each to one id.
-        self._slots = [self.native.seq_id[i] for i in range(room)]
-
-    def fill(self, batch: Batch, cache: Cache) -> None:
-        n = len(batch)
-        self.native.n_tokens = n
-        self._tokens[:n] = batch.tokens
-        self._positions[:n] = batch.positions
-        self._logits[:n] = batch.wants_logits
-        for pointer, slot in zip(self._slots, batch.slots, strict=False):
-            pointer[0] = cache.sequence(slot)
-
-    def free(self) -> None:
-        llama_cpp.llama_batch_free(self.native)
-
-
-assert set(_GGML_TYPES) == set(KV_CACHE_TYPES)
-assert ctypes.sizeof(llama_cpp.llama_token) == np.dtype(np.int32).itemsize

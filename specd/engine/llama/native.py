@@ -1,0 +1,119 @@
+"""A `llama_context` as all that use one begin: its parameters, its batch, what it took."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+
+import llama_cpp
+import numpy as np
+
+from specd.core import KV_CACHE_TYPES, ModelMemory
+from specd.engine.backend import Batch
+from specd.engine.llama.library import NativeLog
+from specd.engine.llama.model import LlamaModel
+from specd.errors import LoadFailed
+
+#: ggml's numbers for core.KV_CACHE_TYPES; the bindings lack some of the names.
+_GGML_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
+_FLASH_ATTENTION = {
+    None: llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    False: llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    True: llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+
+
+def context_params(
+    *, n_threads: int, flash_attention: bool | None, kv_cache_type: str
+) -> llama_cpp.llama_context_params:
+    """One cache for all sequences.  n_threads 0 is llama.cpp's own choice.
+
+    Raises LoadFailed when the cache type is unknown.
+    """
+    if kv_cache_type not in _GGML_TYPES:
+        known = ", ".join(_GGML_TYPES)
+        raise LoadFailed(f"unknown KV cache type {kv_cache_type!r} (one of {known})")
+    params = llama_cpp.llama_context_default_params()
+    # With a cache per sequence llama.cpp splits ragged batches into several passes.
+    params.kv_unified = True
+    params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
+    params.type_k = params.type_v = _GGML_TYPES[kv_cache_type]
+    if n_threads > 0:
+        params.n_threads = params.n_threads_batch = n_threads
+    return params
+
+
+def make_context(
+    model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
+) -> llama_cpp.llama_context_p:
+    """Raises LoadFailed with llama.cpp's own reason."""
+    n_buffers = len(native_log.buffers)
+    handle = llama_cpp.llama_init_from_model(model.handle, params)
+    if not handle and params.n_rs_seq:
+        # Better served plain than not at all.
+        params.n_rs_seq = 0
+        del native_log.buffers[n_buffers:]
+        handle = llama_cpp.llama_init_from_model(model.handle, params)
+    if not handle:
+        raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+    if n := len(model.adapters):
+        handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
+        scales = (ctypes.c_float * n)(*[1.0] * n)
+        llama_cpp.llama_set_adapters_lora(handle, handles, n, scales)
+    return handle
+
+
+def memory_of(buffers: Iterable[tuple[str, int]]) -> ModelMemory:
+    """Bytes as llama.cpp reported them while it allocated: weights, cache, scratch."""
+    sizes = list(buffers)
+    vram = [(name, n) for name, n in sizes if not _is_host(name)]
+    return ModelMemory(
+        device=vram[0][0] if vram else "CPU",
+        total_bytes=sum(n for _, n in sizes),
+        vram_bytes=sum(n for _, n in vram),
+    )
+
+
+def _is_host(buffer_name: str) -> bool:
+    """CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory."""
+    return buffer_name.startswith(("CPU", "AMX", "BLAS")) or buffer_name.endswith("_Host")
+
+
+class NativeBatch:
+    """A `llama_batch` of fixed room, filled through numpy views: one copy per field and pass."""
+
+    def __init__(self, room: int) -> None:
+        self.native = llama_cpp.llama_batch_init(room, 0, 1)
+        self._tokens = np.ctypeslib.as_array(self.native.token, shape=(room,))
+        self._positions = np.ctypeslib.as_array(self.native.pos, shape=(room,))
+        self._logits = np.ctypeslib.as_array(self.native.logits, shape=(room,))
+        np.ctypeslib.as_array(self.native.n_seq_id, shape=(room,))[:] = 1
+        # seq_id is an array of pointers, one per row, each to one id.
+        self._slots = [self.native.seq_id[i] for i in range(room)]
+
+    def fill(self, batch: Batch, sequence: Callable[[int], int] = lambda slot: slot) -> None:
+        """sequence: where a slot's rows go."""
+        n = len(batch)
+        self.native.n_tokens = n
+        self._tokens[:n] = batch.tokens
+        self._positions[:n] = batch.positions
+        self._logits[:n] = batch.wants_logits
+        for pointer, slot in zip(self._slots, batch.slots, strict=False):
+            pointer[0] = sequence(slot)
+
+    def free(self) -> None:
+        llama_cpp.llama_batch_free(self.native)
+
+
+assert set(_GGML_TYPES) == set(KV_CACHE_TYPES)
+assert ctypes.sizeof(llama_cpp.llama_token) == np.dtype(np.int32).itemsize
