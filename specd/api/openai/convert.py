@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from specd import core
-from specd.api import base64_data
 from specd.api.body import go_any_type
+from specd.api.openai import controls, parts
 from specd.api.openai.schema import ChatBody
-from specd.api.wire import quote
 from specd.errors import InvalidRequest
-
-_EFFORTS: Final[Mapping[str, bool | str]] = {
-    "none": False,
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "max": "max",
-    "xhigh": "max",
-    "ultra": "max",
-}
-_IMAGE_PREFIXES: Final = tuple(
-    f"data:{kind};base64," for kind in ("image/jpeg", "image/jpg", "image/png", "image/webp", "")
-)
 
 
 def chat_request(
-    body: ChatBody, ref: core.ModelRef, messages: tuple[core.Message, ...], think: bool | str | None
+    body: ChatBody, ref: core.ModelRef, prompt: core.ChatPrompt, think: bool | str | None
 ) -> core.GenerateRequest:
+    """Raises InvalidRequest for a format that is none."""
+    sent = body.response_format
+    schema = sent.get("json_schema", {}).get("schema")
     return core.GenerateRequest(
         model=ref.name,
-        prompt=core.ChatPrompt(messages=messages, tools=tuple(body.tools)),
+        prompt=prompt,
         options=options(body),
         think=think,
+        grammar=controls.grammar(sent.get("type", ""), schema),
         n_logprobs=body.top_logprobs if body.logprobs else None,
     )
 
@@ -43,7 +31,7 @@ def chat_request(
 def options(body: ChatBody) -> dict[str, object]:
     """Temperature and top_p are 1 where they were not sent, whatever the Modelfile says."""
     sent = {
-        "num_predict": body.max_tokens,
+        "num_predict": body.limit,
         "seed": body.seed,
         "frequency_penalty": body.frequency_penalty,
         "presence_penalty": body.presence_penalty,
@@ -64,17 +52,9 @@ def _stops(stop: object) -> list[str] | None:
     return None
 
 
-def effort(body: ChatBody) -> bool | str | None:
-    """`think` for a reasoning effort; None is the model's default."""
-    asked = body.reasoning_effort if body.reasoning is None else body.reasoning.get("effort", "")
-    if not asked:
-        return None
-    if asked not in _EFFORTS:
-        raise InvalidRequest(
-            f"invalid reasoning value: {quote(asked)}"
-            ' (must be "high", "medium", "low", "max", or "none")'
-        )
-    return _EFFORTS[asked]
+def effort(body: ChatBody) -> str:
+    """Empty where none was sent."""
+    return body.reasoning_effort if body.reasoning is None else body.reasoning.get("effort", "")
 
 
 # --------------------------------------------------------------------------- messages
@@ -99,7 +79,7 @@ def _tool_names(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core.Message]:
-    role = raw.get("role", "").lower()
+    role = controls.role(raw.get("role", ""))
     call_id = raw.get("tool_call_id", "")
     content = raw.get("content")
     rest: dict[str, Any] = {
@@ -125,11 +105,9 @@ def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core
 def _tool_call(call: Mapping[str, Any]) -> core.ToolCall:
     function = call.get("function", {})
     try:
-        arguments = json.loads(function.get("arguments", ""))
+        arguments = controls.arguments(function.get("arguments", ""))
     except ValueError as error:
         raise InvalidRequest("invalid tool call arguments") from error
-    if not isinstance(arguments, dict):
-        raise InvalidRequest("invalid tool call arguments")
     return core.ToolCall(
         name=function.get("name", ""),
         arguments=arguments,
@@ -148,7 +126,7 @@ def _part(part: object) -> dict[str, Any]:
     if kind == "image_url":
         return {"images": (_image(part.get("image_url")),)}
     if kind == "input_audio":
-        return {"images": (_audio(part.get("input_audio")),)}
+        return {"images": (_sound(part.get("input_audio")),)}
     raise InvalidRequest("invalid message format")
 
 
@@ -156,25 +134,11 @@ def _image(sent: object) -> bytes:
     url = sent.get("url") if isinstance(sent, dict) else sent
     if not isinstance(url, str):
         raise InvalidRequest("invalid image input")
-    if url.startswith(("http://", "https://")):
-        raise InvalidRequest(
-            "image URLs are not currently supported, please use base64 encoded data instead"
-        )
-    prefix = next((prefix for prefix in _IMAGE_PREFIXES if url.startswith(prefix)), None)
-    if prefix is None:
-        raise InvalidRequest("invalid image input")
-    return _decoded(url.removeprefix(prefix), "invalid image input")
+    return parts.image(url)
 
 
-def _audio(sent: object) -> bytes:
+def _sound(sent: object) -> bytes:
     data = sent.get("data") if isinstance(sent, dict) else None
     if not isinstance(data, str):
         raise InvalidRequest("invalid input_audio")
-    return _decoded(data, "invalid input_audio")
-
-
-def _decoded(text: str, complaint: str) -> bytes:
-    try:
-        return base64_data.decode(text)
-    except InvalidRequest as error:
-        raise InvalidRequest(complaint) from error
+    return parts.sound(data)

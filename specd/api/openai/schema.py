@@ -1,6 +1,6 @@
 """What `/v1/chat/completions` reads from a body: what Ollama's compatibility layer reads.
 
-What it ignores (`max_completion_tokens`, `tool_choice`, `n`, ...) is ignored here too.
+What it ignores (`n`, `logit_bias`, `user`, ...) is ignored here too, but for two fields.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _CHAT: Final[Fields] = {
     "stream": boolean,
     "stream_options": struct({"include_usage": boolean}, "openai.StreamOptions"),
     "max_tokens": integer,
+    "max_completion_tokens": anything,
     "seed": integer,
     "stop": anything,
     "temperature": number,
@@ -57,6 +58,7 @@ _CHAT: Final[Fields] = {
     "top_p": number,
     "response_format": struct(_FORMAT, "openai.ResponseFormat"),
     "tools": list_of(mapping, "[]api.Tool", null={}),
+    "tool_choice": anything,
     "reasoning": struct({"effort": string}, "openai.Reasoning"),
     "reasoning_effort": string,
     "logprobs": boolean,
@@ -67,13 +69,17 @@ _CHAT: Final[Fields] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBody:
-    """Messages, formats and tools are still JSON; `convert` gives them meaning."""
+    """Messages, formats and tools are still JSON; `convert` gives them meaning.
+
+    max_completion_tokens, tool_choice: Ollama ignores both, so no value of theirs is an error.
+    """
 
     model: str = ""
     messages: list[Mapping[str, Any]] = field(default_factory=list)
     stream: bool = False
     stream_options: Mapping[str, Any] = field(default_factory=dict)
     max_tokens: int | None = None
+    max_completion_tokens: object = None
     seed: int | None = None
     stop: object = None
     temperature: float | None = None
@@ -82,6 +88,7 @@ class ChatBody:
     top_p: float | None = None
     response_format: Mapping[str, Any] = field(default_factory=dict)
     tools: list[Mapping[str, object]] = field(default_factory=list)
+    tool_choice: object = None
     reasoning: Mapping[str, Any] | None = None
     reasoning_effort: str = ""
     logprobs: bool = False
@@ -91,6 +98,14 @@ class ChatBody:
     @property
     def include_usage(self) -> bool:
         return bool(self.stream_options.get("include_usage"))
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens; newer clients send `max_completion_tokens` alone."""
+        newer = self.max_completion_tokens
+        if self.max_tokens is None and type(newer) is int and 0 < newer < 2**63:
+            return newer
+        return self.max_tokens
 
 
 async def read_chat(request: web.Request) -> ChatBody:

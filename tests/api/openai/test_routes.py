@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import openai
@@ -10,31 +9,28 @@ import pytest
 
 from specd import core, errors
 from tests.api.fakes import DONE, MODIFIED, FakeGeneration, Script, client, model_ref
+from tests.api.openai import asking
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "x"}]
 ENTRY = core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0)
-USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+WIRE_ENTRY = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []}
+USAGE = {
+    "prompt_tokens": 5,
+    "completion_tokens": 7,
+    "total_tokens": 12,
+    "prompt_tokens_details": {"cached_tokens": 2},
+}
 
 
 async def ask(generation: FakeGeneration, **body: object) -> tuple[int, Any]:
     body = {"model": "thinker", "messages": USER} | body
-    async with client(generation) as http, http.post(CHAT, json=body) as reply:
-        return reply.status, await reply.json()
+    return await asking.ask(generation, CHAT, body)
 
 
 async def events(generation: FakeGeneration, **body: object) -> list[Any]:
-    """The data of every event; the framing is checked on the way."""
-    body = {"model": "thinker", "messages": USER, "stream": True} | body
-    async with client(generation) as http, http.post(CHAT, json=body) as reply:
-        text = await reply.text()
-        assert reply.status == 200, text
-        assert reply.headers["Content-Type"] == "text/event-stream"
-    *framed, rest = text.split("\n\n")
-    assert rest == ""
-    assert all(event.startswith("data: ") and "\n" not in event for event in framed)
-    data = [event.removeprefix("data: ") for event in framed]
-    return [entry if entry == "[DONE]" else json.loads(entry) for entry in data]
+    body = {"model": "thinker", "messages": USER} | body
+    return await asking.stream_of(generation, CHAT, body)
 
 
 async def test_an_answer_at_once_is_a_completion() -> None:
@@ -53,7 +49,7 @@ async def test_an_answer_at_once_is_a_completion() -> None:
                 "index": 0,
                 "message": {"role": "assistant", "content": "a", "reasoning": "hm"},
                 "finish_reason": "stop",
-                "logprobs": {"content": [{"token": "a", "logprob": -1.0, "bytes": [97]}]},
+                "logprobs": {"content": [WIRE_ENTRY]},
             }
         ],
         "usage": USAGE,
@@ -84,7 +80,7 @@ async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
                 "index": 0,
                 "delta": {"content": "a"},
                 "finish_reason": None,
-                "logprobs": {"content": [{"token": "a", "logprob": -1.0, "bytes": [97]}]},
+                "logprobs": {"content": [WIRE_ENTRY]},
             }
         ],
         [{"index": 0, "delta": {"content": "b"}, "finish_reason": None}],
@@ -221,16 +217,10 @@ def part(kind: str, **fields: object) -> list[object]:
             "invalid image input",
         ),
         (
-            {"model": "able", "messages": part("image_url", image_url="data:;base64,AAAA")},
-            501,
-            "api_error",
-            "images are not supported by this version of specd",
-        ),
-        (
-            {"model": "able", "messages": part("input_audio", input_audio={"data": "AAAA"})},
-            501,
-            "api_error",
-            "images are not supported",
+            {"messages": part("image_url", image_url="data:;base64,AAAA")},
+            400,
+            "invalid_request_error",
+            "Multimodal data provided, but model does not support multimodal requests.",
         ),
         (
             {"messages": [{"tool_calls": [{"function": {"arguments": "{"}}]}]},
@@ -275,8 +265,12 @@ def part(kind: str, **fields: object) -> list[object]:
             "invalid_request_error",
             "registry.ollama.ai/library/thinker:latest does not support tools",
         ),
-        ({"model": "able", "tools": [{}]}, 501, "api_error", "tools are not supported"),
-        ({"response_format": {"type": "json_object"}}, 501, "api_error", "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": [1]}}},
+            400,
+            "invalid_request_error",
+            'invalid format: "[1]"; expected "json" or a valid JSON Schema object',
+        ),
         (
             {"max_tokens": "9"},
             400,

@@ -1,0 +1,72 @@
+"""`POST /v1/chat/completions`, in the order in which Ollama does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from specd import core
+from specd.api import lookup
+from specd.api.border import json_reply
+from specd.api.openai import controls
+from specd.api.openai.chat_completion import ChatWriter
+from specd.api.openai.convert import chat_request, effort, to_messages
+from specd.api.openai.reply import reply
+from specd.api.openai.schema import ChatBody, read_chat
+from specd.api.ports import Rooms
+from specd.errors import InvalidRequest
+
+
+class ChatRoute:
+    """draw_id: as OpenAIRoutes has it."""
+
+    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+        self._clock = rooms.clock
+        self._draw_id = draw_id
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        body = await read_chat(request)
+        if not body.messages:
+            raise InvalidRequest("[] is too short - 'messages'")
+        prompt = core.ChatPrompt(
+            messages=to_messages(body.messages),
+            tools=controls.tools(body.tools, body.tool_choice),
+        )
+        think = controls.think(effort(body))
+        lookup.check_top_logprobs(body.top_logprobs)
+        if not body.model:
+            raise InvalidRequest("model is required")
+        ref = await lookup.find_model(self._library, body.model)
+        check_chat(ref, body.model, prompt, think)
+        asked = chat_request(body, ref, prompt, think)
+        if body.debug_render_only:
+            text = await asyncio.to_thread(self._generation.render, asked)
+            return json_reply({"model": body.model, "_debug_info": {"rendered_template": text}})
+        return await reply(
+            request, self._generation, asked, self._writer(body), streamed=body.stream
+        )
+
+    def _writer(self, body: ChatBody) -> ChatWriter:
+        return ChatWriter(
+            id=f"chatcmpl-{self._draw_id()}",
+            created=self._clock.wall_ns() // 10**9,
+            model=body.model,
+            include_usage=body.include_usage,
+        )
+
+
+def check_chat(
+    ref: core.ModelRef, sent_name: str, prompt: core.ChatPrompt, think: bool | str | None
+) -> None:
+    """What the model cannot do, in Ollama's order."""
+    lookup.require_thinking(ref, sent_name, think)
+    lookup.require_completion(ref, sent_name, "chat")
+    if prompt.tools:
+        lookup.require(ref, "tools")
+    sees_or_hears = not {"vision", "audio"}.isdisjoint(ref.capabilities)
+    if any(message.images for message in prompt.messages) and not sees_or_hears:
+        lookup.refuse_images(ref)
