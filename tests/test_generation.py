@@ -13,6 +13,7 @@ import pytest
 
 from specd import core, errors
 from specd.generation import Generation
+from specd.generation.count import TOKENS_PER_IMAGE
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -48,6 +49,7 @@ class FakeEngine:
         self.events = events
         self.asked: list[core.EngineRequest] = []
         self.n_tokenized = 0
+        self.dies = 0
         self.closed = False
 
     async def ready(self) -> core.EngineFacts:
@@ -69,6 +71,9 @@ class FakeEngine:
 
     async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
         self.n_tokenized += 1
+        if self.dies:
+            self.dies -= 1
+            raise errors.EngineCrashed("gone")
         return list(range(len(text.split())))
 
 
@@ -402,3 +407,27 @@ async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch
     await house.generation.load("tiny")
     [(spec, _)] = house.leased
     assert spec.trace_dir == "/var/traces"
+
+
+# --------------------------------------------------------------------------- counting
+
+
+async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
+    house = House(n_ctx=4)
+    turn = core.Message(role="user", content=" a b c d e f ", images=(b"1", b"2"))
+    request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
+    # "<s>[user]" before the images, the words and "[assistant]" after them.
+    assert await house.generation.count_tokens(request) == 1 + 2 * TOKENS_PER_IMAGE + 7
+    assert house.engine.asked == []
+    assert house.n_released == 1
+
+
+async def test_an_engine_that_dies_before_it_counted_is_asked_once_more() -> None:
+    house = House()
+    request = core.GenerateRequest(model="tiny", prompt=chat("a b"))
+    house.engine.dies = 1
+    assert await house.generation.count_tokens(request) == 2
+    house.engine.dies = 2
+    with pytest.raises(errors.EngineCrashed):
+        await house.generation.count_tokens(request)
+    assert house.n_released == 4
