@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specd import errors
 from specd.core.request import ToolCall
 from specd.core.words import TokenId
 
@@ -116,6 +118,20 @@ class Failed:
     message: str
     n_prompt: int = 0
     n_ctx: int = 0
+
+    def error(self) -> errors.SpecdError:
+        """The same, to be raised."""
+        if self.kind is FailureKind.CONTEXT_LENGTH:
+            return errors.ContextLengthExceeded(self.n_prompt, self.n_ctx)
+        return _ERRORS[self.kind](self.message)
+
+
+_ERRORS: Mapping[FailureKind, type[errors.SpecdError]] = {
+    FailureKind.INVALID: errors.InvalidRequest,
+    FailureKind.ENGINE: errors.EngineError,
+    FailureKind.CRASHED: errors.EngineCrashed,
+    FailureKind.SHUTDOWN: errors.ShuttingDown,
+}
 
 
 Event = Token | Done | Failed

@@ -124,7 +124,7 @@ class Generation:
                             if event.kind is core.FailureKind.CRASHED:
                                 # Until it is gone, the scheduler would grant it again.
                                 await lease.engine.ended()
-                            raise _error(event)
+                            raise event.error()
 
     async def count_tokens(self, request: core.GenerateRequest) -> int:
         """Of its whole prompt, as the model's vocabulary cuts it; loads the model to ask it."""
@@ -198,20 +198,6 @@ def _delta(token: core.Token, parser: AnswerParser | None) -> core.Delta | None:
     if token.logprobs:
         delta = replace(delta, logprobs=token.logprobs)
     return None if delta == core.Delta() else delta
-
-
-_ERRORS: Mapping[core.FailureKind, type[errors.SpecdError]] = {
-    core.FailureKind.INVALID: errors.InvalidRequest,
-    core.FailureKind.ENGINE: errors.EngineError,
-    core.FailureKind.CRASHED: errors.EngineCrashed,
-    core.FailureKind.SHUTDOWN: errors.ShuttingDown,
-}
-
-
-def _error(failed: core.Failed) -> errors.SpecdError:
-    if failed.kind is core.FailureKind.CONTEXT_LENGTH:
-        return errors.ContextLengthExceeded(failed.n_prompt, failed.n_ctx)
-    return _ERRORS[failed.kind](failed.message)
 
 
 def _log(model: core.ModelRef, done: core.Done) -> None:
