@@ -10,7 +10,9 @@ from aiohttp.typedefs import Handler
 
 from specd.api import lookup
 from specd.api.border import json_reply, route
+from specd.api.openai.audio import transcriptions
 from specd.api.openai.chat import ChatRoute
+from specd.api.openai.completions import CompletionsRoute
 from specd.api.openai.errors import error_reply
 from specd.api.openai.models import model_object, models_object
 from specd.api.ports import Rooms
@@ -22,12 +24,16 @@ class OpenAIRoutes:
     def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
         self._library = rooms.library
         self._chat = ChatRoute(rooms, draw_id)
+        self._completions = CompletionsRoute(rooms, draw_id)
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
             ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/completions", self._completions),
+            ("POST", "/v1/audio/transcriptions", transcriptions),
             ("GET", "/v1/models", self.models),
-            ("GET", "/v1/models/{model}", self.model),
+            # With the slashes that Ollama cannot route; one at the end is redirected away.
+            ("GET", "/v1/models/{model:.*[^/]}", self.model),
         ]
         return [route(method, path, handler, error_reply) for method, path, handler in rows]
 

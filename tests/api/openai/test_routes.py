@@ -338,6 +338,16 @@ async def test_one_model_is_echoed_and_an_unknown_one_is_404() -> None:
             assert error["message"] == "model 'no:latest' not found"
 
 
+async def test_a_model_of_someone_is_found_by_its_whole_name() -> None:
+    async with client(models=[model_ref("someone/theirs:1b")]) as http:
+        for path in ("someone/theirs:1b", "someone%2Ftheirs:1b"):
+            async with http.get(f"/v1/models/{path}") as reply:
+                found = await reply.json()
+            assert (found["id"], found["owned_by"]) == ("someone/theirs:1b", "someone")
+        async with http.get("/v1/models/x/", allow_redirects=False) as reply:
+            assert (reply.status, reply.headers["Location"]) == (301, "/v1/models/x")
+
+
 async def test_a_rendered_prompt_is_shown_on_request() -> None:
     _, answer = await ask(FakeGeneration(), _debug_render_only=True)
     assert answer["_debug_info"] == {"rendered_template": "<rendered>"}
