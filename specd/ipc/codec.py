@@ -36,6 +36,7 @@ _WireToDaemon = (
     | messages.Tokens
     | _Finished
     | messages.Tokenized
+    | messages.Embedded
     | messages.Learned
 )
 _encoder = msgspec.msgpack.Encoder()

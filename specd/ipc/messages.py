@@ -1,8 +1,8 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
-Daemon → engine: Load once, then Submit, Cancel, Tokenize, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one);
-Learned in between, and after Shutdown once more.
+Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Shutdown.
+Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one), or
+Embedded; Learned in between, and after Shutdown once more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,17 @@ class Load(_Message, frozen=True):
 class Submit(_Message, frozen=True):
     request_id: int
     request: core.EngineRequest
+
+
+class Embed(_Message, frozen=True):
+    """Ask for the vector of a text; answered by Embedded, or by Finished with a Failed.
+
+    truncate: whether what does not fit the context may be cut off.
+    """
+
+    request_id: int
+    text: str
+    truncate: bool
 
 
 class Cancel(_Message, frozen=True):
@@ -75,11 +86,16 @@ class Tokenized(_Message, frozen=True):
     tokens: list[int]
 
 
+class Embedded(_Message, frozen=True):
+    request_id: int
+    embedding: core.Embedding
+
+
 class Learned(_Message, frozen=True):
     """All that is known of the pair by now; each one replaces those before it."""
 
     history: core.PairHistory
 
 
-ToEngine = Load | Submit | Cancel | Tokenize | Shutdown
-ToDaemon = LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Learned
+ToEngine = Load | Submit | Embed | Cancel | Tokenize | Shutdown
+ToDaemon = LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Embedded | Learned

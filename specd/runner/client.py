@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from specd import core, errors
 from specd.ipc import messages
@@ -18,6 +18,8 @@ from specd.ipc.codec import BadFrame
 # An answer may run this far ahead of its reader, one for each token and each of its logprobs.
 # Waiting for the reader instead would stall every other slot of the engine.
 MAX_UNREAD = 65_536
+
+T = TypeVar("T")
 
 
 class Channel(Protocol):
@@ -64,6 +66,7 @@ class Client:
         self._ids = itertools.count(1)
         self._answers: dict[int, _Answer] = {}
         self._tokenized: dict[int, asyncio.Future[list[int]]] = {}
+        self._embedded: dict[int, asyncio.Future[core.Embedding]] = {}
         self._end: core.Failed | None = None
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
@@ -103,20 +106,45 @@ class Client:
         """Token ids of `text`.  EngineCrashed, or InvalidRequest for a text beyond any frame."""
         if self._end is not None:
             raise errors.EngineCrashed(self._end.message)
-        request_id = next(self._ids)
-        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        self._tokenized[request_id] = answer
+        request = messages.Tokenize(next(self._ids), text, add_bos)
+        return await self._ask(request, self._tokenized)
+
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        """The vector of `text`.  Leaving early takes the text out of the engine's queue.
+
+        Raises ContextLengthExceeded, InvalidRequest, or what became of the engine.
+        """
+        if self._end is not None:
+            raise self._end.error()
+        request = messages.Embed(next(self._ids), text, truncate)
         try:
-            await self._channel.send(messages.Tokenize(request_id, text, add_bos))
+            return await self._ask(request, self._embedded)
+        except asyncio.CancelledError:
+            if self._end is None:
+                self._channel.post(messages.Cancel(request.request_id))
+            raise
+
+    async def _ask(
+        self,
+        request: messages.Tokenize | messages.Embed,
+        waiting: dict[int, asyncio.Future[T]],
+    ) -> T:
+        """What comes for `request`; it stands in `waiting` until then."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        waiting[request.request_id] = answer
+        try:
+            await self._send(request)
+            return await answer
+        finally:
+            waiting.pop(request.request_id, None)
+
+    async def _send(self, request: messages.Tokenize | messages.Embed) -> None:
+        try:
+            await self._channel.send(request)
         except BadFrame as error:
-            del self._tokenized[request_id]
             raise errors.InvalidRequest(f"prompt too large: {error}") from error
         except OSError:
             pass  # as in `_submit`
-        try:
-            return await answer
-        finally:
-            self._tokenized.pop(request_id, None)
 
     def deliver(self, message: messages.ToDaemon) -> None:
         """Hand one message to whom it concerns; words about the departed are dropped."""
@@ -126,10 +154,12 @@ class Client:
             case messages.Finished(request_id, event):
                 if (answer := self._answers.pop(request_id, None)) is not None:
                     answer.put(event)
+                elif isinstance(event, core.Failed):
+                    _fail(self._embedded.pop(request_id, None), event.error())
             case messages.Tokenized(request_id, tokens):
-                waiting = self._tokenized.pop(request_id, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(tokens)
+                _fulfil(self._tokenized.pop(request_id, None), tokens)
+            case messages.Embedded(request_id, embedding):
+                _fulfil(self._embedded.pop(request_id, None), embedding)
             case _:
                 pass  # LoadProgress after a load: nobody waits for it
 
@@ -150,7 +180,20 @@ class Client:
         for answer in self._answers.values():
             answer.put(end)
         self._answers.clear()
-        for waiting in self._tokenized.values():
-            if not waiting.done():
-                waiting.set_exception(errors.EngineCrashed(end.message))
+        for tokenized in self._tokenized.values():
+            _fail(tokenized, errors.EngineCrashed(end.message))
         self._tokenized.clear()
+        for embedded in self._embedded.values():
+            _fail(embedded, end.error())
+        self._embedded.clear()
+
+
+def _fulfil(waiting: asyncio.Future[T] | None, result: T) -> None:
+    """None: who asked has left."""
+    if waiting is not None and not waiting.done():
+        waiting.set_result(result)
+
+
+def _fail(waiting: asyncio.Future[T] | None, error: errors.SpecdError) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_exception(error)

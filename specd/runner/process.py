@@ -104,6 +104,10 @@ class Process:
         assert self._client is not None, "tokenize before ready"
         return await self._client.tokenize(text, add_bos=add_bos)
 
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        assert self._client is not None, "embed before ready"
+        return await self._client.embed(text, truncate=truncate)
+
     # ----------------------------------------------------------------------- the one writer
 
     async def _run(self) -> None:

@@ -27,6 +27,9 @@ class Engine(Protocol):
     async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
         """Token ids of `text`; EngineCrashed where the engine died."""
 
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -40,3 +43,6 @@ class Lease:
 
     async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
         return await self.engine.tokenize(text, add_bos=add_bos)
+
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        return await self.engine.embed(text, truncate=truncate)

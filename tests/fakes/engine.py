@@ -90,6 +90,22 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
     finish(core.Done(reason=core.StopReason.STOP, usage=usage, speculation=stats))
 
 
+def embed(channel: EngineChannel, request: messages.Embed) -> None:
+    """A text's vector is its length, and how many words it has are its tokens."""
+    words = request.text.split()
+    fault = words[0] if words else ""
+    if fault == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "hang":
+        return
+    if fault in set(core.FailureKind):
+        failed = core.Failed(kind=core.FailureKind(fault), message="why", n_prompt=9, n_ctx=8)
+        channel.send(messages.Finished(request.request_id, failed))
+        return
+    embedding = core.Embedding(vector=(float(len(request.text)),), n_tokens=len(words))
+    channel.send(messages.Embedded(request.request_id, embedding))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
@@ -104,6 +120,8 @@ def main() -> None:
             case messages.Submit(request_id, request):
                 answer(channel, request_id, request)
                 lessons.add(channel, n_requests=1)
+            case messages.Embed():
+                embed(channel, message)
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
             case messages.Tokenize(request_id, "cancelled?", _):

@@ -70,6 +70,7 @@ def body(frame: bytes) -> bytes:
         messages.Load(SPEC),
         messages.Load(SPEC, HISTORY),
         messages.Submit(7, REQUEST),
+        messages.Embed(8, "text", truncate=False),
         messages.Cancel(7),
         messages.Tokenize(8, "text", add_bos=True),
         messages.Shutdown(),
@@ -89,6 +90,7 @@ def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine)
         messages.Finished(7, DONE),
         messages.Finished(7, FAILED),
         messages.Tokenized(8, [1, 2, 3]),
+        messages.Embedded(8, core.Embedding(vector=(0.5, -1.0, float("inf")), n_tokens=3)),
         messages.Learned(HISTORY),
     ],
 )

@@ -52,6 +52,9 @@ class FakeEngine:
     async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
         return [len(text)]
 
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        raise errors.EngineError("no model")
+
 
 class Starter:
     """Engines in the order of their starts."""
