@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from specd import core
@@ -60,7 +60,7 @@ def arguments(text: str) -> dict[str, object]:
     return value
 
 
-def tools(sent: list[Mapping[str, object]], choice: object) -> tuple[Mapping[str, object], ...]:
+def tools(sent: Sequence[Mapping[str, object]], choice: object) -> tuple[Mapping[str, object], ...]:
     """What the model is offered.  Of `tool_choice` only "none" is honoured, unlike in Ollama."""
     return () if choice == "none" else tuple(sent)
 

@@ -9,9 +9,22 @@ from aiohttp import web
 from specd.api.errors import status_of
 from specd.api.streaming import sse_event
 from specd.api.wire import dump
-from specd.errors import SpecdError
+from specd.errors import InvalidRequest, SpecdError
 
 _TYPES: Final = {400: "invalid_request_error", 404: "not_found_error"}
+
+
+class NoSuchResponse(InvalidRequest):
+    """A response to go on from, where none is stored; clients know OpenAI's code for it."""
+
+    param = "previous_response_id"
+    code = "previous_response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"Previous response with id '{response_id}' not found:"
+            " nothing is stored, send the whole conversation as input"
+        )
 
 
 def error_reply(error: SpecdError) -> web.Response:
@@ -29,4 +42,5 @@ def error_event(error: SpecdError) -> bytes:
 
 def _body(error: SpecdError) -> bytes:
     kind = _TYPES.get(status_of(error), "api_error")
-    return dump({"error": {"message": str(error), "type": kind, "param": None, "code": None}})
+    param, code = (error.param, error.code) if isinstance(error, NoSuchResponse) else (None, None)
+    return dump({"error": {"message": str(error), "type": kind, "param": param, "code": code}})

@@ -1,0 +1,130 @@
+"""From the body of `/v1/responses` to the nouns of `core`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from specd import core
+from specd.api.openai import controls
+from specd.api.openai.responses.body import ResponsesBody, Tool
+from specd.api.openai.responses.items import CallItem, Item, MessageItem, OutputItem, ReasoningItem
+from specd.errors import InvalidRequest
+
+
+def to_prompt(body: ResponsesBody) -> core.ChatPrompt:
+    """Raises InvalidRequest."""
+    system = core.Message(role="system", content=body.instructions)
+    opening = (system,) if body.instructions else ()
+    offered = [tool for sent in body.tools for tool in _functions(sent)]
+    return core.ChatPrompt(
+        messages=(*opening, *to_messages(body.input)),
+        tools=controls.tools(offered, body.tool_choice),
+    )
+
+
+def to_request(
+    body: ResponsesBody, ref: core.ModelRef, prompt: core.ChatPrompt, think: bool | str | None
+) -> core.GenerateRequest:
+    """Temperature is 1 where it was not sent, top_p the model's own, as in Ollama."""
+    sent = {"top_p": body.top_p, "num_predict": body.max_output_tokens}
+    temperature = 1.0 if body.temperature is None else body.temperature
+    return core.GenerateRequest(
+        model=ref.name,
+        prompt=prompt,
+        options={"temperature": temperature}
+        | {key: value for key, value in sent.items() if value is not None},
+        think=think,
+        grammar=controls.grammar(body.format.get("type", ""), body.format.get("schema")),
+    )
+
+
+# --------------------------------------------------------------------------- messages
+
+
+def to_messages(items: Sequence[Item]) -> list[core.Message]:
+    """What the assistant thought, said and called in a row is one message of his."""
+    names = {item.call_id: item.name for item in items if isinstance(item, CallItem)}
+    messages: list[core.Message] = []
+    thought = ""
+    for item in items:
+        if isinstance(item, ReasoningItem):
+            thought = item.text
+            continue
+        message = _message(item, names)
+        if message.role == "assistant":
+            message, thought = replace(message, thinking=thought), ""
+            if messages and _belongs(message, messages[-1]):
+                message = _joined(messages.pop(), message)
+        messages.append(message)
+    if thought:
+        messages.append(core.Message(role="assistant", thinking=thought))
+    return messages
+
+
+def _message(item: MessageItem | CallItem | OutputItem, names: dict[str, str]) -> core.Message:
+    match item:
+        case MessageItem():
+            said = item.content
+            return core.Message(
+                role=controls.role(item.role), content=said.text, images=said.images
+            )
+        case CallItem():
+            return core.Message(role="assistant", tool_calls=(_call(item),))
+        case OutputItem():
+            return core.Message(
+                role="tool",
+                content=item.content.text,
+                images=item.content.images,
+                tool_call_id=item.call_id,
+                tool_name=names.get(item.call_id, ""),
+            )
+
+
+def _call(item: CallItem) -> core.ToolCall:
+    try:
+        arguments = controls.arguments(item.arguments)
+    except ValueError as error:
+        raise InvalidRequest(f"failed to parse function call arguments: {error}") from error
+    return core.ToolCall(name=item.name, arguments=arguments, id=item.call_id)
+
+
+def _belongs(message: core.Message, before: core.Message) -> bool:
+    """Calls belong to what was said before them, and what is said between calls to the calls."""
+    return before.role == "assistant" and bool(message.tool_calls or before.tool_calls)
+
+
+def _joined(before: core.Message, after: core.Message) -> core.Message:
+    calls = (*before.tool_calls, *after.tool_calls)
+    return replace(
+        before,
+        content="\n".join(text for text in (before.content, after.content) if text),
+        thinking=after.thinking or before.thinking,
+        images=before.images + after.images,
+        tool_calls=tuple(replace(call, index=index) for index, call in enumerate(calls)),
+    )
+
+
+# --------------------------------------------------------------------------- tools
+
+
+def _functions(tool: Tool) -> Iterator[dict[str, object]]:
+    """Functions, those of a namespace under its name.
+
+    Tools that only OpenAI's own service can run (`web_search`, ...) are not offered to the model.
+    """
+    if tool.type == "function":
+        yield _function(tool)
+    elif tool.type == "namespace":
+        prefix = f"{tool.name}." if tool.name else ""
+        for member in tool.tools:
+            if member.type == "function":
+                bare = member.name.removeprefix(prefix)
+                yield _function(replace(member, name=prefix + bare))
+
+
+def _function(tool: Tool) -> dict[str, object]:
+    described = {} if tool.description is None else {"description": tool.description}
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    function: dict[str, object] = {"name": tool.name, **described, "parameters": parameters}
+    return {"type": "function", "function": function}
