@@ -138,11 +138,12 @@ def write_llama(
     architecture: str = "llama",
     file_type: int = LlamaFileType.ALL_F32,
     extra: Mapping[str, int | bool | str | float] | None = None,
+    tensors: Mapping[str, Array] | None = None,
 ) -> Path:
     """A random llama; its greedy text wanders and does not end by itself.
 
     noise: 0 is exactly the weights of `seed`; 0.1 disagrees now and then, 1 nearly always.
-    extra: further metadata, by full key.
+    extra: further metadata, by full key.  tensors: in place of random ones, by name.
     """
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, architecture)
@@ -150,14 +151,14 @@ def write_llama(
     _add_attention_shape(writer, shape)
     add_vocabulary(writer, vocabulary, chat_template)
     _add_extra(writer, extra or {})
-    tensors: dict[str, Array] = {
+    drawn: dict[str, Array] = {
         "token_embd.weight": weights.matrix(len(vocabulary), shape.n_embd),
         "output_norm.weight": np.ones(shape.n_embd, np.float32),
         "output.weight": output_matrix(weights, vocabulary, shape.n_embd),
     }
     for layer in range(shape.n_layer):
-        tensors |= _llama_block(weights, shape, f"blk.{layer}.")
-    return _finish(writer, tensors, path)
+        drawn |= _llama_block(weights, shape, f"blk.{layer}.")
+    return _finish(writer, {**drawn, **(tensors or {})}, path)
 
 
 def write_mamba(
