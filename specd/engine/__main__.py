@@ -1,12 +1,25 @@
-"""`python -m specd.engine --fd N`: started by the daemon, with one end of a socketpair as fd N."""
+"""What the daemon starts as a process of its own.
+
+`python -m specd.engine --fd N`: an engine, with one end of a socketpair as fd N.
+`python -m specd.engine quantize ...`: see llama/quantizer.py.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from specd.engine.worker import main
 
-parser = argparse.ArgumentParser(prog="specd.engine", description=__doc__)
-parser.add_argument("--fd", type=int, required=True, help="inherited socket to the daemon")
-sys.exit(main(parser.parse_args().fd))
+def _main() -> int:
+    if sys.argv[1:2] == ["quantize"]:
+        from specd.engine.llama import quantizer  # noqa: PLC0415 - the engine has no use for it
+
+        return quantizer.main(sys.argv[2:])
+    from specd.engine.worker import main  # noqa: PLC0415 - nor has this for an engine
+
+    parser = argparse.ArgumentParser(prog="specd.engine", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="inherited socket to the daemon")
+    return main(parser.parse_args().fd)
+
+
+sys.exit(_main())

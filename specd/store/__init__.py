@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from specd.store.hold import Hold
 from specd.store.library import Library
 from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
 from specd.store.name import Name, Source
+from specd.store.upload import receive
 from specd.store.writer import Writer
 
-__all__ = ["Library", "ModelDetails", "ModelInfo", "ModelSummary", "Name", "Source", "Writer"]
+__all__ = [
+    "Hold",
+    "Library",
+    "ModelDetails",
+    "ModelInfo",
+    "ModelSummary",
+    "Name",
+    "Source",
+    "Writer",
+    "receive",
+]

@@ -24,6 +24,10 @@ def path_of(root: Path, digest: str) -> Path:
     return root / "blobs" / f"sha256-{found[1].lower()}"
 
 
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
 def digest_of(path: Path) -> str | None:
     """64 hex digits where the file is a blob of a store; its name is believed, as Ollama does."""
     found = _DIGEST.fullmatch(path.name)

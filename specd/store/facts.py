@@ -30,7 +30,10 @@ class GgufFacts:
 
 def read_facts(path: Path) -> GgufFacts:
     """Raises StoreError."""
-    header = read_header(path)
+    return facts_of(read_header(path))
+
+
+def facts_of(header: GgufHeader) -> GgufFacts:
     return GgufFacts(
         architecture=header.architecture,
         n_ctx_train=header.own("context_length"),

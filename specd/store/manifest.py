@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,19 +12,26 @@ import msgspec
 
 from specd.errors import StoreError
 from specd.store import blobs
+from specd.store.json_text import go_json
 
 _MEDIA: Final = "application/vnd.ollama.image."
+_CONFIG_MEDIA: Final = "application/vnd.docker.container.image.v1+json"
+_MANIFEST_MEDIA: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _OLD_KINDS: Final = {"prompt": "template"}
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "parent": "from"}):
-    """size: bytes.  parent: the short name of the model that the layer was taken from."""
+    """size: bytes.  parent: the short name of the model that the layer was taken from.
+
+    name: of a tensor or a file, in models of safetensors.
+    """
 
     media_type: str
     digest: str
     size: int = 0
     parent: str = ""
+    name: str = ""
 
     @property
     def kind(self) -> str:
@@ -86,6 +94,33 @@ def parse_manifest(data: bytes, what: str, *, modified_at: datetime = _NEVER) ->
         digest=hashlib.sha256(data).hexdigest(),
         modified_at=modified_at,
     )
+
+
+def media_type(kind: str) -> str:
+    """kind: model, draft, ...; "config" for the config blob."""
+    return _CONFIG_MEDIA if kind == "config" else _MEDIA + kind
+
+
+def manifest_text(config: Layer, layers: Sequence[Layer]) -> bytes:
+    """The bytes that Ollama writes for a model created there."""
+    return go_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST_MEDIA,
+            "config": _entry(config),
+            "layers": [_entry(layer) for layer in layers],
+        }
+    )
+
+
+def _entry(layer: Layer) -> dict[str, object]:
+    entry: dict[str, object] = {"mediaType": layer.media_type, "digest": layer.digest}
+    entry["size"] = layer.size
+    if layer.parent:
+        entry["from"] = layer.parent
+    if layer.name:
+        entry["name"] = layer.name
+    return entry
 
 
 def read_config(path: Path) -> Config:

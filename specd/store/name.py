@@ -13,7 +13,7 @@ the cloud.  Names are stored as created and found ignoring case.  `@digest` is n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,14 @@ class Name:
     def key(self) -> str:
         """Equal for names that differ in case alone."""
         return self.full.lower()
+
+    @property
+    def stored(self) -> Name:
+        """The name of the file: what stands for a model in the cloud keeps that in its tag."""
+        if self.source is not Source.CLOUD:
+            return self
+        tag = "cloud" if self.tag == DEFAULT_TAG else f"{self.tag}-cloud"
+        return replace(self, tag=tag, source=Source.UNSAID)
 
     def path(self, manifests: Path) -> Path:
         """Where the manifest of this very spelling lies."""

@@ -12,9 +12,9 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from specd.errors import ModelNotFound, StoreError
 from specd.store import blobs, durable
@@ -26,6 +26,10 @@ from specd.store.references import digests_at, digests_of, manifest_files, refer
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
 
 
 class Writer:
@@ -84,16 +88,6 @@ class Writer:
             self.keep(path, digest)
         return digest, True
 
-    @contextlib.contextmanager
-    def holding(self, digests: Iterable[str]) -> Iterator[None]:
-        """While this lasts no specd removes those blobs, though no manifest may name them yet."""
-        with contextlib.ExitStack() as stack:
-            for digest in digests:
-                path = self.blob_path(digest)
-                with durable.told(f"use the blob {digest}"):
-                    stack.enter_context(durable.held(path))
-            yield
-
     # ------------------------------------------------------------------ manifests
 
     def manifest_path(self, name: Name) -> Path:
@@ -103,10 +97,13 @@ class Writer:
             path /= _spelled(path, part)
         return path
 
-    def publish(self, name: Name, manifest: bytes, *, prune: bool = True) -> bool:
+    def publish(
+        self, name: Name, manifest: bytes, *, prune: bool = True, hold: Closable | None = None
+    ) -> bool:
         """Make these very bytes the manifest of that name, in place of what was there.
 
         prune: remove the blobs that the old manifest alone named; True where it named such.
+        hold: what protected the new model's blobs till now; it is closed.
         Raises StoreError where a blob that the manifest names is not in the store.
         """
         new = digests_of(parse_manifest(manifest, f"the manifest of {name.short}"))
@@ -114,6 +111,8 @@ class Writer:
             missing = sorted(digest for digest in new if not self.has_blob(digest))
             if missing:
                 raise StoreError(f"cannot write {name.short}: the blob {missing[0]} is gone")
+            if hold is not None:
+                hold.close()  # from here on the lock protects them
             return self._replace(self.manifest_path(name), manifest, prune=prune)
 
     def copy(self, source: Name, destination: Name) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specd.errors import ModelNotFound, StoreError
-from specd.store import Writer, durable
+from specd.store import Hold, Writer, durable
 from specd.store.name import parse
 
 HOUR = 3600.0
@@ -153,17 +153,19 @@ def test_copying_over_a_model_removes_its_layers(writer: Writer) -> None:
 
 def test_what_is_held_is_not_removed(writer: Writer) -> None:
     add(writer, "m", b"a")
-    with writer.holding([digest(b"a")]):
-        writer.delete(parse("m"))
-        assert blobs_of(writer) == {digest(b"a")}
-        writer.publish(parse("n"), manifest(b"a", config=b"a"))
+    hold = Hold(writer)
+    hold.add([digest(b"a")])
+    hold.add([digest(b"a")])
+    writer.delete(parse("m"))
+    assert blobs_of(writer) == {digest(b"a")}
+    writer.publish(parse("n"), manifest(b"a", config=b"a"))
+    hold.close()
+    hold.close()
     writer.delete(parse("n"))
     assert not blobs_of(writer)
-    with (
-        pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"),
-        writer.holding([digest(b"a")]),
-    ):
-        pass
+    hold.add([digest(b"a")])  # closed: it holds nothing any more
+    with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
+        Hold(writer).add([digest(b"a")])
 
 
 def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:

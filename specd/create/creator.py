@@ -1,0 +1,134 @@
+"""Makes models: the request's parts are gathered, quantized, completed and published as one.
+
+What can be refused is refused before the first line of progress, so that it has a status of its
+own.  Until the manifest is there nothing is seen of the model, and whatever ends it early leaves
+no more than blobs that the next start's prune removes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from specd.core import Progress
+from specd.create.gather import gather, type_of
+from specd.create.parts import Base, Part, from_model, has_base, keep, put
+from specd.create.request import Checked, CheckTemplate, CreateRequest, check
+from specd.create.texts import config_text, with_texts
+from specd.runner import ENGINE
+from specd.runner.quantize import quantize
+from specd.store import Hold, Name, Writer
+from specd.store.manifest import manifest_text
+
+Pull = Callable[[str], AsyncGenerator[Progress, None]]
+Tell = Callable[[Progress], None]
+
+#: What the line of a quantization names in place of a digest; Ollama's command expects one.
+_NO_DIGEST: Final = "0000000000000000000"
+
+
+class Creator:
+    """check_template: raises SpecdError for a Go template that does not parse.
+
+    pull: fetches a model that `from` names and the store has not; None where nothing is fetched.
+    command: what starts an engine.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        check_template: CheckTemplate,
+        pull: Pull | None = None,
+        command: Sequence[str] = ENGINE,
+    ) -> None:
+        self._writer = writer
+        self._check_template = check_template
+        self._pull = pull
+        self._command = command
+
+    async def create(self, request: CreateRequest) -> AsyncGenerator[Progress, None]:
+        """Lines in Ollama's order, the last one `success`.  Closing it early ends the work.
+
+        Raises InvalidRequest, ModelNotFound, StoreError, EngineError where quantizing fails.
+        """
+        lines: asyncio.Queue[Progress | None] = asyncio.Queue()
+        work = asyncio.create_task(self._create(request, lines.put_nowait))
+        work.add_done_callback(lambda _: lines.put_nowait(None))
+        try:
+            while (line := await lines.get()) is not None:
+                yield line
+            await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _create(self, request: CreateRequest, tell: Tell) -> None:
+        hold = Hold(self._writer)
+        try:
+            wanted = await asyncio.to_thread(check, request, self._check_template)
+            base = await self._base(request, wanted, tell)
+            found, imported = await asyncio.to_thread(gather, self._writer, request, wanted, base)
+            await asyncio.to_thread(hold.add, _digests(found))
+            for _ in imported:
+                tell(Progress(status="parsing GGUF"))
+            parts = [await self._converted(part, wanted, imported, tell) for part in found]
+            if imported or parts != found:
+                tell(Progress(status="verifying conversion"))
+            parts = await asyncio.to_thread(with_texts, self._writer, request, parts)
+            await asyncio.to_thread(hold.add, _digests(parts))
+            for part in parts:
+                tell(Progress(status=part.status))
+            tell(Progress(status="writing manifest"))
+            config = config_text(request, base, parts)
+            await asyncio.to_thread(self._publish, wanted.name, config, parts, hold)
+            tell(Progress(status="success"))
+        finally:
+            await asyncio.to_thread(hold.close)
+
+    # ------------------------------------------------------------------ steps
+
+    async def _base(self, request: CreateRequest, wanted: Checked, tell: Tell) -> Base:
+        """What `from` names, pulled if it is not here; nothing for a model that stays elsewhere."""
+        name = wanted.base
+        if name is None or request.remote_host:
+            return Base()
+        if self._pull is not None and not await asyncio.to_thread(has_base, self._writer, name):
+            async with contextlib.aclosing(self._pull(name.full)) as lines:
+                async for line in lines:
+                    if line.status != "success":
+                        tell(line)
+        return await asyncio.to_thread(from_model, self._writer, name)
+
+    async def _converted(
+        self, part: Part, wanted: Checked, imported: Sequence[Part], tell: Tell
+    ) -> Part:
+        """The part in the type that is wanted."""
+        file_type = wanted.type_of(part.kind)
+        if part.header is None or not file_type or type_of(part.header) == file_type:
+            if part in imported and part.kind in {"model", "draft"}:
+                tell(Progress(status="validating GGUF model", digest=_NO_DIGEST))
+            return part
+        with contextlib.ExitStack() as stack:
+            path = await asyncio.to_thread(stack.enter_context, self._writer.staged())
+            status = f"quantizing {type_of(part.header)} model to {file_type}"
+            line = Progress(status=status, digest=_NO_DIGEST, total=part.layer.size)
+            tell(line)
+            steps = quantize(part.header.path, path, file_type, command=self._command)
+            async with contextlib.aclosing(steps):
+                async for done, n in steps:
+                    tell(replace(line, completed=part.layer.size * done // max(n, 1)))
+            return await asyncio.to_thread(keep, self._writer, part.kind, path)
+
+    def _publish(self, name: Name, config: bytes, parts: Sequence[Part], hold: Hold) -> None:
+        layer = put(self._writer, "config", config).layer
+        hold.add([layer.digest])
+        text = manifest_text(layer, [part.layer for part in parts])
+        self._writer.publish(name, text, hold=hold)
+
+
+def _digests(parts: Sequence[Part]) -> list[str]:
+    return [part.layer.digest for part in parts]

@@ -1,0 +1,121 @@
+"""What `/api/create` asks for, and what of it can be refused before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from specd import core
+from specd.errors import InvalidName, InvalidOption, InvalidRequest, SpecdError
+from specd.options import Options
+from specd.store import Name, Source, blobs
+from specd.store.name import parse
+
+FILE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_K_S", "Q4_K_M")
+_ALIASES: Final = {"Q4_K": "Q4_K_M"}
+
+#: Raises SpecdError where a Go template does not parse.
+CheckTemplate = Callable[[str], object]
+Files = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRequest:
+    """base: `from`.  files, adapters, draft_files: digests of blobs by the names of their files.
+
+    quantize, draft_quantize: as sent; "" leaves the weights as they are.
+    info: words of the config that the caller knows better.
+    """
+
+    model: str
+    base: str = ""
+    files: Files | None = None
+    adapters: Files = field(default_factory=dict)
+    draft_files: Files = field(default_factory=dict)
+    quantize: str = ""
+    draft_quantize: str = ""
+    template: str = ""
+    system: str = ""
+    licenses: tuple[str, ...] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    messages: tuple[core.Message, ...] = ()
+    renderer: str = ""
+    parser: str = ""
+    requires: str = ""
+    info: Mapping[str, object] = field(default_factory=dict)
+    remote_host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """file_type, draft_type: one of FILE_TYPES, or ""."""
+
+    name: Name
+    base: Name | None
+    file_type: str
+    draft_type: str
+
+    def type_of(self, kind: str) -> str:
+        """What a layer of that kind is to be quantized to; "" for not at all."""
+        return {"model": self.file_type, "draft": self.draft_type}.get(kind, "")
+
+
+def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
+    """Raises InvalidRequest in Ollama's words and order."""
+    for files in (request.files or {}, request.adapters, request.draft_files):
+        _check_files(files)
+    name = parse(request.model)
+    if name.source is Source.CLOUD:
+        raise InvalidName("invalid model name")
+    if not request.base and request.files is None:
+        raise InvalidRequest("neither 'from' or 'files' was specified")
+    base = parse(request.base) if request.base else None
+    if len(request.adapters) > 1:
+        raise InvalidRequest("only one adapter is currently supported")
+    if len(request.draft_files) > 1:
+        raise InvalidRequest("only one draft model is currently supported")
+    if request.remote_host and (request.draft_files or request.draft_quantize):
+        raise InvalidRequest("DRAFT cannot be used with remote models")
+    if request.template:
+        _check_template(request.template, check_template)
+    _check_parameters(request.parameters)
+    return Checked(
+        name=name,
+        base=base,
+        file_type=_file_type(request.quantize),
+        draft_type=_file_type(request.draft_quantize),
+    )
+
+
+def _check_files(files: Files) -> None:
+    for path, digest in files.items():
+        # As Go's fs.ValidPath has it.
+        if path != "." and any(part in {"", ".", ".."} for part in path.split("/")):
+            raise InvalidRequest("file path must be relative")
+        if not blobs.is_digest(digest):
+            raise InvalidRequest("invalid digest format")
+
+
+def _check_template(template: str, check_template: CheckTemplate) -> None:
+    try:
+        check_template(template)
+    except SpecdError as error:
+        raise InvalidRequest(f"template error: {error}") from error
+
+
+def _check_parameters(parameters: Mapping[str, object]) -> None:
+    """A value that every later request would trip over is refused now; Ollama stores it."""
+    try:
+        Options.merge(parameters)
+    except InvalidOption as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _file_type(said: str) -> str:
+    wanted = _ALIASES.get(said.upper(), said.upper())
+    if wanted and wanted not in FILE_TYPES:
+        raise InvalidRequest(
+            f"unsupported quantization type {said} - supported types are {', '.join(FILE_TYPES)}"
+        )
+    return wanted

@@ -1,0 +1,135 @@
+"""The small layers of a model and its config, in Ollama's own bytes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from specd import core
+from specd.create.parts import Base, Part, put
+from specd.create.request import CreateRequest
+from specd.settings import parse_host
+from specd.store import Writer, blobs
+from specd.store.facts import facts_of, human_count
+from specd.store.json_text import go_json
+
+Json = dict[str, object]
+
+# What describes the same weights in a model made from another.
+_INHERITED: Final = (
+    *("renderer", "parser", "requires", "remote_host", "remote_model"),
+    *("capabilities", "context_length", "embedding_length", "base_name"),
+)
+# Of the base alone where none of its layers is a GGUF.
+_OF_WEIGHTS: Final = ("model_format", "model_family", "model_families", "model_type", "file_type")
+_OF_INFO: Final = {
+    "capabilities": "capabilities",
+    "model_family": "model_family",
+    "base_name": "base_name",
+    "quantization_level": "file_type",
+    "parameter_size": "model_type",
+    "context_length": "context_length",
+    "embedding_length": "embedding_length",
+}
+
+
+def with_texts(writer: Writer, request: CreateRequest, parts: Sequence[Part]) -> list[Part]:
+    """The parts with what the request says: replaced, but for licenses, which are added."""
+    found = list(parts)
+    if request.template:
+        found = _replaced(found, put(writer, "template", request.template.encode()))
+    if request.system:
+        found = _replaced(found, put(writer, "system", request.system.encode()))
+    found += [put(writer, "license", text.encode()) for text in request.licenses]
+    parameters = _inherited_parameters(writer, found) | dict(request.parameters)
+    if parameters:
+        found = _replaced(found, put(writer, "params", go_json(parameters, sort=True)))
+    if request.messages:
+        entries = [_message(message) for message in request.messages]
+        found = _replaced(found, put(writer, "messages", go_json(entries)))
+    return found
+
+
+def _replaced(parts: Sequence[Part], part: Part) -> list[Part]:
+    return [*(other for other in parts if other.kind != part.kind), part]
+
+
+def _inherited_parameters(writer: Writer, parts: Sequence[Part]) -> Json:
+    found: Json = {}
+    for part in parts:
+        if part.kind == "params":
+            found |= blobs.read_json(writer.blob_path(part.layer.digest), Json)
+    return found
+
+
+def _message(message: core.Message) -> Json:
+    """In the order of Ollama's struct; what is empty is left out, but for role and content."""
+    entry: Json = {"role": message.role, "content": message.content}
+    calls = [
+        ({"id": call.id} if call.id else {})
+        | {"function": {"index": call.index, "name": call.name, "arguments": call.arguments}}
+        for call in message.tool_calls
+    ]
+    optional: Json = {
+        "thinking": message.thinking,
+        "images": [base64.b64encode(image).decode() for image in message.images],
+        "tool_calls": calls,
+        "tool_name": message.tool_name,
+        "tool_call_id": message.tool_call_id,
+    }
+    return entry | {key: value for key, value in optional.items() if value}
+
+
+# --------------------------------------------------------------------------- the config
+
+
+def config_text(request: CreateRequest, base: Base, parts: Sequence[Part]) -> bytes:
+    weights = _of_weights(parts) or {key: base.config.get(key) for key in _OF_WEIGHTS}
+    inherited = {key: base.config[key] for key in _INHERITED if base.config.get(key)}
+    found = weights | inherited | _said(request)
+    config: Json = {
+        "model_format": found.get("model_format") or "",
+        "model_family": found.get("model_family") or "",
+        "model_families": found.get("model_families"),
+        "model_type": found.get("model_type") or "",
+        "file_type": found.get("file_type") or "",
+    }
+    for key in _INHERITED:
+        if found.get(key):
+            config[key] = found[key]
+    if draft := _of_draft(parts):
+        config["draft"] = draft
+    return go_json(config | {"architecture": "amd64", "os": "linux"})
+
+
+def _said(request: CreateRequest) -> Json:
+    said: Json = {
+        key: request.info[name] for name, key in _OF_INFO.items() if request.info.get(name)
+    }
+    said |= {"renderer": request.renderer, "parser": request.parser, "requires": request.requires}
+    if request.remote_host:
+        said |= {"remote_host": parse_host(request.remote_host).url, "remote_model": request.base}
+    return {key: value for key, value in said.items() if value}
+
+
+def _of_weights(parts: Sequence[Part]) -> Json:
+    """Of the first GGUF; nothing where there is none.  The drafter is no part of the family."""
+    headers = [part.header for part in parts if part.header is not None and part.kind != "draft"]
+    if not headers:
+        return {}
+    facts = facts_of(headers[0])
+    return {
+        "model_format": "gguf",
+        "model_family": facts.architecture,
+        "model_families": [header.architecture for header in headers],
+        "model_type": human_count(facts.n_parameters),
+        "file_type": facts.file_type or "unknown",
+    }
+
+
+def _of_draft(parts: Sequence[Part]) -> Mapping[str, object]:
+    drafts = [part.header for part in parts if part.header is not None and part.kind == "draft"]
+    if not drafts:
+        return {}
+    return {"model_format": "gguf", "architecture": drafts[-1].architecture}

@@ -1,0 +1,36 @@
+"""Blobs that a model is being made of: no specd removes them, though no manifest names them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+
+from specd.store import durable
+from specd.store.writer import Writer
+
+
+class Hold:
+    """Grows until it is closed.  Its methods block, and may be called from several threads."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._stack: contextlib.ExitStack | None = contextlib.ExitStack()
+        self._digests: set[str] = set()
+
+    def add(self, digests: Iterable[str]) -> None:
+        """Raises StoreError for a blob that is gone; does nothing once closed."""
+        with self._lock:
+            for digest in sorted(set(digests) - self._digests):
+                if self._stack is None:
+                    return
+                with durable.told(f"use the blob {digest}"):
+                    self._stack.enter_context(durable.held(self._writer.blob_path(digest)))
+                self._digests.add(digest)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._stack is not None:
+                self._stack.close()
+                self._stack = None

@@ -1,0 +1,56 @@
+"""JSON as Go writes it, so that equal models have equal digests here and in Ollama."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+# Go escapes these in every string (encoding/json, HTML-safe by default).
+_ESCAPES: Final = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+def go_json(value: object, *, sort: bool = False) -> bytes:
+    """Compact, one line with its end, as `json.NewEncoder(...).Encode`.
+
+    sort: maps by key, as Go's are; without it in the order given, as Go's structs are.
+    Raises ValueError for infinities and what JSON has no word for.
+    """
+    return (_text(value, sort=sort) + "\n").encode(errors="replace")
+
+
+def _text(value: object, *, sort: bool) -> str:
+    match value:
+        case None | bool() | int():
+            return json.dumps(value)
+        case float():
+            return _number(value)
+        case str():
+            return _string(value)
+        case Mapping():
+            keys = sorted(value) if sort else value
+            entries = (f"{_string(key)}:{_text(value[key], sort=sort)}" for key in keys)
+            return "{" + ",".join(entries) + "}"
+        case list() | tuple():
+            return "[" + ",".join(_text(item, sort=sort) for item in value) + "]"
+        case _:
+            raise ValueError(f"JSON has no {type(value).__name__}")
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).translate(_ESCAPES)
+
+
+def _number(value: float) -> str:
+    """Shortest digits; an exponent below 1e-6 and from 1e21 on, and no `.0` (float64 in Go)."""
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no {value}")
+    if value == 0 or 1e-6 <= abs(value) < 1e21:
+        return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    mantissa, _, exponent = repr(value).partition("e")
+    sign = "-" if exponent.startswith("-") else "+"
+    return f"{mantissa}e{sign}{exponent.lstrip('+-0')}"
