@@ -1,0 +1,291 @@
+"""One blob on its way here: many connections, one file, hashed as it grows.
+
+READ run() FIRST.  Whatever ends it (the last client left, a crash, a full disk), what came is kept
+and the next download goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
+
+import aiohttp
+from aiohttp import hdrs
+from yarl import URL
+
+from specd.errors import RegistryError, StoreError
+from specd.registry.disk import Disk
+from specd.registry.partial import Partial
+from specd.registry.remote import (
+    Redirects,
+    Refused,
+    Remote,
+    check,
+    may_pass,
+    redirect_target,
+    words_of,
+)
+from specd.registry.spans import Span, Spans
+from specd.registry.waits import Waits
+from specd.store import Writer
+
+log = logging.getLogger(__name__)
+
+N_CONNECTIONS: Final = 16
+STALL_S: Final = 30.0
+TRIES: Final = 6
+_SAVE_EVERY_S: Final = 1.0
+_HASH_BYTES: Final = 4 * 2**20
+_HASHES_AT_ONCE: Final = 16
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+#: What storage says when the address that a registry gave has expired, or the registry of a token.
+_EXPIRED: Final = frozenset({400, 401, 403, 410})
+
+
+class DigestMismatch(RegistryError):
+    pass
+
+
+class _RangeIgnored(Exception):
+    """The server sends the whole blob whatever is asked."""
+
+
+class Download:
+    """digest: "sha256:<64 hex digits>".  total: bytes."""
+
+    def __init__(
+        self, remote: Remote, digest: str, total: int, writer: Writer, disk: Disk, waits: Waits
+    ) -> None:
+        self.digest = digest
+        self.total = total
+        self._remote = remote
+        self._writer = writer
+        self._disk = disk
+        self._waits = waits
+        self._spans = Spans(())
+        self._moved = asyncio.Event()
+        self._source: URL | None = None
+        self._locating = asyncio.Lock()
+
+    @property
+    def completed(self) -> int:
+        """Bytes; never fewer than a moment ago."""
+        return self._spans.completed
+
+    async def run(self) -> None:
+        """Return when the blob is in the store and its digest is right.
+
+        Raises RegistryError (DigestMismatch: nothing of it is kept) and StoreError.
+        """
+        path = self._writer.partial_path(self.digest)
+        await self._disk.do(self._writer.prepare)
+        files = await self._disk.do(lambda: Partial.open(path, self.total))
+        try:
+            if await self._disk.do(self._is_here):  # another client's has just ended
+                return await self._disk.do(files.remove)
+            self._spans = Spans(files.parts)
+            digest = await self._fetch_and_hash(files)
+            if digest != self.digest:
+                await self._disk.do(files.remove)
+                raise DigestMismatch(
+                    "digest mismatch, file must be downloaded again:"
+                    f" want {self.digest}, got {digest}"
+                )
+            await self._disk.do(lambda: self._writer.keep(path, self.digest))
+            await self._disk.do(files.forget)
+        finally:
+            files.close()
+
+    async def _fetch_and_hash(self, files: Partial) -> str:
+        """The digest of what is on disk when all of it is."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                hashing = group.create_task(self._hash(files))
+                saving = group.create_task(self._save_now_and_then(files))
+                await self._fetch_all(files)
+                saving.cancel()
+            return f"sha256:{hashing.result()}"
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            with contextlib.suppress(StoreError):  # what ended the transfer is the error to tell
+                await self._disk.do(lambda: files.save(self._spans.parts()))
+
+    def _is_here(self) -> bool:
+        path = self._writer.blob_path(self.digest)
+        return path.is_file() and path.stat().st_size == self.total
+
+    # ------------------------------------------------------------------ beside the transfer
+
+    async def _save_now_and_then(self, files: Partial) -> None:
+        while True:
+            before = self.completed
+            parts = self._spans.parts()
+            await self._disk.do(partial(files.save, parts))
+            if self.completed == before:
+                self._moved.clear()
+                await self._moved.wait()
+            else:
+                await self._waits.sleep(_SAVE_EVERY_S)
+
+    async def _hash(self, files: Partial) -> str:
+        """Follow the transfer, so that little is left to read when it ends."""
+        sha, position = hashlib.sha256(), 0
+
+        def read_on(end: int) -> int:
+            at = position
+            while at < end:
+                data = files.read(min(end - at, _HASH_BYTES), at)
+                sha.update(data)
+                at += len(data)
+            return at
+
+        while position < self.total:
+            end = min(self._spans.frontier, position + _HASHES_AT_ONCE * _HASH_BYTES)
+            if end == position:
+                self._moved.clear()
+                await self._moved.wait()
+            else:
+                position = await self._disk.do(partial(read_on, end))
+        return sha.hexdigest()
+
+    # ------------------------------------------------------------------ the transfer
+
+    async def _fetch_all(self, files: Partial) -> None:
+        waiting = deque(self._spans)
+
+        async def connection() -> None:
+            while waiting:
+                await self._fetch_span(files, waiting.popleft())
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(N_CONNECTIONS, len(waiting))):
+                    group.create_task(connection())
+        except ExceptionGroup as errors:
+            if errors.subgroup(_RangeIgnored) is None:
+                raise errors.exceptions[0] from None
+            log.info("%s comes in one piece: its server knows no ranges", self.digest[7:19])
+            await self._persevere(lambda: self._fetch_whole(files), lambda: self.completed)
+
+    async def _fetch_span(self, files: Partial, span: Span) -> None:
+        await self._persevere(lambda: self._fetch(files, span), lambda: span.start)
+
+    async def _persevere(
+        self, fetch: Callable[[], Awaitable[None]], position: Callable[[], int]
+    ) -> None:
+        """Until it is done, is refused for good, or six times in a row brought not a byte."""
+        failures = 0
+        while True:
+            before = position()
+            try:
+                return await fetch()
+            except (aiohttp.ClientError, TimeoutError, Refused) as error:
+                if isinstance(error, Refused) and not may_pass(error.status, *_EXPIRED):
+                    raise
+                failures = failures + 1 if position() == before else 1
+                if failures == TRIES:
+                    raise RegistryError(f"max retries exceeded: {words_of(error)}") from error
+                log.info("%s: %s, trying again", self.digest[7:19], words_of(error))
+                pause_s = _pause_after(error, failures)
+            await self._waits.sleep(pause_s)
+
+    async def _fetch(self, files: Partial, span: Span) -> None:
+        async with self._open(span.start, span.end) as response:
+            if response.status == 206:
+                self._check_range(response, span.start)
+            elif (span.start, span.end) != (0, self.total):
+                raise _RangeIgnored
+            while data := await self._piece(response):
+                await self._keep(files, span, data[: span.end - span.start])
+                if span.done:
+                    return
+        raise aiohttp.ClientPayloadError("unexpected EOF")
+
+    async def _fetch_whole(self, files: Partial) -> None:
+        """Everything from the first byte; what is on disk already is passed over."""
+        position = 0
+        async with self._open(0, self.total) as response:
+            while data := await self._piece(response):
+                for span in list(self._spans):
+                    if span.start >= position + len(data):
+                        break
+                    if span.end > position:
+                        wanted = data[span.start - position : span.end - position]
+                        await self._keep(files, span, wanted)
+                position += len(data)
+                if self.completed == self.total:
+                    return
+        raise aiohttp.ClientPayloadError("unexpected EOF")
+
+    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+        """What has come since the last one, empty at the end; TimeoutError where nothing comes."""
+        async with self._waits.watch(STALL_S):
+            return await response.content.readany()
+
+    async def _keep(self, files: Partial, span: Span, data: bytes) -> None:
+        at = span.start
+        await self._disk.do(lambda: files.write(data, at))
+        self._spans.advance(span, len(data))
+        self._moved.set()
+
+    def _check_range(self, response: aiohttp.ClientResponse, start: int) -> None:
+        said = _CONTENT_RANGE.fullmatch(response.headers.get(hdrs.CONTENT_RANGE, "").strip())
+        if said is None:
+            return
+        if int(said[1]) != start:
+            raise RegistryError(f"the registry sent bytes {said[1]}-{said[2]}, asked from {start}")
+        if said[3] not in {"*", str(self.total)}:
+            raise RegistryError(
+                f"{self.digest} has {said[3]} bytes, and the manifest says {self.total}"
+            )
+
+    # ------------------------------------------------------------------ where from
+
+    @asynccontextmanager
+    async def _open(self, start: int, end: int) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with self._locating:
+            source = self._source = self._source or await self._locate()
+        async with self._answer(source, f"bytes={start}-{end - 1}", Redirects.FOLLOW) as response:
+            try:
+                await check(response)
+            except Refused as error:
+                if error.status in _EXPIRED and self._source == source:
+                    self._source = None
+                raise
+            yield response
+
+    async def _locate(self) -> URL:
+        """Ask the registry once; where it points to another host, all parts are fetched there."""
+        url = self._remote.url / "blobs" / self.digest
+        # One byte is asked for: a registry that answers itself need not begin to send it all.
+        async with self._answer(url, "bytes=0-0", Redirects.SAME_HOST) as response:
+            await check(response)
+            return redirect_target(response) or response.url
+
+    @asynccontextmanager
+    async def _answer(
+        self, url: URL, wanted: str, redirects: Redirects
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers: dict[str, str] = {hdrs.RANGE: wanted, hdrs.ACCEPT_ENCODING: "identity"}
+        opened = self._remote.open(hdrs.METH_GET, url, headers=headers, redirects=redirects)
+        async with AsyncExitStack() as stack:
+            async with self._waits.watch(STALL_S):
+                response = await stack.enter_async_context(opened)
+            yield response
+
+
+def _pause_after(error: Exception, failures: int) -> float:
+    """Seconds; a connection that only stalled is replaced at once."""
+    if isinstance(error, TimeoutError):
+        return 0.0
+    asked_s = error.pause_s if isinstance(error, Refused) else 0.0
+    return max(asked_s, 2.0 ** (failures - 1))

@@ -1,0 +1,107 @@
+"""All downloads under way: one for each blob, however many clients wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from specd import core
+from specd.errors import ShuttingDown
+from specd.registry.disk import Disk
+from specd.registry.download import Download
+from specd.registry.remote import Remote
+from specd.registry.waits import Waits
+from specd.store import Writer
+
+TICK_S: Final = 0.06
+#: A line that says nothing new still says that the daemon lives.
+_SILENCE_S: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    download: Download
+    task: asyncio.Task[None]
+    n_followers: int = 0
+    stopping: bool = False
+
+
+class Downloads:
+    def __init__(self, writer: Writer, disk: Disk, waits: Waits) -> None:
+        self._writer = writer
+        self._disk = disk
+        self._waits = waits
+        self._shared: dict[str, _Shared] = {}
+        self._closed = False
+
+    async def follow(
+        self, remote: Remote, digest: str, total: int
+    ) -> AsyncGenerator[core.Progress, None]:
+        """How far it is, at most every 60 ms, until the blob is in the store.
+
+        total: bytes.  Whoever comes second waits for the same transfer.  Closing this leaves it,
+        and the last to leave stops it.  Raises what Download.run does, and ShuttingDown.
+        """
+        shared = await self._join(remote, digest, total)
+        told, told_at = -1, time.monotonic()
+        try:
+            while not (await asyncio.wait({shared.task}, timeout=TICK_S))[0]:
+                now, completed = time.monotonic(), shared.download.completed
+                if completed != told or now - told_at >= _SILENCE_S:
+                    told, told_at = completed, now
+                    yield pulling(digest, total, completed)
+            if shared.task.cancelled():
+                raise ShuttingDown("the server is shutting down")
+            shared.task.result()
+        finally:
+            await self._leave(shared)
+        if told != total:
+            yield pulling(digest, total, total)
+
+    async def close(self) -> None:
+        """Stop all; what came is kept."""
+        self._closed = True
+        tasks = {shared.task for shared in self._shared.values()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _join(self, remote: Remote, digest: str, total: int) -> _Shared:
+        while (shared := self._shared.get(digest)) and shared.stopping:
+            await asyncio.wait({shared.task})
+            self._drop(shared)
+        if shared is None:
+            if self._closed:
+                raise ShuttingDown("the server is shutting down")
+            download = Download(remote, digest, total, self._writer, self._disk, self._waits)
+            task = asyncio.create_task(download.run(), name=f"download {digest}")
+            shared = self._shared[digest] = _Shared(download, task)
+        shared.n_followers += 1
+        return shared
+
+    async def _leave(self, shared: _Shared) -> None:
+        shared.n_followers -= 1
+        if shared.n_followers:
+            return
+        shared.stopping = True
+        if not shared.task.done():
+            shared.task.cancel()
+            await asyncio.wait({shared.task})
+        if not shared.task.cancelled():
+            shared.task.exception()  # seen, though nobody is left to be told
+        self._drop(shared)
+
+    def _drop(self, shared: _Shared) -> None:
+        digest = shared.download.digest
+        if self._shared.get(digest) is shared:
+            del self._shared[digest]
+
+
+def pulling(digest: str, total: int, completed: int) -> core.Progress:
+    return core.Progress(
+        status=f"pulling {digest[7:19]}", digest=digest, total=total, completed=completed
+    )

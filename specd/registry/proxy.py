@@ -1,0 +1,18 @@
+"""The proxy of a request, by the environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
+
+Ours and not aiohttp's `trust_env`, which would also take passwords from `.netrc`.
+"""
+
+from __future__ import annotations
+
+from urllib.request import getproxies, proxy_bypass
+
+from yarl import URL
+
+
+def proxy_for(url: URL) -> URL | None:
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or not url.host or proxy_bypass(url.authority):
+        return None
+    return URL(proxy if "://" in proxy else f"http://{proxy}")

@@ -1,0 +1,286 @@
+"""One model's repository at its registry: authorized requests, redirects, and what errors say.
+
+A token is sent to the registry's own host alone; storage elsewhere gets none (contract 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import platform
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import aiohttp
+from aiohttp import hdrs
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+import specd
+from specd.errors import RegistryError
+from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
+from specd.registry.identity import Identity
+from specd.registry.proxy import proxy_for
+from specd.registry.waits import Waits
+from specd.store import Name
+
+log = logging.getLogger(__name__)
+
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+# Hugging Face serves GGUF repositories to whoever begins like this.
+USER_AGENT: Final = (
+    f"ollama/{specd.OLLAMA_API_VERSION}"
+    f" ({_ARCHITECTURES.get(platform.machine(), platform.machine())} {platform.system().lower()})"
+    f" specd/{specd.__version__}"
+)
+
+_MAX_REDIRECTS: Final = 10
+_MAX_ANSWER_BYTES: Final = 4 * 2**20
+_MAX_ERROR_BYTES: Final = 4096
+_PATIENCE: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
+_CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
+_TRIES: Final = 3
+_LONGEST_PAUSE_S: Final = 60.0
+
+Body = Callable[[], AsyncIterator[bytes]]
+
+
+class NotThere(RegistryError):
+    """404."""
+
+
+class Refused(RegistryError):
+    """status: HTTP's.  pause_s: how long the registry asked to be left alone."""
+
+    def __init__(self, status: int, message: str, pause_s: float = 0.0) -> None:
+        self.status = status
+        self.pause_s = pause_s
+        super().__init__(message)
+
+
+class Redirects(Enum):
+    FOLLOW = auto()
+    #: An answer that points to another host is the answer.
+    SAME_HOST = auto()
+    NONE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
+class Remote:
+    """identity: who signs; None for nobody.  insecure: over plain HTTP.
+
+    Methods raise RegistryError: NotThere, Refused, or that the registry cannot be reached.
+    """
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        name: Name,
+        *,
+        insecure: bool,
+        identity: Callable[[], Awaitable[Identity | None]],
+        waits: Waits,
+    ) -> None:
+        scheme = "http" if insecure else name.scheme
+        self.url = URL(f"{scheme}://{name.host}") / "v2" / name.namespace / name.model
+        self._http = http
+        self._identity = identity
+        self._waits = waits
+        self._token = ""
+        self._authorizing = asyncio.Lock()
+
+    async def ask(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        redirects: Redirects = Redirects.FOLLOW,
+        timeout: aiohttp.ClientTimeout = _PATIENCE,
+    ) -> Answer:
+        """A whole, small answer below 400; what passes by itself is tried again."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                opened = self.open(
+                    method, url, headers=headers, body=body, redirects=redirects, timeout=timeout
+                )
+                async with opened as response:
+                    await check(response)
+                    data = await read_some(response, _MAX_ANSWER_BYTES)
+                    return Answer(status=response.status, headers=response.headers, body=data)
+            except Refused as error:
+                if not may_pass(error.status) or attempt == _TRIES:
+                    raise
+                pause_s = error.pause_s
+            except (aiohttp.ClientError, TimeoutError) as error:
+                unreachable = isinstance(error, aiohttp.ClientConnectorError)
+                if unreachable or attempt == _TRIES:
+                    raise RegistryError(f"{method} {url}: {words_of(error)}") from error
+                pause_s = 0.0
+            await self._waits.sleep(max(pause_s, 2.0 ** (attempt - 1)))
+        raise AssertionError("the last try returns or raises")
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Body | bytes | None = None,
+        redirects: Redirects = Redirects.FOLLOW,
+        timeout: aiohttp.ClientTimeout = _CONNECTED,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer of any status, with its body still to come; also raises ClientError."""
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = await self._send(method, url, headers or {}, body, timeout)
+            target = redirect_target(response)
+            if target is None or self._stops(redirects, target):
+                async with response:
+                    yield response
+                return
+            response.release()
+            url = target
+        raise RegistryError(f"more than {_MAX_REDIRECTS} redirects, the last to {url.host}")
+
+    async def _send(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: Body | bytes | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """One request, and once more with a new token where that is asked for."""
+        own = not self._leaves(url)
+        for attempt in (1, 2):
+            token = self._token if own else ""
+            bearer = [(hdrs.AUTHORIZATION, f"Bearer {token}")] if token else []
+            response = await self._http.request(
+                method,
+                url,
+                headers=[*headers.items(), *bearer],
+                data=body() if callable(body) else body,
+                allow_redirects=False,
+                timeout=timeout,
+                proxy=proxy_for(url),
+            )
+            challenge = parse_challenge(response.headers.get(hdrs.WWW_AUTHENTICATE, ""))
+            if response.status != 401 or challenge is None or not own or attempt == 2:
+                return response
+            response.release()
+            async with self._authorizing:
+                if self._token == token:  # nobody else was faster
+                    self._token = await self._new_token(challenge, url)
+        raise AssertionError("the second answer is returned")
+
+    def _stops(self, redirects: Redirects, target: URL) -> bool:
+        match redirects:
+            case Redirects.FOLLOW:
+                return False
+            case Redirects.SAME_HOST:
+                return self._leaves(target)
+            case Redirects.NONE:
+                return True
+
+    def _leaves(self, url: URL) -> bool:
+        """Another host, or the same one without the encryption there was."""
+        return url.host != self.url.host or (self.url.scheme == "https" and url.scheme == "http")
+
+    async def _new_token(self, challenge: Challenge, asked: URL) -> str:
+        """Signed by the user's key; token servers that want no signature are asked without."""
+        url = challenge.token_url(asked)
+        asking: list[dict[str, str]] = [{}]
+        if identity := await self._identity():
+            asking.insert(0, {hdrs.AUTHORIZATION: identity.sign(text_to_sign(url))})
+        refusals: list[Refused] = []
+        for headers in asking:
+            try:
+                async with self._http.get(
+                    url,
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=_PATIENCE,
+                    proxy=proxy_for(url),
+                ) as response:
+                    await check(response)
+                    return _token_in(await read_some(response, _MAX_ANSWER_BYTES))
+            except NotThere as error:
+                refusals.append(Refused(404, f"404: no token server: {error}"))
+            except Refused as error:
+                refusals.append(error)
+        raise refusals[0]
+
+
+def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
+    """Where a 3xx points; its text is kept as it is, since it may be signed."""
+    location = response.headers.get(hdrs.LOCATION)
+    if response.status not in {301, 302, 303, 307, 308} or not location:
+        return None
+    return joined(response.url, location)
+
+
+def joined(base: URL, location: str) -> URL:
+    try:
+        target = URL(location, encoded=True)
+        return target if target.absolute else base.join(target)
+    except ValueError as error:
+        raise RegistryError(f"a redirect to nowhere: {location[:100]!r}") from error
+
+
+async def check(response: aiohttp.ClientResponse) -> None:
+    """Raise what a status of 400 and above says: `403: body` (contract 5)."""
+    if response.status < 400:
+        return
+    text = (await read_some(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace").strip()
+    if response.status == 404:
+        raise NotThere("file does not exist")
+    if response.status == 401:
+        raise Refused(401, f"unauthorized: access denied: {text}".removesuffix(": "))
+    message = f"{response.status}: {text or response.reason or ''}".removesuffix(": ")
+    raise Refused(response.status, message, _pause_s(response.headers.get(hdrs.RETRY_AFTER, "")))
+
+
+async def read_some(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, at most that much of it."""
+    try:
+        return await response.content.readexactly(limit)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+
+
+def may_pass(status: int, *others: int) -> bool:
+    """Whether the same request may be answered otherwise a little later."""
+    return status >= 500 or status in {408, 429, *others}
+
+
+def words_of(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _pause_s(retry_after: str) -> float:
+    """Seconds; a date is not understood, and nobody waits for ever."""
+    return min(float(retry_after), _LONGEST_PAUSE_S) if retry_after.isdecimal() else 0.0
+
+
+def _token_in(body: bytes) -> str:
+    """Docker's token servers say `access_token`, or both."""
+    try:
+        said = json.loads(body)
+        token = said.get("token") or said.get("access_token")
+    except (ValueError, AttributeError) as error:
+        raise RegistryError("the token server's answer is not JSON") from error
+    if not isinstance(token, str) or not token or not token.isprintable():
+        raise RegistryError("the token server's answer holds no token")
+    return token

@@ -1,0 +1,70 @@
+"""Which bytes of a download are still wanted, in the order of the file.
+
+Parts are large, so that there are few files; connections work on spans of them, small and in order:
+no connection is left alone with the slow end of a part, and the bytes that follow each other from
+the first can be hashed while later ones arrive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from specd.registry.partial import Part
+
+SPAN_BYTES: Final = 16 * 2**20
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Bytes [start, end) that are not on disk yet; `start` moves as they come."""
+
+    start: int
+    end: int
+
+    @property
+    def done(self) -> bool:
+        return self.start == self.end
+
+
+class Spans:
+    """completed: bytes that are on disk, in whatever order they came."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._parts = tuple(parts)
+        self._wanted = {part.number: deque(_cut(part)) for part in self._parts}
+        self.total = sum(part.size for part in self._parts)
+        self.completed = sum(part.completed for part in self._parts)
+
+    def __iter__(self) -> Iterator[Span]:
+        """The unfinished ones, first to last."""
+        for part in self._parts:
+            yield from (span for span in self._wanted[part.number] if not span.done)
+
+    def advance(self, span: Span, n: int) -> None:
+        """The next n bytes of the span are on disk."""
+        assert 0 <= n <= span.end - span.start
+        span.start += n
+        self.completed += n
+
+    @property
+    def frontier(self) -> int:
+        """All bytes before this one are on disk."""
+        return next((span.start for span in self), self.total)
+
+    def parts(self) -> list[Part]:
+        """With what is completed of each from its beginning, which is all that their files say."""
+        return [replace(part, completed=self._completed(part)) for part in self._parts]
+
+    def _completed(self, part: Part) -> int:
+        wanted = self._wanted[part.number]
+        while wanted and wanted[0].done:
+            wanted.popleft()
+        return (wanted[0].start if wanted else part.end) - part.offset
+
+
+def _cut(part: Part) -> Iterator[Span]:
+    for start in range(part.offset + part.completed, part.end, SPAN_BYTES):
+        yield Span(start, min(start + SPAN_BYTES, part.end))

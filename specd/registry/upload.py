@@ -1,0 +1,261 @@
+"""One blob on its way to a registry: looked for there, mounted, or sent in parts.
+
+A part goes to the registry itself, one after the other, or where that says so (307) to a storage
+behind it, several at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import aiohttp
+from aiohttp import hdrs
+from yarl import URL
+
+from specd.errors import RegistryError, StoreError
+from specd.registry.disk import Disk
+from specd.registry.remote import (
+    NotThere,
+    Redirects,
+    Refused,
+    Remote,
+    check,
+    joined,
+    may_pass,
+    redirect_target,
+    words_of,
+)
+from specd.registry.waits import Waits
+from specd.store import name as names
+from specd.store.manifest import Layer
+
+log = logging.getLogger(__name__)
+
+_N_PARTS: Final = 64
+_MIN_PART_BYTES: Final = 100 * 10**6
+_MAX_PART_BYTES: Final = 1000 * 10**6
+_N_AT_ONCE: Final = 4
+_TRIES: Final = 6
+_READ_BYTES: Final = 2**20
+#: Without a byte taken or an answer; a registry may think long about the last of a large part.
+_STALL_S: Final = 300.0
+#: The registry reads a whole blob again before it takes it.
+_THINKING: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3600)
+_BYTES: Final = "application/octet-stream"
+_RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
+
+
+class _Lost(RegistryError):
+    """The registry has forgotten the upload."""
+
+
+class Upload:
+    """total, completed: bytes; completed falls back where a part must be sent again."""
+
+    def __init__(self, remote: Remote, layer: Layer, path: Path, disk: Disk, waits: Waits) -> None:
+        self.digest = layer.digest
+        self.total = layer.size
+        self._parent = layer.parent
+        self._remote = remote
+        self._path = path
+        self._disk = disk
+        self._waits = waits
+        self._sent: dict[int, int] = {}  # offset of a part → bytes of it that have left
+        self._sums: dict[int, bytes] = {}  # offset of a part → its MD5
+
+    @property
+    def completed(self) -> int:
+        return sum(self._sent.values())
+
+    async def run(self) -> None:
+        """Return when the registry has the blob.  Raises RegistryError and StoreError."""
+        if await self._is_there():
+            self._sent = {0: self.total}
+            return
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._send()
+                break
+            except _Lost as error:
+                if attempt == _TRIES:
+                    raise RegistryError(f"max retries exceeded: {error}") from error
+                log.info("%s: %s, sending it anew", self.digest[7:19], error)
+
+    async def _is_there(self) -> bool:
+        try:
+            await self._remote.ask(hdrs.METH_HEAD, self._remote.url / "blobs" / self.digest)
+        except NotThere:
+            return False
+        return True
+
+    async def _send(self) -> None:
+        url = await self._begin()
+        if url is None:  # mounted
+            self._sent = {0: self.total}
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                url = await self._send_parts(url, group)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        await self._commit(url)
+
+    async def _begin(self) -> URL | None:
+        """Where to send to; None where the registry had the blob under another name."""
+        self._sent.clear()
+        self._sums.clear()
+        url = self._remote.url / "blobs" / "uploads" / ""
+        if self._parent:
+            parent = names.parse(self._parent)
+            source = f"{parent.namespace}/{parent.model}"
+            url = url.with_query({"mount": self.digest, "from": source})
+        answer = await self._remote.ask(hdrs.METH_POST, url, redirects=Redirects.NONE)
+        return None if answer.status == 201 else _next_url(url, answer.headers)
+
+    async def _commit(self, url: URL) -> None:
+        sums = b"".join(self._sums[offset] for offset in sorted(self._sums))
+        etag = f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(self._sums)}"
+        try:
+            await self._remote.ask(
+                hdrs.METH_PUT,
+                url.update_query({"digest": self.digest, "etag": etag}),
+                headers={hdrs.CONTENT_TYPE: _BYTES},
+                timeout=_THINKING,
+            )
+        except NotThere as error:
+            # Also the answer to a second try, where the first was heard and its answer was not.
+            if not await self._is_there():
+                raise _Lost("the upload was lost") from error
+
+    # ------------------------------------------------------------------ parts
+
+    async def _send_parts(self, url: URL, group: asyncio.TaskGroup) -> URL:
+        """Where to go on when the last part is on its way."""
+        size = min(max(self.total // _N_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
+        at_once = asyncio.Semaphore(_N_AT_ONCE)
+        failures = offset = 0
+        while offset < self.total:
+            end = min(offset + size, self.total)
+            try:
+                url, storage = await self._patch(url, offset, end)
+            except (aiohttp.ClientError, TimeoutError, RegistryError) as error:
+                failures += 1
+                await self._pause(error, failures)
+                url, offset = await self._asked_how_far(url)
+                continue
+            if storage is not None:
+                await at_once.acquire()
+                group.create_task(self._put(storage, offset, end, at_once))
+            failures, offset = 0, end
+        return url
+
+    async def _patch(self, url: URL, offset: int, end: int) -> tuple[URL, URL | None]:
+        """Where the next part goes, and where this one does if the registry will not take it."""
+        headers = {hdrs.CONTENT_RANGE: f"{offset}-{end - 1}", "X-Redirect-Uploads": "1"}
+        async with self._sending(hdrs.METH_PATCH, url, headers, offset, end) as response:
+            storage = redirect_target(response)
+            if storage is not None:
+                self._sent[offset] = 0
+            return _next_url(url, response.headers), storage
+
+    async def _put(self, url: URL, offset: int, end: int, at_once: asyncio.Semaphore) -> None:
+        """Send one part to the storage."""
+        try:
+            for failures in itertools.count(1):
+                try:
+                    async with self._sending(hdrs.METH_PUT, url, {}, offset, end):
+                        return
+                except (aiohttp.ClientError, TimeoutError, RegistryError) as error:
+                    await self._pause(error, failures)
+        finally:
+            at_once.release()
+
+    async def _asked_how_far(self, url: URL) -> tuple[URL, int]:
+        """Where to go on, and how much has arrived, as the registry says of a broken upload."""
+        try:
+            answer = await self._remote.ask(hdrs.METH_GET, url, redirects=Redirects.NONE)
+        except (NotThere, Refused) as error:
+            raise _Lost(f"the upload was lost: {error}") from error
+        said = _RANGE.fullmatch(answer.headers.get(hdrs.RANGE, ""))
+        # Registries say "0-0" of nothing, too.
+        arrived = min(int(said[1]) + 1, self.total) if said and said[1] != "0" else 0
+        self._sent = {0: arrived}
+        return _next_url(url, answer.headers), arrived
+
+    async def _pause(self, error: Exception, failures: int) -> None:
+        """Before the next try; raises where there is none."""
+        if isinstance(error, NotThere) or (isinstance(error, Refused) and error.status == 416):
+            raise _Lost(f"the upload was lost: {error}") from error
+        refused = isinstance(error, RegistryError) and not isinstance(error, Refused)
+        if refused or (isinstance(error, Refused) and not may_pass(error.status)):
+            raise error
+        if failures == _TRIES:
+            raise RegistryError(f"max retries exceeded: {words_of(error)}") from error
+        log.info("%s: %s, trying again", self.digest[7:19], words_of(error))
+        asked_s = error.pause_s if isinstance(error, Refused) else 0.0
+        await self._waits.sleep(max(asked_s, 2.0 ** (failures - 1)))
+
+    @asynccontextmanager
+    async def _sending(
+        self, method: str, url: URL, headers: dict[str, str], offset: int, end: int
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer, below 400, to bytes [offset, end)."""
+        headers = {hdrs.CONTENT_TYPE: _BYTES, hdrs.CONTENT_LENGTH: str(end - offset), **headers}
+        try:
+            async with AsyncExitStack() as stack:
+                async with self._waits.watch(_STALL_S) as alive:
+                    body = partial(self._body, offset, end, alive)
+                    opened = self._remote.open(
+                        method, url, headers=headers, body=body, redirects=Redirects.NONE
+                    )
+                    response = await stack.enter_async_context(opened)
+                await check(response)
+                yield response
+        except BaseException:
+            self._sent.pop(offset, None)
+            raise
+
+    async def _body(self, offset: int, end: int, alive: Callable[[], None]) -> AsyncIterator[bytes]:
+        md5 = hashlib.md5(usedforsecurity=False)
+
+        def read(file: BinaryIO, n: int) -> bytes:
+            data = file.read(n)
+            md5.update(data)
+            return data
+
+        with await self._disk.do(partial(_opened, self._path, offset)) as file:
+            position = offset
+            while position < end:
+                data = await self._disk.do(partial(read, file, min(_READ_BYTES, end - position)))
+                if not data:
+                    raise StoreError(f"{self._path} is shorter than its manifest says")
+                yield data
+                position += len(data)
+                self._sent[offset] = position - offset
+                alive()
+        self._sums[offset] = md5.digest()
+
+
+def _opened(path: Path, offset: int) -> BinaryIO:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    file.seek(offset)
+    return file
+
+
+def _next_url(base: URL, headers: Mapping[str, str]) -> URL:
+    location = headers.get("Docker-Upload-Location") or headers.get(hdrs.LOCATION)
+    if not location:
+        raise RegistryError("the registry does not say where to upload to")
+    return joined(base, location)
