@@ -15,6 +15,7 @@ from aiohttp import web
 
 import specd
 from specd.api.app import build_app
+from specd.api.border import connection_log
 from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 # After the engines have stopped every answer has its end: this is for writing it out.
 LAST_LINES_S = 2.0
+# Of one header, and of the request's first line: a browser may send the cookies of every server
+# on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
+MAX_HEADER_BYTES = 2**16
 
 
 async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
@@ -47,7 +51,13 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     app = build_app(generation=generation, library=library, scheduler=scheduler, settings=settings)
     # A client that goes away ends its handler, and that frees the slot.
     server = web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=LAST_LINES_S
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        logger=connection_log,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        shutdown_timeout=LAST_LINES_S,
     )
     await server.setup()
     try:

@@ -6,6 +6,7 @@ Content type, unknown fields and bytes after the first value are ignored; keys m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,8 +18,10 @@ from specd.errors import InvalidRequest
 Codec = Callable[[object], object]
 Fields = dict[str, Codec]
 
-#: Ollama's limit on what zstd may unfold to: a few bytes can become gigabytes.
-MAX_ZSTD_BODY_BYTES: Final = 20 * 2**20
+#: Ollama's limit on what zstd may unfold to, and ours for gzip too: a few bytes become gigabytes.
+MAX_UNFOLDED_BYTES: Final = 20 * 2**20
+# A longer body is read in a thread: until it is read, nobody else would be answered.
+_MAX_AT_ONCE_BYTES: Final = 2**16
 
 
 class Mismatch(Exception):
@@ -40,16 +43,20 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
     Raises InvalidRequest (EmptyBody where nothing was sent).
     """
-    if request.headers.get(hdrs.CONTENT_ENCODING, "") == "zstd":
-        request = request.clone(client_max_size=MAX_ZSTD_BODY_BYTES)
+    if hdrs.CONTENT_ENCODING in request.headers:
+        request = request.clone(client_max_size=MAX_UNFOLDED_BYTES)
     try:
         raw = await request.read()
     except web.RequestPayloadError as error:
         raise InvalidRequest("unexpected EOF") from error  # cut short, or badly compressed
+    if len(raw) > _MAX_AT_ONCE_BYTES:
+        return await asyncio.to_thread(_decode_first, raw, fields, go_name)
+    return _decode_first(raw, fields, go_name)
+
+
+def _decode_first(raw: bytes, fields: Fields, go_name: str) -> dict[str, Any]:
     value = decode_first(raw)
-    if value is None:
-        return {}
-    return decode(value, fields, go_name)
+    return {} if value is None else decode(value, fields, go_name)
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:

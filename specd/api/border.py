@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
@@ -15,6 +16,10 @@ from specd.api.wire import dump
 from specd.errors import SpecdError
 
 log = logging.getLogger(__name__)
+#: For aiohttp's own words about connections.  What a client sends that is no HTTP, or does not
+#: unfold, is told to that client; in the log it would be a traceback for each.
+connection_log = logging.getLogger(f"{__name__}.connection")
+connection_log.addFilter(lambda record: not _is_clients_fault(record))
 
 T = TypeVar("T")
 ErrorReply = Callable[[SpecdError], web.Response]
@@ -34,6 +39,11 @@ def told(error: Exception) -> SpecdError:
         return BodyTooLarge("request body too large")
     log.error("unexpected error in a request", exc_info=error)
     return SpecdError(f"internal error: {type(error).__name__}")
+
+
+def _is_clients_fault(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
 def guarded(handler: Handler, reply: ErrorReply) -> Handler:

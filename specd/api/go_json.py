@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Final, NoReturn
 
 from specd.errors import InvalidRequest
@@ -15,9 +16,17 @@ _SPACE: Final = b" \t\r\n"
 _ESCAPES: Final = b'"\\/bfnrt'
 _DIGITS: Final = b"0123456789"
 _HEX: Final = b"0123456789abcdefABCDEF"
+_PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 _LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 # Digits below which an integer is a finite float, as every JSON number is one in Go's `any`.
 _MAX_DIGITS: Final = 308
+#: Levels of arrays and objects.  Go's bound is 10000, where Python's recursion has long ended.
+MAX_DEPTH: Final = 200
+#: Values of one body: each takes up to 300 bytes of memory, whatever it took on the wire.
+MAX_VALUES: Final = 2**21
+# Values and escapes up to which a body that cannot be read is read again for Go's sentence: that
+# is slow, and says less the longer a body is.
+_MAX_EXPLAINED: Final = 2**16
 
 
 class EmptyBody(InvalidRequest):
@@ -25,7 +34,7 @@ class EmptyBody(InvalidRequest):
 
 
 class _Unreadable(Exception):
-    pass
+    """Its text is Go's sentence."""
 
 
 def decode_first(raw: bytes) -> object:
@@ -36,14 +45,39 @@ def decode_first(raw: bytes) -> object:
     start = raw.lstrip(_SPACE)
     if not start:
         raise EmptyBody("EOF")
+    n_values = sum(map(start.count, (b",", b"[", b"{")))
+    if n_values > MAX_VALUES:
+        raise InvalidRequest(f"more than {MAX_VALUES} JSON values")
     text = start.decode(errors="replace")
     try:
         value, _ = _DECODER.raw_decode(text)
     except RecursionError as error:
-        raise InvalidRequest("exceeded max depth") from error
-    except (json.JSONDecodeError, _Unreadable) as error:
+        raise InvalidRequest(_TOO_DEEP) from error
+    except json.JSONDecodeError as error:
+        if n_values + start.count(b"\\") > _MAX_EXPLAINED:
+            raise InvalidRequest(f"invalid JSON: {error.msg} at character {error.pos}") from error
         raise InvalidRequest(explain(start)) from error
+    if _is_too_deep(value):
+        raise InvalidRequest(_TOO_DEEP)
     return _without_surrogates(value) if "\\u" in text else value
+
+
+_TOO_DEEP: Final = "exceeded max depth"
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, dict | list)
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _integer(digits: str) -> int:
@@ -65,7 +99,7 @@ def _out_of_range(digits: str) -> NoReturn:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Unreadable(name)  # NaN and Infinity are Python's own
+    raise json.JSONDecodeError(name, "", 0)  # NaN and Infinity are Python's own
 
 
 _DECODER: Final = json.JSONDecoder(
@@ -102,14 +136,17 @@ class _Scanner:
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self.at = 0
+        self.depth = 0
 
     def value(self) -> None:
         self._skip_space()
         c = self._peek()
-        if c == ord("{"):
-            self._object()
-        elif c == ord("["):
-            self._array()
+        if c in b"{[":
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise _Unreadable(_TOO_DEEP)
+            (self._object if c == ord("{") else self._array)()
+            self.depth -= 1
         elif c == ord('"'):
             self._string()
         elif c == ord("-") or c in _DIGITS:
@@ -151,13 +188,18 @@ class _Scanner:
 
     def _string(self) -> None:
         self.at += 1
-        while (c := self._peek()) != ord('"'):
+        while (c := self._after_plain_text()) != ord('"'):
             if c < 0x20:
                 self._refuse("in string literal")
             self.at += 1
-            if c == ord("\\"):
-                self._escape()
+            self._escape()
         self.at += 1
+
+    def _after_plain_text(self) -> int:
+        plain = _PLAIN_TEXT.match(self.raw, self.at)
+        assert plain is not None  # the pattern may be empty
+        self.at = plain.end()
+        return self._peek()
 
     def _escape(self) -> None:
         if self._peek() == ord("u"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.body import MAX_ZSTD_BODY_BYTES
+from specd.api.body import MAX_UNFOLDED_BYTES
 from tests.api.fakes import client
 
 _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -47,7 +47,7 @@ async def test_what_does_not_unfold_is_an_unexpected_end() -> None:
 
 
 async def test_what_unfolds_too_far_is_refused() -> None:
-    bomb = zstd.compress(b" " * (MAX_ZSTD_BODY_BYTES + 1))
+    bomb = zstd.compress(b" " * (MAX_UNFOLDED_BYTES + 1))
     async with (
         client() as http,
         http.post("/v1/chat/completions", data=bomb, headers={"Content-Encoding": "zstd"}) as reply,

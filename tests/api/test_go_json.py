@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.api.go_json import EmptyBody, decode_first, explain
+from specd.api.go_json import MAX_DEPTH, MAX_VALUES, EmptyBody, decode_first, explain
 from specd.errors import InvalidRequest
 
 JSON = st.recursive(
@@ -75,9 +75,27 @@ def test_bytes_that_are_no_utf8_and_half_surrogates_are_replaced() -> None:
     assert decode_first(b'"\\ud83d\\ude00"') == "😀"
 
 
-def test_nesting_without_end_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="exceeded max depth"):
-        decode_first(b"[" * 200_000 + b"]" * 200_000)
+@pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
+@pytest.mark.parametrize("text", [b'"x"', b'"\\u0041"'])
+def test_nesting_has_a_bound(opening: bytes, closing: bytes, text: bytes) -> None:
+    decode_first(opening * MAX_DEPTH + text + closing * MAX_DEPTH)
+    for depth in (MAX_DEPTH + 1, 990, 100_000):
+        for rest in (text + closing * depth, b"?", b""):
+            with pytest.raises(InvalidRequest, match="exceeded max depth"):
+                decode_first(opening * depth + rest)
+
+
+def test_more_values_than_memory_could_hold_are_refused() -> None:
+    assert decode_first(b"[" + b"0," * (MAX_VALUES - 1) + b"0]") == [0] * MAX_VALUES
+    with pytest.raises(InvalidRequest, match="more than 2097152 JSON values"):
+        decode_first(b"[" + b"{}," * MAX_VALUES + b"0]")
+
+
+def test_a_long_body_is_not_read_twice_to_be_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"invalid JSON: .* at character 2000001"):
+        decode_first(b"[" + b"0," * 1_000_000 + b"?")
+    with pytest.raises(InvalidRequest, match=r"^invalid character '\?' after array element$"):
+        decode_first(b'["' + b"x" * 2**22 + b'"?')
 
 
 @pytest.mark.parametrize("raw", [b"1e999", b"9" * 400, b"[-1e400]"])
