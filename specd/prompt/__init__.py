@@ -2,7 +2,7 @@
 
 from specd.prompt.answer_format import AnswerFormat, AnswerParser
 from specd.prompt.chat_template import render_chat, render_text
-from specd.prompt.reasoning import ReasoningParser, thinks
+from specd.prompt.reasoning import ReasoningParser
 from specd.prompt.render import chat_prompt, text_prompt
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "render_chat",
     "render_text",
     "text_prompt",
-    "thinks",
 ]

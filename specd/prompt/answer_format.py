@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+import secrets
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specd import core
-from specd.prompt.reasoning import CLOSE_TAG, OPEN_TAG, ReasoningParser
+from specd.prompt import thinking_tags
+from specd.prompt.reasoning import ReasoningParser, opened
+from specd.prompt.tools import HarmonyParser, ToolFormat, ToolParser, Tools, formats, harmony
+from specd.prompt.tools.parser import random_call_id
+
+_GPT_OSS = frozenset({"gptoss", "gpt-oss"})
+# Mistral's templates refuse a conversation whose calls have ids of any other length.
+_NINE_SIGNS = re.compile(r"length\s*!=\s*9")
 
 
 class AnswerParser(Protocol):
@@ -22,32 +32,122 @@ class AnswerParser(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFormat:
-    """visible: control tokens that the parser must see in the answer's text.
+    """tags: around the thinking, where the model can think.  thinks: whether it was asked to.
 
-    thinks: whether the answer may begin with thinking.
+    tools: of the request; without any no calls are looked for.  calls: how they are written.
+    harmony: gpt-oss's channels, in place of tags and calls.
     """
 
-    visible: tuple[str, ...] = ()
+    tags: tuple[str, str] | None = None
     thinks: bool = False
+    tools: tuple[Mapping[str, object], ...] = ()
+    calls: tuple[ToolFormat, ...] = ()
+    harmony: bool = False
+    short_ids: bool = False
 
     @classmethod
     def of(
         cls,
         model: core.ModelRef,
         *,
-        tools: Sequence[Mapping[str, object]] = (),  # noqa: ARG003
+        tools: Sequence[Mapping[str, object]] = (),
         think: bool | str | None = None,
     ) -> AnswerFormat:
         """think: None is on where the model can."""
-        return cls(thinks=think is not False and "thinking" in model.capabilities)
+        template = _template(model)
+        if speaks_harmony(model):
+            return cls(thinks=True, tools=tuple(tools), harmony=True)
+        tags = thinking_tags.thinking_tags(template, model.parser)
+        if tags is None and "thinking" in model.capabilities:
+            tags = thinking_tags.DEFAULT
+        return cls(
+            tags=tags,
+            thinks=think is not False and tags is not None,
+            tools=tuple(tools),
+            calls=formats(template, model.parser) if tools else (),
+            short_ids=bool(_NINE_SIGNS.search(template)),
+        )
 
-    def parser(self, prompt: str) -> AnswerParser | None:
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """Control tokens that the parser must see in the answer's text."""
+        if self.harmony:
+            return harmony.TOKENS
+        found = [*(self.tags or ()), *(token for form in self.calls for token in form.tokens)]
+        return tuple(dict.fromkeys(found))
+
+    def parser(
+        self, prompt: str, *, new_id: Callable[[], str] | None = None
+    ) -> AnswerParser | None:
         """For what follows a rendered prompt; None where there is nothing to tell apart."""
-        return ReasoningParser.after(prompt) if self.thinks else None
+        name = new_id or (nine_signs if self.short_ids else random_call_id)
+        known = Tools(self.tools)
+        if self.harmony:
+            return HarmonyParser.after(prompt, known, new_id=name)
+        calls = ToolParser(self.calls, known, new_id=name) if self.tools else None
+        # Who asked not to think, and whose template lets the model think for all that, shall not
+        # find it in the answer.
+        if self.tags is None or not (self.thinks or opened(prompt, self.tags[0])):
+            return calls
+        thinking = ReasoningParser.after(prompt, open_tag=self.tags[0], close_tag=self.tags[1])
+        return thinking if calls is None else ThinkingThenCalls(thinking, calls)
 
     def thinking_tags(self, prompt: str) -> tuple[str, str] | None:
         """The tags around what may be thought; an empty first one was opened by the prompt."""
-        if not self.thinks:
+        if self.harmony:
+            begun = harmony.begun_message(prompt)
+            return None if begun and begun.channel == "final" else ("", harmony.FINAL)
+        if self.tags is None:
             return None
-        inside = prompt.rstrip().endswith(OPEN_TAG)
-        return ("" if inside else OPEN_TAG), CLOSE_TAG
+        if opened(prompt, self.tags[0]):
+            return ("", self.tags[1])
+        return self.tags if self.thinks else None
+
+
+class ThinkingThenCalls:
+    """Calls are looked for behind the thinking.
+
+    What is thought of a call is none, but for a model that called as its very last words and forgot
+    to stop thinking before: its call counts.
+    """
+
+    def __init__(self, thinking: ReasoningParser, calls: ToolParser) -> None:
+        self._thinking = thinking
+        self._calls = calls
+        self._thought = ""
+
+    def feed(self, text: str) -> core.Delta:
+        return self._behind(self._thinking.feed(text))
+
+    def finish(self) -> core.Delta:
+        last = self._behind(self._thinking.finish())
+        if self._thinking.never_closed:
+            return replace(last, tool_calls=self._calls.last_words(self._thought))
+        end = self._calls.finish()
+        content, found = last.content + end.content, last.tool_calls + end.tool_calls
+        return replace(last, content=content, tool_calls=found)
+
+    def _behind(self, delta: core.Delta) -> core.Delta:
+        self._thought += delta.thinking
+        called = self._calls.feed(delta.content) if delta.content else core.Delta()
+        return replace(called, thinking=delta.thinking)
+
+
+def speaks_harmony(model: core.ModelRef) -> bool:
+    """gpt-oss, or any model whose template writes messages on channels."""
+    template = _template(model)
+    marks = (harmony.START, harmony.CHANNEL, harmony.MESSAGE)
+    if model.parser == "harmony" or all(mark in template for mark in marks):
+        return True
+    return bool(_GPT_OSS & {model.family, model.architecture}) and harmony.START in template
+
+
+def nine_signs() -> str:
+    """An id for Mistral's templates."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+def _template(model: core.ModelRef) -> str:
+    """The text of that which renders its chats."""
+    is_go = model.templating is core.Templating.GO
+    return (model.go_template if is_go else model.chat_template) or ""

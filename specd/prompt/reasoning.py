@@ -5,14 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from specd.core import Delta
-
-OPEN_TAG = "<think>"
-CLOSE_TAG = "</think>"
-
-
-def thinks(chat_template: str | None) -> bool:
-    """Whether the template knows thinking: it names both tags (Ollama's rule for Jinja)."""
-    return chat_template is not None and OPEN_TAG in chat_template and CLOSE_TAG in chat_template
+from specd.prompt.thinking_tags import DEFAULT
+from specd.prompt.tools.source import overlap
 
 
 class _State(Enum):
@@ -27,28 +21,35 @@ class ReasoningParser:
     """Feed it pieces of raw text in order, then `finish` once; any split parses the same.
 
     An open tag counts only at the very start, and the white space before it and after either tag
-    is dropped (as Ollama's parser does).  `starts_inside`: the prompt already opened the tag.
+    is dropped (as Ollama's parser does).  `starts_inside`: the prompt already opened the tag; a
+    model that opens it once more has said nothing with that.
     """
 
     def __init__(
         self,
         *,
-        open_tag: str = OPEN_TAG,
-        close_tag: str = CLOSE_TAG,
+        open_tag: str = DEFAULT[0],
+        close_tag: str = DEFAULT[1],
         starts_inside: bool = False,
     ) -> None:
         self._open_tag = open_tag
         self._close_tag = close_tag
-        self._state = _State.OPENED if starts_inside else _State.BEFORE
+        self._starts_inside = starts_inside
+        self._state = _State.BEFORE
         self._held = ""
 
     @classmethod
     def after(
-        cls, prompt: str, *, open_tag: str = OPEN_TAG, close_tag: str = CLOSE_TAG
+        cls, prompt: str, *, open_tag: str = DEFAULT[0], close_tag: str = DEFAULT[1]
     ) -> ReasoningParser:
         """The parser for what follows a rendered prompt."""
-        inside = prompt.rstrip().endswith(open_tag)
+        inside = opened(prompt, open_tag)
         return cls(open_tag=open_tag, close_tag=close_tag, starts_inside=inside)
+
+    @property
+    def never_closed(self) -> bool:
+        """Whether all text so far is thinking."""
+        return self._state in {_State.OPENED, _State.THINKING}
 
     def feed(self, text: str) -> Delta:
         """What can be told apart by now; text that may be part of a tag is held back."""
@@ -70,9 +71,12 @@ class ReasoningParser:
     def finish(self) -> Delta:
         """What was held back, now that no tag can complete it."""
         rest, self._held = self._held, ""
-        if self._state is _State.BEFORE:
+        if self._state is not _State.BEFORE:
+            return Delta(thinking=rest)
+        if not self._starts_inside:
             return Delta(content=rest)
-        return Delta(thinking=rest)
+        self._state = _State.THINKING
+        return Delta(thinking=rest.lstrip())
 
     def _look_for_opening(self) -> None:
         start = self._held.lstrip()
@@ -80,7 +84,7 @@ class ReasoningParser:
             self._held = start[len(self._open_tag) :]
             self._state = _State.OPENED
         elif not self._open_tag.startswith(start):
-            self._state = _State.ANSWER
+            self._state = _State.OPENED if self._starts_inside else _State.ANSWER
 
     def _drop_space(self, then: _State) -> None:
         self._held = self._held.lstrip()
@@ -93,12 +97,11 @@ class ReasoningParser:
             self._held = rest
             self._state = _State.CLOSED
             return thinking
-        safe = len(self._held) - _overlap(self._held, self._close_tag)
+        safe = len(self._held) - overlap(self._held, self._close_tag)
         thinking, self._held = self._held[:safe], self._held[safe:]
         return thinking
 
 
-def _overlap(text: str, tag: str) -> int:
-    """Length of the longest end of `text` that begins `tag`."""
-    longest = min(len(text), len(tag) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
+def opened(prompt: str, open_tag: str) -> bool:
+    """Whether a rendered prompt ends within thinking, at its very beginning."""
+    return prompt.rstrip().endswith(open_tag)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.prompt.reasoning import ReasoningParser, thinks
+from specd.prompt.reasoning import ReasoningParser
 
 
 def parse(pieces: list[str], *, starts_inside: bool = False) -> tuple[str, str]:
@@ -52,10 +52,9 @@ def test_text_flows_before_the_end_is_known() -> None:
     assert parser.feed("is").thinking == "</this"
 
 
-def test_a_template_that_names_both_tags_thinks() -> None:
-    assert thinks("{{ '<think>' }}{{ '</think>' }}")
-    assert not thinks("{{ '<think>' }}")
-    assert not thinks(None)
+def test_a_tag_that_the_prompt_has_opened_may_be_opened_once_more() -> None:
+    assert parse(["\n<think>\nhm</think>yes"], starts_inside=True) == ("hm", "yes")
+    assert parse(["<thin"], starts_inside=True) == ("<thin", "")
 
 
 TEXTS = st.lists(

@@ -1,0 +1,83 @@
+"""DeepSeek: V2.5, V3 and R1 with a fence of JSON, V3.1 with the JSON alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specd.core import ToolCall
+from specd.prompt.tools.call import arguments_of, decoded
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import (
+    NotACall,
+    Reading,
+    Source,
+    comes,
+    expect,
+    json_text,
+    skip_space,
+    until,
+)
+
+#: The vocabulary's own bars and joints first; small distillations spell them their own way.
+_SPELLINGS = tuple((bar, joint) for bar in "｜|" for joint in "▁_ ")
+
+
+def _spelled(words: str) -> tuple[str, ...]:
+    return tuple(f"<{bar}{words.replace(' ', joint)}{bar}>" for bar, joint in _SPELLINGS)
+
+
+_CALLS, _CALLS_END = _spelled("tool calls begin"), _spelled("tool calls end")
+_CALL, _CALL_END = _spelled("tool call begin"), _spelled("tool call end")
+_SEPARATOR = _spelled("tool sep")
+
+
+@dataclass(frozen=True, slots=True)
+class DeepSeek:
+    openers: tuple[str, ...] = (*_CALLS, *_CALL)
+    leading: bool = False
+    tokens: tuple[str, ...] = tuple(
+        tags[0] for tags in (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
+    )
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+        yield from comes(source, *_CALLS)
+        yield from skip_space(source)
+        yield from expect(source, *_CALL)
+        calls = [(yield from _call(source))]
+        while True:
+            begin = source.at
+            yield from skip_space(source)
+            found = yield from comes(source, *_CALL, *_CALLS_END)
+            if found in _CALL:
+                calls.append((yield from _call(source)))
+                continue
+            if not found:
+                source.at = begin
+            return calls
+
+
+def _call(source: Source) -> Reading[ToolCall]:
+    """Either `name<sep>{…}`, or `function<sep>name`, a line end and the fence."""
+    name, _ = yield from until(source, *_SEPARATOR)
+    yield from skip_space(source)
+    begin = source.at
+    try:
+        arguments = yield from _arguments(source)
+    except NotACall:
+        source.at = begin
+        name, _ = yield from until(source, "\n")
+        yield from skip_space(source)
+        yield from comes(source, "```json", "```")
+        yield from skip_space(source)
+        arguments = yield from _arguments(source)
+        yield from skip_space(source)
+        yield from comes(source, "```")
+    yield from skip_space(source)
+    yield from comes(source, *_CALL_END)
+    if not name.strip():
+        raise NotACall
+    return ToolCall(name=name.strip(), arguments=arguments_of(arguments))
+
+
+def _arguments(source: Source) -> Reading[object]:
+    return decoded((yield from json_text(source)))

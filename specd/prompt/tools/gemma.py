@@ -1,0 +1,112 @@
+"""Gemma: `call:name{key:value,…}` between tags, where strings have quotes of their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from specd.core import ToolCall
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import (
+    NotACall,
+    Reading,
+    Source,
+    closed,
+    comes,
+    expect,
+    skip_space,
+    until,
+    word,
+)
+
+_INTEGER = re.compile(r"-?\d{1,300}")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,2})?")
+_CONSTANTS: dict[str, object] = {"true": True, "false": False, "null": None, "None": None}
+_MAX_DEPTH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma:
+    """open, close: the tags.  quote: stands on both sides of a string."""
+
+    open: str
+    close: str
+    quote: str
+    leading: bool = False
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return (self.open,)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return (self.open, self.close, self.quote)
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+        yield from expect(source, self.open)
+        yield from skip_space(source)
+        yield from expect(source, "call:")
+        name = yield from word(source)
+        yield from expect(source, "{")
+        arguments = yield from self._object(source, _MAX_DEPTH)
+        yield from closed(source, self.close)
+        return [ToolCall(name=name, arguments=arguments)]
+
+    def _object(self, source: Source, depth: int) -> Reading[dict[str, object]]:
+        """From behind its bracket to its end."""
+        found: dict[str, object] = {}
+        while True:
+            yield from skip_space(source)
+            if (yield from comes(source, "}")):
+                return found
+            key, _ = yield from until(source, ":")
+            key = key.strip().removeprefix(self.quote).removesuffix(self.quote).strip('"')
+            found[key] = yield from self._value(source, depth - 1)
+            yield from skip_space(source)
+            if (yield from expect(source, ",", "}")) == "}":
+                return found
+
+    def _list(self, source: Source, depth: int) -> Reading[list[object]]:
+        found: list[object] = []
+        while True:
+            yield from skip_space(source)
+            if (yield from comes(source, "]")):
+                return found
+            found.append((yield from self._value(source, depth - 1)))
+            yield from skip_space(source)
+            if (yield from expect(source, ",", "]")) == "]":
+                return found
+
+    def _value(self, source: Source, depth: int) -> Reading[object]:
+        if depth <= 0:
+            raise NotACall
+        yield from skip_space(source)
+        match (yield from comes(source, self.quote, '"', "{", "[")):
+            case "{":
+                return (yield from self._object(source, depth))
+            case "[":
+                return (yield from self._list(source, depth))
+            case "":
+                return _bare((yield from _to_end(source)))
+            case quote:
+                text, _ = yield from until(source, quote)
+                return text
+
+
+def _to_end(source: Source) -> Reading[str]:
+    text, _ = yield from until(source, ",", "}", "]")
+    source.at -= 1
+    return text.strip()
+
+
+def _bare(text: str) -> object:
+    """A number or a constant; anything else was a string without its quotes."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return _CONSTANTS.get(text, text)
+
+
+FUNCTION_GEMMA = Gemma("<start_function_call>", "<end_function_call>", "<escape>")
+GEMMA_4 = Gemma("<|tool_call>", "<tool_call|>", '<|"|>')

@@ -1,0 +1,166 @@
+"""gpt-oss: messages on channels.  What is analysed is thinking, what has a recipient is a call.
+
+<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…
+<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specd.core import Delta, ToolCall
+from specd.prompt.tools.call import arguments_of
+from specd.prompt.tools.parser import Numbering, random_call_id
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import NotACall, Reading, Source, comes, overlap, until
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+_ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
+TOKENS = ("<|constrain|>", MESSAGE, *_ENDS)
+
+#: What ends the thinking and begins the answer, as a grammar needs it.
+FINAL = CHANNEL + "final" + MESSAGE
+
+_CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
+_RECIPIENT = re.compile(r"(?:^|\s|>)to=([^\s<]+)")
+_NO_IDENTIFIER = re.compile(r"\W")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """channel: "" where none is named."""
+
+    channel: str = ""
+    recipient: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Header:
+        channel, recipient = _CHANNEL_NAME.search(text), _RECIPIENT.search(text)
+        name = recipient[1].removeprefix("functions.") if recipient else ""
+        return cls(channel[1] if channel else "", "" if name in {"user", "all"} else name)
+
+
+class HarmonyParser:
+    """Feed it pieces of an answer in order, then `finish` once; any split parses the same.
+
+    inside: the header of the message that the prompt has begun already, if any.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        *,
+        inside: Header | None = None,
+        new_id: Callable[[], str] = random_call_id,
+    ) -> None:
+        self._tools = tools
+        self._numbering = Numbering(new_id)
+        self._source = Source()
+        self._content = self._thinking = ""
+        self._calls: list[ToolCall] = []
+        self._reading = self._read(inside)
+
+    @classmethod
+    def after(
+        cls, prompt: str, tools: Tools, *, new_id: Callable[[], str] = random_call_id
+    ) -> HarmonyParser:
+        return cls(tools, inside=begun_message(prompt), new_id=new_id)
+
+    def feed(self, text: str) -> Delta:
+        self._source.push(text)
+        return self._go_on()
+
+    def finish(self) -> Delta:
+        self._source.ended = True
+        return self._go_on()
+
+    def _go_on(self) -> Delta:
+        next(self._reading, None)
+        delta = Delta(content=self._content, thinking=self._thinking, tool_calls=tuple(self._calls))
+        self._content = self._thinking = ""
+        self._calls = []
+        return delta
+
+    def _read(self, header: Header | None) -> Reading[None]:
+        source = self._source
+        while True:
+            if header is None:
+                header = yield from _header(source)
+            if header.recipient and self._tools.names:
+                yield from self._call(header)
+            else:
+                yield from self._message(header)
+            if source.ended and source.exhausted:
+                return
+            header = None
+
+    def _message(self, header: Header) -> Reading[None]:
+        """Its text as it comes, to its end."""
+        source = self._source
+        while True:
+            found = [(at, x) for x in _ENDS if (at := source.text.find(x, source.at)) >= 0]
+            end, mark = min(found, default=(len(source.text), ""))
+            if not mark and not source.ended:
+                end -= max(overlap(source.text[source.at :], x) for x in _ENDS)
+            text = source.text[source.at : end]
+            if header.channel == "analysis" and not header.recipient:
+                self._thinking += text
+            else:
+                self._content += text
+            source.at = end
+            source.drop_read()
+            if mark or source.ended:
+                return
+            yield
+
+    def _call(self, header: Header) -> Reading[None]:
+        source = self._source
+        source.drop_read()
+        try:
+            text, mark = yield from until(source, *_ENDS)
+            source.at -= len(mark)
+        except NotACall:
+            # The token that ends a call ends the answer, too, and has no text then.
+            text, source.at = source.text, len(source.text)
+        try:
+            call = ToolCall(name=self._name(header.recipient), arguments=arguments_of(text))
+        except NotACall:
+            self._content += text
+        else:
+            self._calls.append(self._numbering.numbered(call))
+        source.drop_read()
+
+    def _name(self, recipient: str) -> str:
+        """The tool that is meant: its name may have been no identifier, and so was changed."""
+        names = self._tools.names
+        if recipient in names:
+            return recipient
+        return next((x for x in names if _NO_IDENTIFIER.sub("_", x) == recipient), recipient)
+
+
+def begun_message(prompt: str) -> Header | None:
+    """The header that ends a prompt, where the answer goes on within a message."""
+    if not prompt.endswith(MESSAGE):
+        return None
+    return Header.of(prompt.rpartition(START)[2])
+
+
+def _header(source: Source) -> Reading[Header]:
+    """To its end.  Text that is none is the answer of a model that has forgotten it."""
+    while (yield from comes(source, "<|end|>", "<|call|>", "<|return|>")):
+        pass
+    begin = source.at
+    if not (
+        yield from comes(source, START, CHANNEL, MESSAGE, "<|constrain|>", "assistant", " to=")
+    ):
+        return Header()
+    source.at = begin
+    try:
+        text, _ = yield from until(source, MESSAGE)
+    except NotACall:
+        # The answer was cut within a header, which has nothing for anybody.
+        source.at = len(source.text)
+        return Header()
+    return Header.of(text)

@@ -1,0 +1,152 @@
+"""Calls as Python writes them, `[f(a=1), g(b="x")]`: LFM2, Olmo 3, Llama 4.
+
+The text is parsed as Python's grammar has it, and never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from specd.core import ToolCall
+from specd.prompt.tools.call import calls_of, decoded, sendable
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import NotACall, Reading, Source, expect, until
+
+#: As often is Python's parser asked whether a list has come to its end.
+_MOST_ENDS = 20
+_NAMES = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedPython:
+    """open, close: the tags around a list of calls, one call, or one a line."""
+
+    open: str
+    close: str
+    leading: bool = False
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return (self.open,)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return (self.open, self.close)
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+        yield from expect(source, self.open)
+        begin = source.at
+        try:
+            text, _ = yield from until(source, self.close)
+        except NotACall:
+            # The end of the answer stands for the closing tag.
+            text, source.at = source.text[begin:], len(source.text)
+        text = text.strip()
+        return (
+            calls_of(decoded(text)) if text.startswith(("{", "[{")) else python_calls(text, tools)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BarePython:
+    """A list of calls that is the whole answer; each must name a tool of the request."""
+
+    openers: tuple[str, ...] = ("[",)
+    leading: bool = True
+    tokens: tuple[str, ...] = ()
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+        begin = source.at
+        ahead = yield from _name_of_first(source)
+        if ahead not in tools.names:
+            raise NotACall
+        for _ in range(_MOST_ENDS):
+            # It may stand in a string, so the first one that makes a list of calls is the end.
+            yield from until(source, ")]")
+            try:
+                calls = python_calls(source.text[begin : source.at], tools)
+            except NotACall:
+                continue
+            if any(call.name not in tools.names for call in calls):
+                raise NotACall
+            return calls
+        raise NotACall
+
+
+def _name_of_first(source: Source) -> Reading[str]:
+    yield from expect(source, "[")
+    name, _ = yield from until(source, "(", "\n", "{", '"', ",", "]")
+    return name.strip()
+
+
+def python_calls(text: str, tools: Tools) -> list[ToolCall]:
+    """Raises NotACall where the text is anything but calls with plain values."""
+    lines = text.strip()
+    try:
+        with warnings.catch_warnings():
+            # Escapes that Python does not know are taken as they stand.
+            warnings.simplefilter("ignore")
+            body = ast.parse(lines).body
+        calls = [call for line in body for call in _calls(line)]
+        found = [_call(call, tools) for call in calls]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotACall from error
+    if not found:
+        raise NotACall
+    return [replace(call, arguments=sendable(call.arguments)) for call in found]
+
+
+def _calls(line: ast.stmt) -> Iterator[ast.Call]:
+    if not isinstance(line, ast.Expr):
+        raise NotACall
+    many = isinstance(line.value, ast.List | ast.Tuple)
+    for call in line.value.elts if many else [line.value]:  # type: ignore[attr-defined]
+        if not isinstance(call, ast.Call):
+            raise NotACall
+        yield call
+
+
+def _call(call: ast.Call, tools: Tools) -> ToolCall:
+    name = ast.unparse(call.func)
+    parameters = tools.parameters(name)
+    if len(call.args) > len(parameters):
+        raise NotACall
+    arguments = {key: _value(arg) for key, arg in zip(parameters, call.args, strict=False)}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise NotACall
+        arguments[keyword.arg] = _value(keyword.value)
+    return ToolCall(name=name, arguments=arguments)
+
+
+def _value(node: ast.expr) -> object:
+    """Plain values only, as JSON has them."""
+    match node:
+        case ast.Constant(value=None | bool() | int() | str() as value):
+            return value
+        case ast.Constant(value=float() as value) if math.isfinite(value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.List(elts=entries) | ast.Tuple(elts=entries):
+            return [_value(entry) for entry in entries]
+        case ast.Dict(keys=keys, values=values):
+            return {_key(key): _value(entry) for key, entry in zip(keys, values, strict=True)}
+        case ast.Name(id=name) if name in _NAMES:
+            return _NAMES[name]
+    raise NotACall
+
+
+def _key(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise NotACall
+
+
+LFM2 = TaggedPython("<|tool_call_start|>", "<|tool_call_end|>")
+OLMO_3 = TaggedPython("<function_calls>", "</function_calls>")
+LLAMA_4 = TaggedPython("<|python_start|>", "<|python_end|>")

@@ -1,0 +1,107 @@
+"""The tools of a request: which there are, and of which types their parameters are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from specd.prompt.tools.call import decoded
+from specd.prompt.tools.source import NotACall
+
+_INTEGER = re.compile(r"[+-]?\d{1,300}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
+_BOOLEANS = {"true": True, "false": False}
+
+
+class Tools:
+    """tools: JSON objects in OpenAI's shape, {"type": "function", "function": {...}}."""
+
+    def __init__(self, tools: Sequence[Mapping[str, object]]) -> None:
+        functions = [_mapping(tool.get("function", tool)) for tool in tools]
+        self._schemas = {
+            name: _mapping(function.get("parameters"))
+            for function in functions
+            if isinstance(name := function.get("name"), str) and name
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._schemas)
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """In the schema's order; none where the tool is not known."""
+        return tuple(_mapping(self._schemas.get(name, {}).get("properties")))
+
+    def value(self, name: str, parameter: str, text: str) -> object:
+        """Bare text as the value that the parameter's schema asks for; else the text itself.
+
+        The most special of several types wins.  Without a schema JSON is what reads as JSON.
+        """
+        schema = self._schemas.get(name, {})
+        properties = _mapping(schema.get("properties"))
+        types = frozenset(_types(_mapping(properties.get(parameter)), schema, depth=4))
+        stripped = text.strip()
+        if stripped.lower() == "null" and types != {"string"}:
+            return None
+        if ("boolean" in types or not types) and stripped.lower() in _BOOLEANS:
+            return _BOOLEANS[stripped.lower()]
+        if ("integer" in types or "number" in types or not types) and _NUMBER.fullmatch(stripped):
+            return _number(stripped, types, text)
+        if stripped[:1] == "[" and ("array" in types or not types):
+            return _json(text)
+        if stripped[:1] == "{" and ("object" in types or not types):
+            return _json(text)
+        return text
+
+
+def _number(stripped: str, types: frozenset[str], text: str) -> object:
+    if _INTEGER.fullmatch(stripped):
+        # "007" without a schema is a name, not a number.
+        return int(stripped) if types or str(int(stripped)) == stripped else text
+    number = float(stripped)
+    if number.is_integer() and types and "number" not in types:
+        return int(number)
+    if types and "number" not in types:
+        return text
+    return number
+
+
+def _json(text: str) -> object:
+    try:
+        return decoded(text)
+    except NotACall:
+        return text
+
+
+def _types(
+    schema: Mapping[str, object], root: Mapping[str, object], *, depth: int
+) -> Iterator[str]:
+    """Those named by `type`, by the members of a union, by a reference, or by an enumeration."""
+    named = schema.get("type")
+    yield from [named] if isinstance(named, str) else _texts(named)
+    if depth == 0:
+        return
+    for union in ("anyOf", "oneOf", "allOf"):
+        members = schema.get(union)
+        for member in members if isinstance(members, list) else []:
+            yield from _types(_mapping(member), root, depth=depth - 1)
+    if isinstance(reference := schema.get("$ref"), str):
+        yield from _types(_referred(reference, root), root, depth=depth - 1)
+    if not named and _texts(schema.get("enum")):
+        yield "string"
+
+
+def _referred(reference: str, root: Mapping[str, object]) -> Mapping[str, object]:
+    """`#/$defs/Name` within the tool's own parameters."""
+    found = root
+    for key in reference.removeprefix("#/").split("/"):
+        found = _mapping(found.get(key))
+    return found
+
+
+def _texts(value: object) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,177 @@
+"""Text that arrives in pieces, and what can be read from it piece by piece.
+
+A reader is a generator: where the text so far does not decide, it yields and is resumed when there
+is more.  Nothing but the text decides, so any split of it reads the same.  Whoever finds that the
+text is no call raises NotACall; whoever called it puts `at` back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"[\w.:/\-]*")
+# What JSON has outside of its strings, brackets excepted, and inside, quote and escape excepted.
+_BETWEEN = re.compile(r"[\s\w+\-.,:]*")
+_WITHIN = re.compile(r'[^"\\]*')
+_STRAY = re.compile(r"[\s}\]]*")
+
+
+class NotACall(Exception):
+    """What looked like the beginning of a call is none."""
+
+
+class Source:
+    """at: where reading goes on.  ended: no more text will come."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self.ended = False
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all text is read, for now."""
+        return self.at >= len(self.text)
+
+    def push(self, text: str) -> None:
+        self.text += text
+
+    def drop_read(self) -> None:
+        """Forget what lies before `at`."""
+        self.text, self.at = self.text[self.at :], 0
+
+
+def skip_space(source: Source) -> Reading[None]:
+    while True:
+        source.at = _end(_SPACE, source.text, source.at)
+        if not source.exhausted or source.ended:
+            return
+        yield
+
+
+def comes(source: Source, *literals: str) -> Reading[str]:
+    """Which of the literals comes next, the longest of them, or ""; what comes is read."""
+    while True:
+        ahead = source.text[source.at :]
+        open_ones = [x for x in literals if len(x) > len(ahead) and x.startswith(ahead)]
+        if source.ended or not open_ones:
+            found = max((x for x in literals if ahead.startswith(x)), key=len, default="")
+            source.at += len(found)
+            return found
+        yield
+
+
+def expect(source: Source, *literals: str) -> Reading[str]:
+    """As `comes`, but NotACall where none comes."""
+    found = yield from comes(source, *literals)
+    if not found:
+        raise NotACall
+    return found
+
+
+def until(source: Source, *marks: str) -> Reading[tuple[str, str]]:
+    """The text before the first mark, and that mark; both are read.  NotACall where none comes.
+
+    No mark is part of another.
+    """
+    begin = look = source.at
+    longest = max(map(len, marks))
+    while True:
+        found = [(at, mark) for mark in marks if (at := source.text.find(mark, look)) >= 0]
+        if found:
+            at, mark = min(found)
+            source.at = at + len(mark)
+            return source.text[begin:at], mark
+        if source.ended:
+            raise NotACall
+        look = max(begin, len(source.text) - longest + 1)
+        yield
+
+
+def word(source: Source) -> Reading[str]:
+    """The letters, digits and `_.:/-` that come next: a function's name.  NotACall without any."""
+    begin = source.at
+    end = begin
+    while True:
+        end = _end(_WORD, source.text, end)
+        if end < len(source.text) or source.ended:
+            break
+        yield
+    if end == begin:
+        raise NotACall
+    source.at = end
+    return source.text[begin:end]
+
+
+def json_text(source: Source) -> Reading[str]:
+    """The JSON object or array that begins here, to its closing bracket.
+
+    NotACall as soon as there is none: brackets are counted, strings and their escapes known.
+    """
+    yield from expect(source, "{", "[")
+    i, depth, within = source.at, 1, False
+    begin = i - 1
+    while True:
+        i = _end(_WITHIN if within else _BETWEEN, source.text, i)
+        # An escape is two signs, of which the second may be a quote.
+        if i + (source.text[i : i + 1] == "\\") >= len(source.text):
+            if source.ended:
+                raise NotACall
+            yield
+            continue
+        sign = source.text[i]
+        i += 1 + (sign == "\\")
+        if sign == '"':
+            within = not within
+        elif not within:
+            depth += _step(sign)
+        if depth == 0 and not within:
+            break
+    source.at = i
+    return source.text[begin:i]
+
+
+def more_json(source: Source) -> Reading[bool]:
+    """Whether an object or list begins here."""
+    begin = source.at
+    found = yield from comes(source, "{", "[")
+    source.at = begin
+    return bool(found)
+
+
+def closed(source: Source, *tags: str) -> Reading[None]:
+    """Read one of the closing tags, and brackets too many before it; where none comes, nothing."""
+    begin = source.at
+    while True:
+        source.at = _end(_STRAY, source.text, source.at)
+        if not source.exhausted or source.ended:
+            break
+        yield
+    if not (yield from comes(source, *tags)):
+        source.at = begin
+
+
+def overlap(text: str, tag: str) -> int:
+    """Length of the longest end of `text` that begins `tag`, and is not all of it."""
+    longest = min(len(text), len(tag) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
+
+
+def _step(sign: str) -> int:
+    if sign in "{[":
+        return 1
+    if sign in "}]":
+        return -1
+    raise NotACall
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    assert match is not None  # each of them matches nothing, too
+    return match.end()

@@ -1,0 +1,66 @@
+"""JSON between tags: Hermes and Qwen, Granite, Phi, Nemotron, Command, FireFunction, and others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from specd.core import ToolCall
+from specd.prompt.tools.call import calls_of, decoded
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import (
+    Reading,
+    Source,
+    closed,
+    expect,
+    json_text,
+    more_json,
+    skip_space,
+)
+
+#: What opens calls, and what closes them; "" is nothing.
+PAIRS = {
+    "<tool_call>": "</tool_call>",
+    "<|tool_call|>": "<|/tool_call|>",
+    "<function_call>": "</function_call>",
+    "<TOOLCALL>": "</TOOLCALL>",
+    "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|tools_prefix|>": "<|tools_suffix|>",
+    "functools": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedJson:
+    """pairs: opening to closing tag.  Objects or lists of them, one or several between the tags.
+
+    A closing tag that does not come is not missed: JSON shows where it ends.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    leading: bool = False
+
+    @classmethod
+    def of(cls, openers: Iterable[str]) -> TaggedJson:
+        return cls(tuple((opener, PAIRS[opener]) for opener in openers))
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return tuple(opener for opener, _ in self.pairs)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(tag for pair in self.pairs for tag in pair if tag)
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+        opener = yield from expect(source, *self.openers)
+        close = dict(self.pairs)[opener]
+        calls: list[ToolCall] = []
+        while True:
+            yield from skip_space(source)
+            if calls and not (yield from more_json(source)):
+                break
+            calls += calls_of(decoded((yield from json_text(source))))
+        if close:
+            yield from closed(source, close)
+        return calls

@@ -1,0 +1,97 @@
+"""The generic parser of the Go-template path (contract 7.3): a tag that the template shows.
+
+Behind it stands one of the request's tools, by its name, and JSON with its arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specd.core import ToolCall
+from specd.prompt.tools.call import arguments_of, decoded
+from specd.prompt.tools.schema import Tools
+from specd.prompt.tools.source import (
+    NotACall,
+    Reading,
+    Source,
+    closed,
+    comes,
+    expect,
+    json_text,
+    skip_space,
+)
+
+#: Signs that may stand between a tag and its JSON; a name and some punctuation.
+_MAX_BEFORE_JSON = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTag:
+    """tag: as the template has it; `{` and `[` count at the answer's beginning alone."""
+
+    tag: str = "{"
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return (self.tag,)
+
+    @property
+    def leading(self) -> bool:
+        return self.tag in {"{", "["}
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return () if self.leading else (self.tag, *self._closers)
+
+    @property
+    def _closers(self) -> tuple[str, ...]:
+        """<x> is closed by </x>, <|x|> by <|/x|>, [x] by [/x]."""
+        for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):
+            if self.tag.startswith(left) and self.tag.endswith(right) and not self.leading:
+                return (f"{left}/{self.tag[len(left) :]}",)
+        return ()
+
+    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+        if not self.leading:
+            yield from expect(source, self.tag)
+        calls = [(yield from _call(source, tools))]
+        while True:
+            begin = source.at
+            try:
+                yield from skip_space(source)
+                yield from comes(source, ",", ";")
+                calls.append((yield from _call(source, tools)))
+            except NotACall:
+                source.at = begin
+                break
+        if self.leading:
+            yield from skip_space(source)
+            yield from comes(source, "]")
+        else:
+            yield from closed(source, *self._closers)
+        return calls
+
+
+def _call(source: Source, tools: Tools) -> Reading[ToolCall]:
+    begin = source.at
+    while (brace := source.text.find("{", begin, begin + _MAX_BEFORE_JSON)) < 0:
+        if source.ended or len(source.text) >= begin + _MAX_BEFORE_JSON:
+            raise NotACall
+        yield
+    source.at = brace
+    text = yield from json_text(source)
+    payload = decoded(text)
+    assert isinstance(payload, dict)
+    return _named(payload, source.text[begin:brace], text, tools)
+
+
+def _named(payload: dict[str, object], before: str, text: str, tools: Tools) -> ToolCall:
+    said = payload.get("name")
+    known = [said] if isinstance(said, str) and said in tools.names else []
+    name = max(known or [x for x in tools.names if x in before + text], key=len, default="")
+    if not name:
+        raise NotACall
+    for key in ("arguments", "parameters", name):
+        if key in payload:
+            return ToolCall(name=name, arguments=arguments_of(payload[key]))
+    return ToolCall(name=name, arguments={} if known else payload)
