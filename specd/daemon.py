@@ -20,11 +20,12 @@ from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
 from specd.placement import Cpu, Defaults, devices, machine_name
+from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
 from specd.sd_notify import notify
 from specd.settings import Settings
-from specd.store import Library
+from specd.store import Library, Writer
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,14 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     generation = Generation(library, pairs, scheduler, settings)
-    app = build_app(generation=generation, library=library, scheduler=scheduler, settings=settings)
+    registry = Registry(Writer(settings.models), keys=default_folder())
+    app = build_app(
+        generation=generation,
+        library=library,
+        scheduler=scheduler,
+        settings=settings,
+        registry=registry,
+    )
     # A client that goes away ends its handler, and that frees the slot.
     server = web.AppRunner(
         app,
@@ -72,6 +80,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     finally:
         await scheduler.stop()
         await notebooks.close()
+        await registry.close()
         await server.cleanup()
     log.info("stopped")
 

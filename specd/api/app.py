@@ -10,9 +10,10 @@ from aiohttp import web
 
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.ollama.registry_routes import RegistryRoutes
 from specd.api.ollama.routes import OllamaRoutes
 from specd.api.openai.routes import OpenAIRoutes
-from specd.api.ports import Clock, Generation, Library, Rooms, Scheduler, Settings
+from specd.api.ports import Clock, Generation, Library, Registry, Rooms, Scheduler, Settings
 
 #: Ollama has no limit; this one is far above any request with images, and below most memories.
 MAX_BODY_BYTES: Final = 512 * 2**20
@@ -23,6 +24,7 @@ def build_app(
     library: Library,
     scheduler: Scheduler,
     settings: Settings,
+    registry: Registry,
     *,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -44,6 +46,7 @@ def build_app(
     )
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.add_routes(OllamaRoutes(rooms).table())
+    app.add_routes(RegistryRoutes(registry).table())
     app.add_routes(OpenAIRoutes(rooms, draw_id).table())
     app.add_routes(AnthropicRoutes(rooms).table())
     return app

@@ -45,6 +45,16 @@ class Library(Protocol):
         """Raises as `resolve` does."""
 
 
+class Registry(Protocol):
+    """Async generators; closing one is how a client leaves.
+
+    They raise InvalidName, RegistryError, StoreError and Unavailable.
+    """
+
+    def pull(self, model: str, /, *, insecure: bool) -> AsyncIterator[core.Progress]: ...
+    def push(self, model: str, /, *, insecure: bool) -> AsyncIterator[core.Progress]: ...
+
+
 class Scheduler(Protocol):
     def residents(self) -> Sequence[Resident]: ...
 

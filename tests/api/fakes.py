@@ -165,6 +165,29 @@ class FakeScheduler:
         return self.loaded
 
 
+@dataclass
+class FakeRegistry:
+    """Plays `script` for every pull and push: an exception in it is raised."""
+
+    script: Sequence[core.Progress | Exception] = (core.Progress(status="success"),)
+    asked: list[tuple[str, str, bool]] = field(default_factory=list)
+
+    async def pull(self, model: str, /, *, insecure: bool) -> AsyncIterator[core.Progress]:
+        async for line in self._play("pull", model, insecure):
+            yield line
+
+    async def push(self, model: str, /, *, insecure: bool) -> AsyncIterator[core.Progress]:
+        async for line in self._play("push", model, insecure):
+            yield line
+
+    async def _play(self, verb: str, model: str, insecure: bool) -> AsyncIterator[core.Progress]:
+        self.asked.append((verb, model, insecure))
+        for line in self.script:
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+
 @dataclass(frozen=True)
 class FakeSettings:
     origins: tuple[str, ...] = ()
@@ -193,6 +216,7 @@ async def client(
     models: Sequence[core.ModelRef] = MODELS,
     loaded: Sequence[Resident] = (),
     settings: FakeSettings | None = None,
+    registry: FakeRegistry | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
@@ -200,6 +224,7 @@ async def client(
         FakeLibrary(*models),
         FakeScheduler(list(loaded)),
         settings or FakeSettings(),
+        registry or FakeRegistry(),
         clock=ticking(),
         max_body_bytes=max_body_bytes,
         draw_id=lambda: 42,

@@ -24,8 +24,8 @@ async def progress_reply(
         return await stream(request, _pieces(lines), content_type=NDJSON, error_piece=error_line)
     last = core.Progress(status="")
     async with closing(lines) as progress:
-        async for last in progress:
-            pass
+        async for line in progress:
+            last = line
     return json_reply(progress_object(last))
 
 
