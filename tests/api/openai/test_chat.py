@@ -45,6 +45,7 @@ async def asked(**fields: object) -> core.GenerateRequest:
 # --------------------------------------------------------------------------- answers
 
 
+@pytest.mark.contract("openai.tools")
 async def test_tool_calls_of_a_whole_answer() -> None:
     script: Script = [core.Delta(thinking="hm", tool_calls=(CALL, OTHER)), DONE]
     _, answer = await ask(FakeGeneration(script), CHAT, body(tools=[TOOL]))
@@ -62,6 +63,7 @@ async def test_tool_calls_of_a_whole_answer() -> None:
     ]
 
 
+@pytest.mark.contract("openai.tools")
 async def test_tool_calls_are_streamed_whole_in_one_delta() -> None:
     script: Script = [
         core.Delta(thinking="hm", tool_calls=(CALL,)),
@@ -90,12 +92,14 @@ async def test_the_reason_to_stop_is_ollamas(reason: core.StopReason) -> None:
 # --------------------------------------------------------------------------- requests
 
 
+@pytest.mark.contract("openai.ignored")
 async def test_tools_are_handed_on_as_they_came() -> None:
     request = await asked(tools=[TOOL], tool_choice="required")
     assert isinstance(request.prompt, core.ChatPrompt)
     assert request.prompt.tools == (TOOL,)
 
 
+@pytest.mark.contract("openai.ignored")
 async def test_no_tool_is_offered_where_none_may_be_called() -> None:
     generation = FakeGeneration()
     fields = body(model="plain", tools=[TOOL], tool_choice="none")
@@ -123,6 +127,7 @@ JSON_SCHEMA = core.Grammar(kind=core.GrammarKind.JSON_SCHEMA, text=json.dumps(SC
         ({"type": "json_schema"}, None),
     ],
 )
+@pytest.mark.contract("openai.formats")
 async def test_a_format_is_a_grammar(sent: object, grammar: core.Grammar | None) -> None:
     assert (await asked(response_format=sent)).grammar == grammar
 
@@ -139,6 +144,7 @@ async def test_a_format_is_a_grammar(sent: object, grammar: core.Grammar | None)
         ({"max_completion_tokens": 10**30}, None),
     ],
 )
+@pytest.mark.contract("openai.max-completion-tokens")
 async def test_the_newer_limit_holds_where_the_older_is_not_sent(
     limits: dict[str, object], expected: int | None
 ) -> None:

@@ -33,6 +33,7 @@ async def asked(**fields: object) -> core.GenerateRequest:
     return generation.requests[0]
 
 
+@pytest.mark.contract("openai.completions")
 async def test_an_answer_at_once() -> None:
     status, answer = await ask(FakeGeneration(), PATH, body(model="Able"))
     assert status == 200
@@ -62,6 +63,7 @@ async def test_a_stream_ends_in_a_chunk_with_the_reason() -> None:
     assert end == "[DONE]"
 
 
+@pytest.mark.contract("openai.completions")
 async def test_with_usage_every_chunk_has_it_and_the_last_has_the_counts() -> None:
     sent = body(stream_options={"include_usage": True})
     *chunks, counts, end = await stream_of(FakeGeneration(), PATH, sent)
@@ -94,6 +96,7 @@ async def test_log_probabilities_come_in_both_shapes() -> None:
     }
 
 
+@pytest.mark.contract("openai.defaults")
 async def test_options_are_those_of_ollamas_layer() -> None:
     assert await asked() == core.GenerateRequest(
         model="able:latest",
@@ -183,6 +186,7 @@ async def test_an_empty_prompt_loads_the_model() -> None:
         ),
     ],
 )
+@pytest.mark.contract("openai.completions")
 async def test_refusals(fields: dict[str, object], status: int, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, PATH, body(**fields))
@@ -200,6 +204,7 @@ async def test_an_error_in_mid_stream_is_an_event() -> None:
     assert last["error"]["message"] == "gone"
 
 
+@pytest.mark.contract("routes.audio")
 async def test_transcriptions_are_refused_when_the_form_has_been_read() -> None:
     form: Any = {"file": io.BytesIO(b"RIFF" * 2**18), "model": "able"}
     async with client() as http, http.post("/v1/audio/transcriptions", data=form) as reply:

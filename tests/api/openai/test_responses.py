@@ -66,6 +66,7 @@ def output(n: int, sent: object) -> dict[str, object]:
     return {"type": "function_call_output", "call_id": f"c{n}", "output": sent}
 
 
+@pytest.mark.contract("openai.responses")
 async def test_a_conversation_with_calls_is_the_chat_that_it_was() -> None:
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "x"},
@@ -247,6 +248,7 @@ FOREIGN_IMAGE = {"type": "input_image", "image_url": "http://x"}
         ({"conversation": "conv_1"}, 400, "send the whole conversation as input"),
     ],
 )
+@pytest.mark.contract("openai.responses")
 async def test_refusals(fields: dict[str, object], status: int, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, PATH, body(**fields))

@@ -45,6 +45,7 @@ def message(item_id: str, text: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.contract("openai.responses")
 async def test_an_answer_at_once() -> None:
     script: Script = [core.Delta(thinking="hm"), core.Delta(content="Hello"), DONE]
     status, answer = await ask(FakeGeneration(script), PATH, BODY)
@@ -117,6 +118,7 @@ async def test_the_request_is_echoed() -> None:
     assert answer["tools"] == [function | missing, search]
 
 
+@pytest.mark.contract("openai.responses-stream")
 async def test_a_stream_of_thinking_and_text() -> None:
     script: Script = [
         core.Delta(thinking="h"),
@@ -162,6 +164,7 @@ async def test_a_stream_of_thinking_and_text() -> None:
     assert completed["response"] == whole
 
 
+@pytest.mark.contract("openai.responses-stream")
 async def test_a_stream_of_a_call() -> None:
     script: Script = [core.Delta(content="So"), core.Delta(tool_calls=(CALL,)), DONE]
     *events, completed = await stream_of(FakeGeneration(script), PATH, BODY)
@@ -212,6 +215,7 @@ async def test_a_limit_is_completed_as_well() -> None:
     assert (answer["status"], answer["incomplete_details"]) == ("completed", None)
 
 
+@pytest.mark.contract("openai.stream-error")
 async def test_an_error_in_mid_stream_is_a_failed_response() -> None:
     script: Script = [core.Delta(thinking="hm", content="a"), errors.EngineCrashed("gone")]
     *before, last = await stream_of(FakeGeneration(script), PATH, BODY)

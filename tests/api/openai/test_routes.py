@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 
 from specd import core, errors
@@ -33,6 +32,7 @@ async def events(generation: FakeGeneration, **body: object) -> list[Any]:
     return await asking.stream_of(generation, CHAT, body)
 
 
+@pytest.mark.contract("openai.completion")
 async def test_an_answer_at_once_is_a_completion() -> None:
     script: Script = [core.Delta(thinking="hm"), core.Delta(content="a", logprobs=(ENTRY,)), DONE]
     status, answer = await ask(FakeGeneration(script), model="Thinker")
@@ -59,6 +59,7 @@ async def test_an_answer_at_once_is_a_completion() -> None:
     assert (timings["cache_n"], timings["prompt_n"], timings["predicted_n"]) == (2, 3, 7)
 
 
+@pytest.mark.contract("openai.stream")
 async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
     script: Script = [
         core.Delta(thinking="hm", content="a", logprobs=(ENTRY,)),
@@ -91,6 +92,7 @@ async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
     assert {chunk["id"] for chunk in [*chunks, finish]} == {"chatcmpl-42"}
 
 
+@pytest.mark.contract("openai.stream")
 async def test_usage_comes_in_a_chunk_of_its_own_when_asked_for() -> None:
     *_, usage, end = await events(FakeGeneration(), stream_options={"include_usage": True})
     assert (usage["choices"], usage["usage"], end) == ([], USAGE, "[DONE]")
@@ -102,12 +104,14 @@ async def test_an_answer_without_text_still_names_the_role() -> None:
     assert finish["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.contract("openai.stream-error")
 async def test_an_error_in_mid_stream_is_an_event_and_there_is_no_done() -> None:
     script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
     *_, last = await events(FakeGeneration(script))
     assert last == {"error": {"message": "gone", "type": "api_error", "param": None, "code": None}}
 
 
+@pytest.mark.contract("openai.defaults", "openai.ignored")
 async def test_options_are_those_of_ollamas_layer() -> None:
     generation = FakeGeneration()
     await ask(
@@ -148,12 +152,14 @@ async def test_options_are_those_of_ollamas_layer() -> None:
         ({"reasoning": {"effort": "high"}, "reasoning_effort": "low"}, "high"),
     ],
 )
+@pytest.mark.contract("openai.effort")
 async def test_effort_is_think(body: dict[str, object], think: object) -> None:
     generation = FakeGeneration()
     await ask(generation, **body)
     assert generation.requests[0].think == think
 
 
+@pytest.mark.contract("openai.messages")
 async def test_each_part_is_a_message_and_tool_answers_get_their_name() -> None:
     generation = FakeGeneration()
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
@@ -279,6 +285,7 @@ def part(kind: str, **fields: object) -> list[object]:
         ),
     ],
 )
+@pytest.mark.contract("openai.messages", "openai.errors")
 async def test_refusals(body: dict[str, object], status: int, kind: str, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, **body)
@@ -288,6 +295,7 @@ async def test_refusals(body: dict[str, object], status: int, kind: str, text: s
     assert not generation.requests
 
 
+@pytest.mark.contract("openai.errors")
 async def test_an_empty_body_is_eof() -> None:
     async with client() as http, http.post(CHAT) as reply:
         assert (reply.status, (await reply.json())["error"]["message"]) == (400, "EOF")
@@ -299,6 +307,7 @@ async def test_an_error_before_the_first_byte_has_a_status(stream: bool) -> None
     assert (status, answer["error"]["type"]) == (503, "api_error")
 
 
+@pytest.mark.contract("openai.models")
 async def test_models_are_listed_with_their_owner() -> None:
     models = [model_ref("plain"), model_ref("someone/theirs:1b")]
     async with client(models=models) as http, http.get("/v1/models") as reply:
@@ -323,11 +332,13 @@ async def test_models_are_listed_with_their_owner() -> None:
     }
 
 
+@pytest.mark.contract("openai.models")
 async def test_an_empty_store_has_null_data() -> None:
     async with client(models=[]) as http, http.get("/v1/models") as reply:
         assert await reply.json() == {"object": "list", "data": None}
 
 
+@pytest.mark.contract("openai.models")
 async def test_one_model_is_echoed_and_an_unknown_one_is_404() -> None:
     async with client() as http:
         async with http.get("/v1/models/Plain") as reply:
@@ -351,25 +362,3 @@ async def test_a_model_of_someone_is_found_by_its_whole_name() -> None:
 async def test_a_rendered_prompt_is_shown_on_request() -> None:
     _, answer = await ask(FakeGeneration(), _debug_render_only=True)
     assert answer["_debug_info"] == {"rendered_template": "<rendered>"}
-
-
-async def test_the_openai_client_reads_every_answer() -> None:
-    script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
-    messages: Any = USER
-    async with client() as http, client(FakeGeneration(script)) as broken:
-        async with openai.AsyncOpenAI(base_url=str(http.make_url("/v1")), api_key="x") as api:
-            whole = await api.chat.completions.create(model="plain", messages=messages)
-            assert whole.choices[0].message.content == "Hello"
-            stream = await api.chat.completions.create(
-                model="plain", messages=messages, stream=True
-            )
-            parts = [part.choices[0].delta.content or "" async for part in stream]
-            assert "".join(parts) == "Hello"
-            listed = await api.models.list()
-            assert listed.data[0].id == "plain:latest"
-        async with openai.AsyncOpenAI(base_url=str(broken.make_url("/v1")), api_key="x") as api:
-            stream = await api.chat.completions.create(
-                model="plain", messages=messages, stream=True
-            )
-            with pytest.raises(openai.APIError, match="gone"):
-                _ = [part async for part in stream]
