@@ -10,7 +10,7 @@ import contextlib
 import logging
 import shutil
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
 from specd.registry.upload import Upload
 from specd.registry.waits import Waits
-from specd.store import Name, Writer
+from specd.store import Hold, Name, Writer
 from specd.store import name as names
 from specd.store.manifest import Layer, parse_manifest
 
@@ -72,16 +72,18 @@ class Registry:
         manifest, layers = await fetch_manifest(remote, name.tag)
         layers = tuple([await _with_size(remote, layer) for layer in layers])
         await self._disk.do(lambda: self._check_space(layers))
-        async with AsyncExitStack() as held:
+        hold = Hold(self._writer)
+        try:
             for layer in layers:
                 async with aclosing(self._pull_layer(remote, layer)) as lines:
                     async for line in lines:
                         yield line
-                holding = self._writer.holding([layer.digest])
-                await self._disk.do(partial(held.enter_context, holding))
+                await self._disk.do(partial(hold.add, [layer.digest]))
             yield core.Progress(status="verifying sha256 digest")
             yield core.Progress(status="writing manifest")
-            pruned = await self._disk.do(lambda: self._writer.publish(name, manifest))
+            pruned = await self._disk.do(lambda: self._writer.publish(name, manifest, hold=hold))
+        finally:
+            hold.close()
         if pruned:
             yield core.Progress(status="removing unused layers")
         log.info("pulled %s", name.short)
