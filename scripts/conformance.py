@@ -73,7 +73,9 @@ def _marked(tree: ast.Module) -> Iterator[str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "contract"
         ):
-            yield from (ast.literal_eval(argument) for argument in node.args)
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), f"line {node.lineno}: not a literal"
+                yield str(argument.value)
 
 
 def faults(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> list[str]:
