@@ -16,8 +16,11 @@ from aiohttp import web
 import specd
 from specd.api.app import build_app
 from specd.api.border import connection_log
+from specd.api.ports import Workshop
+from specd.create import Creator
 from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
+from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
 from specd.placement import Cpu, Defaults, devices, machine_name
 from specd.registry import Registry, default_folder
@@ -49,13 +52,16 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     generation = Generation(library, pairs, scheduler, settings)
-    registry = Registry(Writer(settings.models), keys=default_folder())
+    writer = Writer(settings.models, noprune=settings.noprune)
+    registry = Registry(writer, keys=default_folder())
+    creator = Creator(writer, check_template=check_template, pull=registry.pull, command=command)
     app = build_app(
         generation=generation,
         library=library,
         scheduler=scheduler,
         settings=settings,
         registry=registry,
+        workshop=Workshop(writer=writer, creator=creator),
     )
     # A client that goes away ends its handler, and that frees the slot.
     server = web.AppRunner(
@@ -70,6 +76,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         site = await _listen(server, settings)
+        await asyncio.to_thread(_prune, writer)
         scheduler.start()
         _announce(server, settings, machine)
         await stop.wait()
@@ -101,6 +108,14 @@ def main(settings: Settings) -> int:
 
 def _machine(settings: Settings) -> Defaults:
     return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
+
+
+def _prune(writer: Writer) -> None:
+    """A store that cannot be pruned is served all the same."""
+    try:
+        writer.prune()
+    except SpecdError as error:
+        log.warning("the store is not pruned: %s", error)
 
 
 def _notebooks(settings: Settings, machine: Defaults) -> Notebooks:

@@ -294,6 +294,9 @@ class Settings(BaseSettings):
         "",
         "Browser origins that may call the API beside the local ones; `*` in one is any text.",
     )
+    noprune: FlagSetting = _setting(
+        "OLLAMA_NOPRUNE", "0", "Keep blobs that no model names any more, at start and afterwards."
+    )
     speculative_decode: FlagSetting = _setting(
         "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
     )

@@ -10,10 +10,20 @@ from aiohttp import web
 
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.ollama.model_routes import ModelRoutes
 from specd.api.ollama.registry_routes import RegistryRoutes
 from specd.api.ollama.routes import OllamaRoutes
 from specd.api.openai.routes import OpenAIRoutes
-from specd.api.ports import Clock, Generation, Library, Registry, Rooms, Scheduler, Settings
+from specd.api.ports import (
+    Clock,
+    Generation,
+    Library,
+    Registry,
+    Rooms,
+    Scheduler,
+    Settings,
+    Workshop,
+)
 
 #: Ollama has no limit; this one is far above any request with images, and below most memories.
 MAX_BODY_BYTES: Final = 512 * 2**20
@@ -26,11 +36,12 @@ def build_app(
     settings: Settings,
     registry: Registry,
     *,
+    workshop: Workshop | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
-    """All routes and rules.
+    """All routes and rules; without a workshop nothing changes the store.
 
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
     unnoticed.
@@ -46,6 +57,8 @@ def build_app(
     )
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.add_routes(OllamaRoutes(rooms).table())
+    if workshop is not None:
+        app.add_routes(ModelRoutes(workshop).table())
     app.add_routes(RegistryRoutes(registry).table())
     app.add_routes(OpenAIRoutes(rooms, draw_id).table())
     app.add_routes(AnthropicRoutes(rooms).table())

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specd import core
+from specd.create import CreateRequest
 from specd.scheduler import Resident
 from specd.settings import HostAddress
-from specd.store import ModelInfo, ModelSummary
+from specd.store import ModelInfo, ModelSummary, Writer
 
 
 class Generation(Protocol):
@@ -66,6 +67,19 @@ class Settings(Protocol):
     def origins(self) -> tuple[str, ...]: ...
     @property
     def host(self) -> HostAddress: ...
+
+
+class Creator(Protocol):
+    def create(self, request: CreateRequest, /) -> AsyncIterator[core.Progress]:
+        """The last line is `success`.  Raises SpecdError; closing it ends the work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What changes the store."""
+
+    writer: Writer
+    creator: Creator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ _NO_DIGEST: Final = "0000000000000000000"
 
 
 class Creator:
-    """check_template: raises SpecdError for a Go template that does not parse.
+    """check_template: raises InvalidRequest for a Go template that does not parse.
 
     pull: fetches a model that `from` names and the store has not; None where nothing is fetched.
     command: what starts an engine.

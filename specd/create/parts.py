@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from specd.create.request import Files
-from specd.errors import InvalidRequest, ModelNotFound, StoreError, Unsupported
-from specd.store import Name, Source, Writer, blobs
+from specd.errors import InvalidRequest, ModelNotFound, StoreError
+from specd.store import Name, Writer, blobs
 from specd.store.demo import NAME as DEMO
 from specd.store.demo import stored_demo
 from specd.store.gguf import GgufHeader, read_header
@@ -57,13 +57,11 @@ def has_base(writer: Writer, name: Name) -> bool:
 def from_model(writer: Writer, name: Name) -> Base:
     """All layers of a stored model, each remembering where it comes from.
 
-    The pair inside the package is one too.  Raises ModelNotFound, Unsupported, StoreError.
+    The pair inside the package is one too.  Raises ModelNotFound, StoreError.
     """
     path = writer.manifest_path(name.stored)
     if path.is_file():
         return _from_manifest(writer, name.stored.short, read_manifest(path))
-    if name.source is Source.CLOUD:
-        raise Unsupported("ollama cloud is disabled: remote model is unavailable")
     demo = stored_demo() if name.key == DEMO.key else None
     if demo is None:
         raise ModelNotFound(name.short)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from specd import core
-from specd.errors import InvalidName, InvalidOption, InvalidRequest, SpecdError
+from specd.errors import InvalidName, InvalidOption, InvalidRequest
 from specd.options import Options
 from specd.store import Name, Source, blobs
 from specd.store.name import parse
@@ -15,8 +15,8 @@ from specd.store.name import parse
 FILE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_K_S", "Q4_K_M")
 _ALIASES: Final = {"Q4_K": "Q4_K_M"}
 
-#: Raises SpecdError where a Go template does not parse.
-CheckTemplate = Callable[[str], object]
+#: Raises InvalidRequest, "template error: ...", where a Go template does not parse.
+CheckTemplate = Callable[[str], None]
 Files = Mapping[str, str]
 
 
@@ -78,7 +78,7 @@ def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
     if request.remote_host and (request.draft_files or request.draft_quantize):
         raise InvalidRequest("DRAFT cannot be used with remote models")
     if request.template:
-        _check_template(request.template, check_template)
+        check_template(request.template)
     _check_parameters(request.parameters)
     return Checked(
         name=name,
@@ -95,13 +95,6 @@ def _check_files(files: Files) -> None:
             raise InvalidRequest("file path must be relative")
         if not blobs.is_digest(digest):
             raise InvalidRequest("invalid digest format")
-
-
-def _check_template(template: str, check_template: CheckTemplate) -> None:
-    try:
-        check_template(template)
-    except SpecdError as error:
-        raise InvalidRequest(f"template error: {error}") from error
 
 
 def _check_parameters(parameters: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ from gguf import GGUFWriter, LlamaFileType
 from specd import core
 from specd.core import Progress
 from specd.create import CreateRequest, Creator
-from specd.errors import EngineError, InvalidRequest, ModelNotFound, SpecdError, StoreError
+from specd.errors import EngineError, InvalidRequest, ModelNotFound, StoreError
 from specd.store import Library, Writer
 from specd.store.facts import human_count
 from specd.store.gguf import read_header
@@ -28,7 +28,7 @@ NO_DIGEST = "0000000000000000000"
 
 def refuse_broken(template: str) -> None:
     if "{{" in template and "}}" not in template:
-        raise SpecdError("template: :1: unclosed action")
+        raise InvalidRequest("template error: template: :1: unclosed action")
 
 
 class Workshop:

@@ -87,7 +87,7 @@ _MESSAGE: Final[Fields] = {
 }
 
 
-def _message(value: object) -> Message:
+def message(value: object) -> Message:
     # Ollama decodes a message through a local type of this name.
     fields = decode_struct(value, _MESSAGE, "api.Alias")
     fields["images"] = tuple(fields.get("images", ()))
@@ -128,7 +128,7 @@ _GENERATE: Final[Fields] = _SHARED | {
     "images": _images,
 }
 _CHAT: Final[Fields] = _SHARED | {
-    "messages": list_of(_message, "[]api.Message", null=Message(role="")),
+    "messages": list_of(message, "[]api.Message", null=Message(role="")),
     "tools": list_of(mapping, "api.Tools", null={}),
 }
 _SHOW: Final[Fields] = {"model": string, "name": string, "system": string, "verbose": boolean}

@@ -1,0 +1,104 @@
+"""The routes that change the store: copy, delete, blobs, create."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from specd.api.border import route
+from specd.api.lookup import CloudDisabled
+from specd.api.ollama import model_schema
+from specd.api.ollama.errors import error_reply
+from specd.api.ollama.progress import progress_reply
+from specd.api.ports import Workshop
+from specd.api.wire import quote
+from specd.errors import InvalidName, InvalidRequest, ModelNotFound, StoreError
+from specd.store import Name, Source, receive
+from specd.store.name import parse
+
+_CHUNK: Final = 1 << 20
+
+
+class NothingThere(ModelNotFound):
+    """Another sentence for what is not found."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.args = (sentence,)
+
+
+class ModelRoutes:
+    def __init__(self, workshop: Workshop) -> None:
+        self._writer = workshop.writer
+        self._creator = workshop.creator
+
+    def table(self) -> list[web.RouteDef]:
+        rows: list[tuple[str, str, Handler]] = [
+            ("POST", "/api/create", self.create),
+            ("POST", "/api/copy", self.copy),
+            ("DELETE", "/api/delete", self.delete),
+            ("HEAD", "/api/blobs/{digest}", self.find_blob),
+            ("POST", "/api/blobs/{digest}", self.upload_blob),
+        ]
+        return [route(method, path, handler, error_reply) for method, path, handler in rows]
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        asked, streamed = await model_schema.read_create(request)
+        if asked.base and parse(asked.base).source is Source.CLOUD:
+            raise CloudDisabled("ollama cloud is disabled: remote model is unavailable")
+        return await progress_reply(request, self._creator.create(asked), streamed=streamed)
+
+    async def copy(self, request: web.Request) -> web.Response:
+        sent_source, sent_destination = await model_schema.read_copy(request)
+        source = _parse(sent_source, f"source {quote(sent_source)} is invalid")
+        target = _parse(sent_destination, f"destination {quote(sent_destination)} is invalid")
+        try:
+            await asyncio.to_thread(self._writer.copy, source, target)
+        except ModelNotFound as error:
+            raise NothingThere(f"model {quote(sent_source)} not found") from error
+        return web.Response()
+
+    async def delete(self, request: web.Request) -> web.Response:
+        sent = await model_schema.read_delete(request)
+        if not sent:
+            raise InvalidRequest("model is required")
+        name = _parse(sent, f"name {quote(sent)} is invalid")
+        try:
+            await asyncio.to_thread(self._writer.delete, name)
+        except ModelNotFound as error:
+            raise ModelNotFound(sent) from error
+        return web.Response()
+
+    async def find_blob(self, request: web.Request) -> web.Response:
+        digest = request.match_info["digest"]
+        if not await self._has_blob(digest):
+            raise NothingThere(f"blob {quote(digest)} not found")
+        return web.Response()
+
+    async def upload_blob(self, request: web.Request) -> web.Response:
+        """Streamed to disk, so that the limit of other bodies is none here."""
+        digest = request.match_info["digest"]
+        if await self._has_blob(digest):
+            return web.Response()
+        chunks = request.content.iter_chunked(_CHUNK)
+        await receive(self._writer, f"sha256:{digest[7:].lower()}", chunks)
+        return web.Response(status=201)
+
+    async def _has_blob(self, digest: str) -> bool:
+        try:
+            return await asyncio.to_thread(self._writer.has_blob, digest)
+        except StoreError as error:
+            raise InvalidRequest("invalid digest format") from error
+
+
+def _parse(text: str, sentence: str) -> Name:
+    """Where both `:local` and `:cloud` are said, that is the error; else `sentence` is."""
+    try:
+        return parse(text).stored
+    except InvalidName as error:
+        if str(error).startswith("use either"):
+            raise
+        raise InvalidRequest(sentence) from error
