@@ -41,6 +41,21 @@ async def test_a_string_is_a_users_message_after_the_instructions() -> None:
     )
 
 
+async def test_instructions_and_developers_are_one_message_of_the_system() -> None:
+    items = [
+        {"role": "developer", "content": "a"},
+        {"role": "system", "content": ""},
+        {"role": "developer", "content": "b"},
+        {"role": "user", "content": "x"},
+        {"role": "developer", "content": "c"},
+    ]
+    assert (await prompt(instructions="Be brief.", input=items)).messages == (
+        core.Message(role="system", content="Be brief.\n\na\n\nb"),
+        core.Message(role="user", content="x"),
+        core.Message(role="system", content="c"),
+    )
+
+
 async def test_text_parts_are_one_text_and_images_stand_beside_it() -> None:
     content = [
         {"type": "input_text", "text": "a"},

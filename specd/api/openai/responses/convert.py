@@ -14,13 +14,23 @@ from specd.errors import InvalidRequest
 
 def to_prompt(body: ResponsesBody) -> core.ChatPrompt:
     """Raises InvalidRequest."""
-    system = core.Message(role="system", content=body.instructions)
-    opening = (system,) if body.instructions else ()
     offered = [tool for sent in body.tools for tool in _functions(sent)]
     return core.ChatPrompt(
-        messages=(*opening, *to_messages(body.input)),
+        messages=tuple(_instructed(body.instructions, to_messages(body.input))),
         tools=controls.tools(offered, body.tool_choice),
     )
+
+
+def _instructed(instructions: str, messages: list[core.Message]) -> list[core.Message]:
+    """One system message at most begins the chat: many templates refuse a second one.
+
+    Codex sends its instructions and a developer's message behind them.
+    """
+    n_system = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+    texts = [instructions, *(message.content for message in messages[:n_system])]
+    text = "\n\n".join(text for text in texts if text)
+    system = [core.Message(role="system", content=text)] if text else []
+    return system + messages[n_system:]
 
 
 def to_request(
