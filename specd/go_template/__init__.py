@@ -1,0 +1,10 @@
+"""Go's text/template, as far as Ollama's models use it, and what a template says of its model.
+
+`parse` and `Template.render` are the language; `analysis` is Ollama's reading of templates.
+"""
+
+from specd.go_template.error import GoTemplateError
+from specd.go_template.template import Template, check_template, parse
+from specd.go_template.values import NO_VALUE, Struct
+
+__all__ = ["NO_VALUE", "GoTemplateError", "Struct", "Template", "check_template", "parse"]

@@ -1,0 +1,116 @@
+"""What a Go template says of the model that it was written for, as Ollama reads it (contract 7.3).
+
+All take a template's text, and for one that does not parse they answer as for an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specd.go_template import nodes
+from specd.go_template.error import GoTemplateError
+from specd.go_template.template import Template, names, parse
+
+_TOOL_RESULTS = ('eq .Role "tool"', "tool_response", "TOOL_RESULTS")
+
+
+def variables(text: str) -> frozenset[str]:
+    """The names of the fields that it uses, in lower case."""
+    return _parsed(text).variables
+
+
+def capabilities(text: str) -> tuple[str, ...]:
+    """Of tools, insert and thinking, those that the template serves; in this order."""
+    used = variables(text)
+    found = [
+        ("tools", "tools" in used),
+        ("insert", "suffix" in used),
+        ("thinking", thinking_tags(text) is not None),
+    ]
+    return tuple(name for name, has in found if has)
+
+
+def has_tool_round_trip(text: str) -> bool:
+    """Whether it shows the model its tools, its calls and what came of them."""
+    return {"tools", "toolcalls"} <= variables(text) and any(mark in text for mark in _TOOL_RESULTS)
+
+
+def thinking_tags(text: str) -> tuple[str, str] | None:
+    """The texts that stand around a message's `.Thinking`; None where there is no such pair."""
+    first = last = ""
+    for block in _around_thinking(_parsed(text).body, in_messages=False):
+        if isinstance(block[0], nodes.Text):
+            first = block[0].text.strip()
+        if isinstance(block[-1], nodes.Text):
+            last = block[-1].text.strip()
+    return (first, last) if first and last else None
+
+
+def tool_tag(text: str) -> str:
+    """The text with which the template begins a message's calls; `{` where it shows none."""
+    calls = _if_tool_calls(_parsed(text).body)
+    shown = None if calls is None else _first_text(calls.body)
+    tag = "" if shown is None else shown.text.strip().replace("\r\n", "\n").partition("{")[0]
+    return tag.strip() or "{"
+
+
+def _parsed(text: str) -> Template:
+    try:
+        return parse(text)
+    except GoTemplateError:
+        return parse("")
+
+
+def _around_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes.Block]:
+    """For each mention of `.Thinking` inside a range over the messages, the list it stands in."""
+    for node in block:
+        if isinstance(node, nodes.Text | nodes.Break | nodes.Continue) or node.pipe is None:
+            continue
+        inside = _ranges_messages(node) if isinstance(node, nodes.Range) else in_messages
+        if inside:
+            yield from (block for field in _fields(node.pipe) if field.names[0] == "Thinking")
+        if isinstance(node, nodes.Branch):
+            yield from _around_thinking(node.body, in_messages=inside)
+            yield from _around_thinking(node.otherwise or (), in_messages=inside)
+
+
+def _ranges_messages(node: nodes.Range) -> bool:
+    return any(field.names[0] == "Messages" for field in _fields(node.pipe))
+
+
+def _fields(pipe: nodes.Pipe) -> Iterator[nodes.Field]:
+    for command in pipe.commands:
+        for arg in command.args:
+            if isinstance(arg, nodes.Pipe):
+                yield from _fields(arg)
+            elif isinstance(arg, nodes.Field):
+                yield arg
+
+
+def _if_tool_calls(block: nodes.Block) -> nodes.If | None:
+    """The first `if` that asks for the calls of a message, however deep."""
+    for node in block:
+        if isinstance(node, nodes.If) and _asks_for_calls(node.pipe):
+            return node
+        if isinstance(node, nodes.Branch):
+            for inner in (node.body, node.otherwise or ()):
+                if (found := _if_tool_calls(inner)) is not None:
+                    return found
+    return None
+
+
+def _asks_for_calls(pipe: nodes.Pipe) -> bool:
+    return "ToolCalls" in names(pipe)
+
+
+def _first_text(block: nodes.Block) -> nodes.Text | None:
+    """The first text with anything in it, before anything is printed."""
+    for node in block:
+        match node:
+            case nodes.Text() if node.text.strip():
+                return node
+            case nodes.If() | nodes.With() | nodes.Range():
+                return _first_text(node.body) or _first_text(node.otherwise or ())
+            case nodes.Action() if not node.pipe.declared:
+                return None
+    return None

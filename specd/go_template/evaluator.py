@@ -1,0 +1,380 @@
+"""Runs a parsed template, step by step as Go's text/template does, within bounds.
+
+Templates come from strangers: whatever they do ends in a text or in a GoTemplateError, soon.
+Missing keys of a map are nil (Ollama's `missingkey=zero`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from specd.go_template import nodes
+from specd.go_template.error import GoTemplateError
+from specd.go_template.functions import ANY, FUNCTIONS, TEXT, call
+from specd.go_template.literals import quote
+from specd.go_template.printing import show
+from specd.go_template.values import NO_VALUE, Struct, encoded, is_true, type_name
+
+#: Statements and calls of one run; each 64 characters that it makes count as one, too.
+MAX_STEPS: Final = 1_000_000
+_CHARACTERS_PER_STEP: Final = 64
+
+
+class _Leave(Enum):
+    BREAK = auto()
+    CONTINUE = auto()
+
+
+class _Missing:
+    """No value came through the pipe."""
+
+
+_MISSING: Final = _Missing()
+
+
+class Evaluator:
+    """One run of one template.  `templates`: the statements by name, "" is where it begins."""
+
+    def __init__(
+        self, text: str, templates: Mapping[str, nodes.Block], *, max_steps: int = MAX_STEPS
+    ) -> None:
+        self._text = text
+        self._templates = templates
+        self._steps_left = max_steps
+        self._out: list[str] = []
+        self._name = ""
+        self._node: nodes.Node | None = None  # where an error is, if there is one now
+        self._variables: list[tuple[str, object]] = []
+
+    def run(self, data: object) -> str:
+        """Raises GoTemplateError."""
+        self._variables = [("$", data)]
+        try:
+            self._block(self._templates[""], data)
+        except RecursionError:
+            # Go's bound is 100,000 templates; Python's stack ends sooner.
+            raise self._error("exceeded maximum template depth") from None
+        return "".join(self._out)
+
+    # --------------------------------------------------------------- errors
+
+    def _error(self, message: str) -> GoTemplateError:
+        if self._node is None:
+            return GoTemplateError(f"template: : {message}")
+        before = self._text[: self._node.pos]
+        line, column = before.count("\n") + 1, len(encoded(before[before.rfind("\n") + 1 :]))
+        return GoTemplateError(
+            f"template: :{line}:{column}: executing {quote(self._name)} at <{self._node}>:"
+            f" {message}"
+        )
+
+    def _spend(self, n_characters: int = 0) -> None:
+        self._steps_left -= 1 + n_characters // _CHARACTERS_PER_STEP
+        if self._steps_left < 0:
+            raise self._error("the template takes too many steps")
+
+    # ----------------------------------------------------------- statements
+
+    def _block(self, block: nodes.Block, dot: object) -> _Leave | None:
+        for node in block:
+            if type(node) is nodes.Text:
+                self._write(node.text)
+            elif (leave := self._statement(node, dot)) is not None:
+                return leave
+        return None
+
+    def _statement(self, node: nodes.Statement, dot: object) -> _Leave | None:
+        self._node = node
+        self._spend()
+        match node:
+            case nodes.Action():
+                value = self._pipe(node.pipe, dot)
+                if not node.pipe.declared:
+                    self._node = node
+                    self._write(show(value))
+            case nodes.If() | nodes.With():
+                return self._if(node, dot)
+            case nodes.Range():
+                return self._range(node, dot)
+            case nodes.Call():
+                self._call_template(node, dot)
+            case nodes.Break():
+                return _Leave.BREAK
+            case nodes.Continue():
+                return _Leave.CONTINUE
+        return None
+
+    def _write(self, text: str) -> None:
+        self._spend(len(text))
+        self._out.append(text)
+
+    def _if(self, node: nodes.If | nodes.With, dot: object) -> _Leave | None:
+        mark = len(self._variables)
+        value = self._pipe(node.pipe, dot)
+        leave = None
+        if is_true(value):
+            leave = self._block(node.body, value if type(node) is nodes.With else dot)
+        elif node.otherwise is not None:
+            leave = self._block(node.otherwise, dot)
+        del self._variables[mark:]
+        return leave
+
+    def _range(self, node: nodes.Range, dot: object) -> _Leave | None:
+        mark = len(self._variables)
+        value = self._pipe(node.pipe, dot)
+        inside, leave = len(self._variables), None
+        n_runs = 0
+        for key, item in self._items(node, value):
+            n_runs += 1
+            self._spend()
+            self._bind(node.pipe, key, item)
+            if self._block(node.body, item) is _Leave.BREAK:
+                break
+            del self._variables[inside:]
+        if not n_runs and node.otherwise is not None:
+            leave = self._block(node.otherwise, dot)
+            if leave is _Leave.BREAK:  # Go ends this range with it, not the one around
+                leave = None
+        del self._variables[mark:]
+        return leave
+
+    def _items(self, node: nodes.Range, value: object) -> Iterable[tuple[object, object]]:
+        """Keys and elements; whole numbers count up to themselves and have no keys."""
+        match value:
+            case bool():
+                pass
+            case list():
+                return enumerate(value)
+            case dict():
+                return sorted(value.items(), key=lambda pair: pair[0])
+            case int():
+                if len(node.pipe.declared) > 1:
+                    raise self._error(f"can't use {value} to iterate over more than one variable")
+                return ((NO_VALUE, i) for i in range(value))
+        if value is NO_VALUE:
+            return ()
+        raise self._error(f"range can't iterate over {show(value)}")
+
+    def _bind(self, pipe: nodes.Pipe, key: object, item: object) -> None:
+        """One variable is the element, two are key and element."""
+        if not pipe.declared:
+            return
+        values = (item,) if len(pipe.declared) == 1 else (key, item)
+        for i, (variable, value) in enumerate(zip(pipe.declared, values, strict=True)):
+            if pipe.assigns:
+                self._assign(variable.names[0], value)
+            else:
+                place = len(self._variables) - len(values) + i
+                self._variables[place] = (variable.names[0], value)
+
+    def _call_template(self, node: nodes.Call, dot: object) -> None:
+        body = self._templates.get(node.name)
+        if body is None:
+            raise self._error(f"template {node.quoted} not defined")
+        data = NO_VALUE if node.pipe is None else self._pipe(node.pipe, dot)
+        outer, self._variables = self._variables, [("$", data)]
+        name, self._name = self._name, node.name
+        self._block(body, data)
+        self._variables, self._name = outer, name
+
+    # ------------------------------------------------------------ variables
+
+    def _variable(self, name: str) -> object:
+        for known, value in reversed(self._variables):
+            if known == name:
+                return value
+        raise self._error(f"undefined variable: {name}")
+
+    def _assign(self, name: str, value: object) -> None:
+        for i in range(len(self._variables) - 1, -1, -1):
+            if self._variables[i][0] == name:
+                self._variables[i] = (name, value)
+                return
+        raise self._error(f"undefined variable: {name}")
+
+    # ---------------------------------------------------------- expressions
+
+    def _pipe(self, pipe: nodes.Pipe, dot: object) -> object:
+        """Nil becomes no value at all on its way out of a pipeline."""
+        self._node = pipe
+        value: object = _MISSING
+        for command in pipe.commands:
+            value = self._command(command, dot, value)
+            if value is None:
+                value = NO_VALUE
+        for variable in pipe.declared:
+            if pipe.assigns:
+                self._assign(variable.names[0], value)
+            else:
+                self._variables.append((variable.names[0], value))
+        return value
+
+    def _command(self, command: nodes.Command, dot: object, final: object) -> object:
+        args, first = command.args, command.args[0]
+        has_args = len(args) > 1 or final is not _MISSING
+        match first:
+            case nodes.Field():
+                return self._field(first, dot, has_args=has_args)
+            case nodes.Chain():
+                return self._chain(first, dot, has_args=has_args)
+            case nodes.Identifier():
+                return self._call(first, command, dot, args[1:], final)
+            case nodes.Variable() if len(first.names) > 1:
+                return self._variable_field(first, has_args=has_args)
+        if not isinstance(first, nodes.Pipe):
+            self._node = first
+        if has_args:
+            raise self._error(f"can't give argument to non-function {first}")
+        match first:
+            case nodes.Nil():
+                raise self._error("nil is not a command")
+            case nodes.Pipe():
+                return self._pipe(first, dot)
+            case _:
+                return self._plain(first, dot)
+
+    def _plain(self, node: nodes.Operand, dot: object) -> object:
+        match node:
+            case nodes.String() | nodes.Bool():
+                return node.value
+            case nodes.Dot():
+                return dot
+            case nodes.Variable():
+                return self._variable(node.names[0])
+            case nodes.Number():
+                if node.value is None:
+                    raise self._error(f"{node.text} overflows int")
+                return node.value
+            case _:
+                raise AssertionError(f"{node} is no plain operand")
+
+    def _argument(self, node: nodes.Operand, dot: object, kind: str) -> object:
+        """What a function is given; nil keeps apart from no value where it may look at that."""
+        self._node = node
+        match node:
+            case nodes.Field():
+                value = self._field(node, dot)
+            case nodes.String() if kind != TEXT:
+                return node.value
+            case nodes.Variable() if len(node.names) > 1:
+                value = self._variable_field(node)
+            case nodes.Pipe():
+                value = self._pipe(node, dot)
+            case nodes.Identifier():
+                value = self._call(node, node, dot, (), _MISSING)
+            case nodes.Chain():
+                value = self._chain(node, dot)
+            case nodes.Nil():
+                if kind == TEXT:
+                    raise self._error("cannot assign nil to string")
+                return NO_VALUE if kind != ANY else None
+            case nodes.Bool() | nodes.Number() if kind == TEXT:
+                raise self._error(f"expected string; found {node}")
+            case _:
+                value = self._plain(node, dot)
+        return self._accepted(value, kind)
+
+    def _accepted(self, value: object, kind: str) -> object:
+        if kind == ANY:
+            return None if value is NO_VALUE else value
+        if kind == TEXT and not isinstance(value, str):
+            if value is NO_VALUE:
+                raise self._error("invalid value; expected string")
+            raise self._error(f"wrong type for value; expected string; got {type_name(value)}")
+        return value
+
+    # --------------------------------------------------------------- fields
+
+    def _field(self, node: nodes.Field, dot: object, *, has_args: bool = False) -> object:
+        self._node = node
+        return self._walk(dot, node.names, has_args=has_args)
+
+    def _variable_field(self, node: nodes.Variable, *, has_args: bool = False) -> object:
+        self._node = node
+        return self._walk(self._variable(node.names[0]), node.names[1:], has_args=has_args)
+
+    def _chain(self, node: nodes.Chain, dot: object, *, has_args: bool = False) -> object:
+        self._node = node
+        if isinstance(node.node, nodes.Nil):
+            raise self._error(f"indirection through explicit nil in {node}")
+        return self._walk(self._argument(node.node, dot, ""), node.names, has_args=has_args)
+
+    def _walk(self, value: object, names: tuple[str, ...], *, has_args: bool) -> object:
+        """has_args: the last name is given arguments, which no value of ours takes."""
+        last, outer = len(names) - 1, None
+        for i, name in enumerate(names):
+            outer, value = value, self._member(value, name, outer, has_args=has_args and i == last)
+        return value
+
+    def _member(self, value: object, name: str, outer: object, *, has_args: bool) -> object:
+        """outer: what the value was itself taken from."""
+        match value:
+            case dict():
+                if has_args:
+                    raise self._error(f"{name} is not a method but has arguments")
+                return value.get(name)
+            case Struct():
+                if name in value.fields:
+                    if has_args:
+                        raise self._error(f"{name} has arguments but cannot be invoked as function")
+                    return value.fields[name]
+                if (method := value.methods.get(name)) is not None:
+                    return method()
+            case None:
+                raise self._error(f"nil pointer evaluating interface {{}}.{name}")
+        if value is NO_VALUE:
+            return NO_VALUE
+        # What is inside a map has no type of its own in Go.
+        kind = "interface {}" if isinstance(outer, dict) else type_name(value)
+        raise self._error(f"can't evaluate field {name} in type {kind}")
+
+    # ------------------------------------------------------------ functions
+
+    def _call(
+        self,
+        node: nodes.Identifier,
+        whole: nodes.Node,
+        dot: object,
+        args: tuple[nodes.Operand, ...],
+        final: object,
+    ) -> object:
+        self._node = node
+        name, function = node.name, FUNCTIONS[node.name]
+        n_given = len(args) + (final is not _MISSING)
+        if complaint := function.wrong_count(name, len(args), n_given):
+            raise self._error(complaint)
+        if name in {"and", "or"}:
+            return self._choose(args, dot, final, wanted=name == "or")
+        values = [self._argument(arg, dot, function.kind(i)) for i, arg in enumerate(args)]
+        if final is not _MISSING:
+            values.append(self._accepted(final, function.kind(len(args))))
+        run: Callable[..., object] = function.run
+        if name == "call":
+            piped = final if isinstance(final, str) else f"<{type_name(final)} Value>"
+            callee = str(args[0]) if args else piped
+            return self._run(whole, name, lambda: call(callee, *values))
+        return self._run(whole, name, lambda: run(*values))
+
+    def _choose(
+        self, args: tuple[nodes.Operand, ...], dot: object, final: object, *, wanted: bool
+    ) -> object:
+        """The first argument of that truth, or the last one; the rest is not evaluated."""
+        value: object = NO_VALUE
+        for arg in args:
+            value = self._argument(arg, dot, "")
+            if is_true(value) is wanted:
+                return value
+        return value if final is _MISSING else final
+
+    def _run(self, whole: nodes.Node, name: str, run: Callable[[], object]) -> object:
+        self._spend()
+        try:
+            value = run()
+        except GoTemplateError as error:
+            self._node = whole
+            raise self._error(f"error calling {name}: {error}") from None
+        if type(value) is str:
+            self._spend(len(value))
+        return value

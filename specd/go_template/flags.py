@@ -1,0 +1,32 @@
+"""What stands between a verb and its percent sign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """minus: pad on the right.  sharp_v, plus_v: `%#v` and `%+v`, which change more than a sign."""
+
+    sharp: bool = False
+    zero: bool = False
+    plus: bool = False
+    minus: bool = False
+    space: bool = False
+    width: int | None = None
+    precision: int | None = None
+    sharp_v: bool = False
+    plus_v: bool = False
+
+    def pad(self, text: str, *, zero: bool | None = None) -> str:
+        missing = (self.width or 0) - len(text)
+        if missing <= 0:
+            return text
+        if self.minus:
+            return text + " " * missing
+        return ("0" if (self.zero if zero is None else zero) else " ") * missing + text
+
+
+PLAIN: Final = Flags()

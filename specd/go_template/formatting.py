@@ -1,0 +1,108 @@
+"""One value as a text, by one verb of Go's fmt."""
+
+from __future__ import annotations
+
+from specd.go_template.flags import PLAIN, Flags
+from specd.go_template.literals import quote
+from specd.go_template.numbers import floating, integer
+from specd.go_template.values import NO_VALUE, Stringer, Struct, encoded, type_name
+
+
+def typed(value: object, flags: Flags = PLAIN) -> str:
+    return "<nil>" if _is_nil(value) else f"{type_name(value)}={format_value(value, 'v', flags)}"
+
+
+def _is_nil(value: object) -> bool:
+    return value is None or value is NO_VALUE
+
+
+def _bad(value: object, verb: str, flags: Flags) -> str:
+    if not isinstance(value, Stringer):
+        return f"%!{verb}({typed(value, flags)})"
+    # In here a value's own text does not count.
+    parts: object = list(value) if isinstance(value, list) else value
+    if isinstance(value, dict):
+        parts = dict(value)
+    return f"%!{verb}({type_name(value)}={format_value(parts, 'v', flags)})"
+
+
+def format_value(value: object, verb: str, flags: Flags) -> str:
+    if _is_nil(value):
+        return flags.pad("<nil>") if verb in "Tv" else _bad(value, verb, flags)
+    if verb == "T":
+        return flags.pad(_cut(type_name(value), flags))
+    if verb in "vsxXq" and not flags.sharp_v and isinstance(value, Stringer):
+        return _string(value.go_string(), verb, flags)
+    match value:
+        case bool():
+            return (
+                flags.pad("true" if value else "false")
+                if verb in "tv"
+                else _bad(value, verb, flags)
+            )
+        case int():
+            return integer(value, verb, flags) or _bad(value, verb, flags)
+        case float():
+            return floating(value, verb, flags) or _bad(value, verb, flags)
+        case str():
+            return _string(value, verb, flags)
+        case _:
+            return _compound(value, verb, flags)
+
+
+def _compound(value: object, verb: str, flags: Flags) -> str:
+    if verb == "p":
+        return _bad(value, verb, flags)
+    go = flags.sharp_v
+    between = ", " if go else " "
+    name = type_name(value) if go else ""
+
+    def part(item: object) -> str:
+        if _is_nil(item):
+            return "interface {}(nil)" if go else "<nil>"
+        return format_value(item, verb, flags)
+
+    match value:
+        case Struct():
+            named = go or flags.plus_v
+            parts = [f"{k}:{part(v)}" if named else part(v) for k, v in value.fields.items()]
+            return name + "{" + between.join(parts) + "}"
+        case dict():
+            parts = [f"{part(key)}:{part(value[key])}" for key in sorted(value)]
+            return f"{name}{{{between.join(parts)}}}" if go else f"map[{' '.join(parts)}]"
+        case list():
+            parts = [part(item) for item in value]
+            return f"{name}{{{between.join(parts)}}}" if go else f"[{' '.join(parts)}]"
+        case _:
+            return f"?{name}?"
+
+
+def _cut(text: str, flags: Flags) -> str:
+    return text if flags.precision is None else text[: flags.precision]
+
+
+def _string(text: str, verb: str, flags: Flags) -> str:
+    match verb:
+        case "v" if flags.sharp_v:
+            return flags.pad(quote(_cut(text, flags)))
+        case "v" | "s":
+            return flags.pad(_cut(text, flags))
+        case "q":
+            text = _cut(text, flags)
+            if flags.sharp and "`" not in text and all(c == "\t" or c.isprintable() for c in text):
+                return flags.pad(f"`{text}`")
+            return flags.pad(quote(text, ascii_only=flags.plus))
+        case "x" | "X":
+            return _hex(text, verb, flags)
+        case _:
+            return _bad(text, verb, flags)
+
+
+def _hex(text: str, verb: str, flags: Flags) -> str:
+    data = encoded(text)[: flags.precision]
+    prefix = f"0{verb}" if flags.sharp and data else ""
+    digits = data.hex().upper() if verb == "X" else data.hex()
+    if flags.space:
+        pairs = [digits[i : i + 2] for i in range(0, len(digits), 2)]
+        return flags.pad(" ".join(prefix + pair for pair in pairs))
+    return flags.pad(prefix + digits)

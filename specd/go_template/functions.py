@@ -1,0 +1,184 @@
+"""The functions that a template can call: Go's own and Ollama's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from specd.go_template import comparison, escaping
+from specd.go_template.error import GoTemplateError
+from specd.go_template.json_text import json_text
+from specd.go_template.printing import print_values, printf, println_values, show
+from specd.go_template.values import (
+    NO_VALUE,
+    Struct,
+    byte_length,
+    encoded,
+    is_true,
+    type_name,
+)
+
+#: What a parameter takes: ANY loses the difference between nil and no value, TEXT is checked.
+ANY: Final = "any"
+VALUE: Final = "value"
+TEXT: Final = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """takes: one kind per fixed parameter.  more: the kind of any number of further ones.
+
+    run raises GoTemplateError with the sentence alone.
+    """
+
+    run: Callable[..., object]
+    takes: tuple[str, ...] = ()
+    more: str = ""
+
+    def kind(self, i: int) -> str:
+        return self.takes[i] if i < len(self.takes) else self.more
+
+    def wrong_count(self, name: str, n_args: int, n_given: int) -> str:
+        """Go's complaint about n_args arguments, n_given with the piped one; "" for none."""
+        least, words = len(self.takes), f"wrong number of args for {name}: want"
+        if self.more:
+            return "" if n_given >= least else f"{words} at least {least} got {n_args}"
+        return "" if n_given == least else f"{words} {least} got {n_given}"
+
+
+def length(value: object) -> int:
+    match value:
+        case str():
+            return byte_length(value)
+        case list() | dict():
+            return len(value)
+        case None:
+            raise GoTemplateError("len of nil pointer")
+    if value is NO_VALUE:
+        raise GoTemplateError("reflect: call of reflect.Value.Type on zero Value")
+    raise GoTemplateError(f"len of type {type_name(value)}")
+
+
+def index(value: object, *keys: object) -> object:
+    if value is None or value is NO_VALUE:
+        raise GoTemplateError("index of untyped nil")
+    for key in keys:
+        value = _item(value, key)
+    return value
+
+
+def _item(value: object, key: object) -> object:
+    match value:
+        case None:
+            raise GoTemplateError("index of nil pointer")
+        case str():
+            data = encoded(value)
+            i = _position(key, len(data))
+            if i == len(data):
+                raise GoTemplateError("reflect: string index out of range")
+            return data[i]
+        case list():
+            i = _position(key, len(value))
+            if i == len(value):
+                raise GoTemplateError("reflect: slice index out of range")
+            return value[i]
+        case dict():
+            if key is None or key is NO_VALUE:
+                raise GoTemplateError("value is nil; should be of type string")
+            if not isinstance(key, str):
+                raise GoTemplateError(f"value has type {type_name(key)}; should be string")
+            return value.get(key)
+    raise GoTemplateError(f"can't index item of type {type_name(value)}")
+
+
+def _position(key: object, most: int) -> int:
+    if key is None or key is NO_VALUE:
+        raise GoTemplateError("cannot index slice/array with nil")
+    if not isinstance(key, int) or isinstance(key, bool):
+        raise GoTemplateError(f"cannot index slice/array with type {type_name(key)}")
+    if not 0 <= key <= most:
+        raise GoTemplateError(f"index out of range: {key}")
+    return key
+
+
+def slice_(value: object, *bounds: object) -> object:
+    if value is None or value is NO_VALUE:
+        raise GoTemplateError("slice of untyped nil")
+    if len(bounds) > 3:
+        raise GoTemplateError(f"too many slice indexes: {len(bounds)}")
+    if isinstance(value, str) and len(bounds) == 3:
+        raise GoTemplateError("cannot 3-index slice a string")
+    if not isinstance(value, str | list):
+        raise GoTemplateError(f"can't slice item of type {type_name(value)}")
+    # A Python list has no capacity beyond its length.
+    data = encoded(value) if isinstance(value, str) else value
+    found = [_position(bound, len(data)) for bound in bounds]
+    steps = [*found, *(0, len(data))[len(found) :]]
+    for low, high in pairwise(steps):
+        if low > high:
+            raise GoTemplateError(f"invalid slice index: {low} > {high}")
+    part = data[steps[0] : steps[1]]
+    return part.decode("utf-8", "replace") if isinstance(part, bytes) else part
+
+
+def call(name: str, function: object, *_: object) -> object:
+    """No value of ours is a function."""
+    if function is None or function is NO_VALUE:
+        raise GoTemplateError("call of nil")
+    raise GoTemplateError(f"non-function {name} of type {type_name(function)}")
+
+
+def _escaper(escape: Callable[[str], str]) -> Callable[..., str]:
+    def run(*values: object) -> str:
+        shown = ["<no value>" if value is None else value for value in values]
+        return escape(show(shown[0]) if len(shown) == 1 else print_values(shown))
+
+    return run
+
+
+def to_typescript(value: object) -> str:
+    """The TypeScript type of a tool's property."""
+    run = value.methods.get("ToTypeScriptType") if isinstance(value, Struct) else None
+    return str(run()) if run else "any"
+
+
+def _date(days: int) -> Callable[..., str]:
+    def run(*_: object) -> str:
+        return (dt.datetime.now().astimezone() + dt.timedelta(days=days)).strftime("%Y-%m-%d")
+
+    return run
+
+
+def _unreachable(*_: object) -> object:
+    raise AssertionError("the evaluator runs and, or and call itself")
+
+
+#: `and`, `or` and `call` are run by the evaluator, which alone knows their arguments unevaluated.
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "and": Function(_unreachable, (VALUE,), VALUE),
+    "or": Function(_unreachable, (VALUE,), VALUE),
+    "call": Function(_unreachable, (VALUE,), VALUE),
+    "not": Function(lambda value: not is_true(value), (VALUE,)),
+    "eq": Function(comparison.equal, (VALUE,), VALUE),
+    "ne": Function(comparison.unequal, (VALUE, VALUE)),
+    "lt": Function(comparison.less, (VALUE, VALUE)),
+    "le": Function(comparison.less_or_equal, (VALUE, VALUE)),
+    "gt": Function(comparison.greater, (VALUE, VALUE)),
+    "ge": Function(comparison.greater_or_equal, (VALUE, VALUE)),
+    "len": Function(length, (VALUE,)),
+    "index": Function(index, (VALUE,), VALUE),
+    "slice": Function(slice_, (VALUE,), VALUE),
+    "print": Function(lambda *values: print_values(values), (), ANY),
+    "printf": Function(lambda form, *values: printf(form, values), (TEXT,), ANY),
+    "println": Function(lambda *values: println_values(values), (), ANY),
+    "html": Function(_escaper(escaping.html), (), ANY),
+    "js": Function(_escaper(escaping.js), (), ANY),
+    "urlquery": Function(_escaper(escaping.urlquery), (), ANY),
+    "json": Function(json_text, (ANY,)),
+    "toTypeScriptType": Function(to_typescript, (ANY,)),
+    "currentDate": Function(_date(0), (), TEXT),
+    "yesterdayDate": Function(_date(-1), (), TEXT),
+}

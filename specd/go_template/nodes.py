@@ -1,0 +1,195 @@
+"""The tree of a parsed template.  `str` of a node is its spelling in Go's error messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """pos: where it begins in the template's text."""
+
+    pos: int
+
+
+# --------------------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Dot(Node):
+    def __str__(self) -> str:
+        return "."
+
+
+@dataclass(frozen=True, slots=True)
+class Nil(Node):
+    def __str__(self) -> str:
+        return "nil"
+
+
+@dataclass(frozen=True, slots=True)
+class Bool(Node):
+    value: bool
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Node):
+    """value: None where the number fits no `int`, which is an error once it is used."""
+
+    text: str
+    value: int | float | None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class String(Node):
+    quoted: str
+    value: str
+
+    def __str__(self) -> str:
+        return self.quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier(Node):
+    """The name of a function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Node):
+    """`.A.B` of dot."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "".join(f".{name}" for name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Node):
+    """`$x.A.B`; the first name is the variable's own, with its `$`."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Node):
+    """`(pipeline).A.B`."""
+
+    node: Operand
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return _operand(self.node) + "".join(f".{name}" for name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Node):
+    args: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        return " ".join(map(_operand, self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe(Node):
+    """declared: `$x :=`, `$i, $x :=` of a range; assigns: `=` instead."""
+
+    declared: tuple[Variable, ...]
+    assigns: bool
+    commands: tuple[Command, ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(map(str, self.declared))
+        sign = f" {'=' if self.assigns else ':='} " if names else ""
+        return names + sign + " | ".join(map(str, self.commands))
+
+
+Operand = Dot | Nil | Bool | Number | String | Identifier | Field | Variable | Chain | Pipe
+
+
+def _operand(node: Operand) -> str:
+    return f"({node})" if isinstance(node, Pipe) else str(node)
+
+
+# ---------------------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Node):
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Node):
+    pipe: Pipe
+
+    def __str__(self) -> str:
+        return f"{{{{{self.pipe}}}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Break(Node):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Continue(Node):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Node):
+    """What chooses between two lists of statements."""
+
+    pipe: Pipe
+    body: Block
+    otherwise: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class If(Branch):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class With(Branch):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Branch):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """`{{template "name" pipe}}`, and `{{block}}` where it stands.  quoted: the name in Go's."""
+
+    name: str
+    quoted: str
+    pipe: Pipe | None
+
+    def __str__(self) -> str:
+        pipe = "" if self.pipe is None else f" {self.pipe}"
+        return f"{{{{template {self.quoted}{pipe}}}}}"
+
+
+Statement = Text | Action | Break | Continue | If | With | Range | Call
+Block = tuple[Statement, ...]

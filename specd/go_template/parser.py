@@ -1,0 +1,186 @@
+"""Templates, parsed by the rules of Go's text/template and with its error texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specd.go_template import nodes
+from specd.go_template.expressions import Expressions
+from specd.go_template.lexer import Kind, Token
+from specd.go_template.literals import quote
+from specd.go_template.source import Source
+
+
+def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
+    """The template's own statements under "", and those of its `define`s under their names.
+
+    Raises GoTemplateError.
+    """
+    source = Source(text, functions)
+    body = _Tree(source).whole()
+    return source.definitions | {"": body}
+
+
+class _End(nodes.Node):
+    """`{{end}}`, or `{{else}}` on the way to it; never part of a tree."""
+
+    word = "end"
+
+    def __str__(self) -> str:
+        return f"{{{{{self.word}}}}}"
+
+
+class _Else(_End):
+    word = "else"
+
+
+class _Tree(Expressions):
+    """The body of one template: the text itself, a `define` or a `block`."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._ranges = 0
+
+    # ---------------------------------------------------------------- lists
+
+    def whole(self) -> nodes.Block:
+        source, found = self._source, list[nodes.Statement]()
+        while source.peek().kind is not Kind.EOF:
+            if source.peek().kind is Kind.LEFT:
+                delimiter = source.next()
+                word = source.next_word()
+                if word.is_word("define"):
+                    _Tree(source)._definition()  # noqa: SLF001 - one of us
+                    continue
+                source.back(delimiter, word)
+            node = self._text_or_action()
+            if isinstance(node, _End):
+                raise source.error(f"unexpected {node}")
+            found.append(node)
+        return tuple(found)
+
+    def _definition(self) -> None:
+        source, context = self._source, "define clause"
+        name = self._name(source.next_word(), context)
+        self._expect(Kind.RIGHT, context)
+        body, end = self._list()
+        if isinstance(end, _Else):
+            raise source.error(f"unexpected {end} in {context}")
+        source.define(name, body)
+
+    def _list(self) -> tuple[nodes.Block, _End]:
+        source, found = self._source, list[nodes.Statement]()
+        while source.peek_word().kind is not Kind.EOF:
+            node = self._text_or_action()
+            if isinstance(node, _End):
+                return tuple(found), node
+            found.append(node)
+        raise source.error("unexpected EOF")
+
+    def _text_or_action(self) -> nodes.Statement | _End:
+        token = self._source.next_word()
+        if token.kind is Kind.TEXT:
+            return nodes.Text(token.pos, token.text)
+        if token.kind is not Kind.LEFT:
+            raise self._unexpected(token, "input")
+        self._action_line = token.line
+        node = self._action()
+        self._action_line = 0
+        return node
+
+    # -------------------------------------------------------------- actions
+
+    def _action(self) -> nodes.Statement | _End:
+        source = self._source
+        token = source.next_word()
+        if token.kind is Kind.KEYWORD and (control := self._controls().get(token.text)):
+            return control(token)
+        source.back(token)
+        token = source.peek()
+        return nodes.Action(token.pos, self._pipeline("command", Kind.RIGHT))
+
+    def _controls(self) -> dict[str, Callable[[Token], nodes.Statement | _End]]:
+        return {
+            "block": self._block,
+            "break": lambda token: self._leave(token, nodes.Break(token.pos)),
+            "continue": lambda token: self._leave(token, nodes.Continue(token.pos)),
+            "else": self._else,
+            "end": lambda _: _End(self._expect(Kind.RIGHT, "end").pos),
+            "if": self._if,
+            "range": self._range,
+            "template": self._call,
+            "with": self._with,
+        }
+
+    def _leave(self, token: Token, node: nodes.Break | nodes.Continue) -> nodes.Statement:
+        what = f"{{{{{token.text}}}}}"
+        if (following := self._source.next_word()).kind is not Kind.RIGHT:
+            raise self._unexpected(following, what)
+        if not self._ranges:
+            raise self._source.error(f"{what} outside {{{{range}}}}")
+        return node
+
+    def _else(self, _: Token) -> _End:
+        following = self._source.peek_word()
+        # `else if` and `else with` leave their word to whoever asked for this list.
+        if following.is_word("if", "with"):
+            return _Else(following.pos)
+        return _Else(self._expect(Kind.RIGHT, "else").pos)
+
+    def _if(self, token: Token) -> nodes.Statement:
+        return nodes.If(token.pos, *self._control("if"))
+
+    def _with(self, token: Token) -> nodes.Statement:
+        return nodes.With(token.pos, *self._control("with"))
+
+    def _range(self, token: Token) -> nodes.Statement:
+        return nodes.Range(token.pos, *self._control("range"))
+
+    def _control(self, word: str) -> tuple[nodes.Pipe, nodes.Block, nodes.Block | None]:
+        source, n_variables = self._source, len(self._variables)
+        source.deeper("block")
+        pipe = self._pipeline(word, Kind.RIGHT)
+        self._ranges += word == "range"
+        body, end = self._list()
+        self._ranges -= word == "range"
+        otherwise: nodes.Block | None = None
+        if isinstance(end, _Else):
+            if word in {"if", "with"} and source.peek().is_word(word):
+                again = source.next()
+                # The inner one's {{end}} is the outer one's too.
+                otherwise = (self._if(again) if word == "if" else self._with(again),)
+            else:
+                otherwise, end = self._list()
+                if isinstance(end, _Else):
+                    raise source.error(f"expected end; found {end}")
+        source.depth -= 1
+        del self._variables[n_variables:]
+        return pipe, body, otherwise
+
+    def _block(self, _: Token) -> nodes.Statement:
+        source, context = self._source, "block clause"
+        token = source.next_word()
+        name = self._name(token, context)
+        pipe = self._pipeline(context, Kind.RIGHT)
+        source.deeper("block")
+        body, end = _Tree(source)._list()  # noqa: SLF001 - one of us
+        source.depth -= 1
+        if isinstance(end, _Else):
+            raise source.error(f"unexpected {end} in {context}")
+        source.define(name, body)
+        return nodes.Call(token.pos, name, quote(name), pipe)
+
+    def _call(self, _: Token) -> nodes.Statement:
+        source, context = self._source, "template clause"
+        token = source.next_word()
+        name = self._name(token, context)
+        following = source.next_word()
+        if following.kind is Kind.RIGHT:
+            return nodes.Call(token.pos, name, quote(name), None)
+        source.back(following)
+        return nodes.Call(token.pos, name, quote(name), self._pipeline(context, Kind.RIGHT))
+
+    def _name(self, token: Token, context: str) -> str:
+        if token.kind not in {Kind.STRING, Kind.RAW_STRING}:
+            raise self._unexpected(token, context)
+        return self._unquoted(token.text)

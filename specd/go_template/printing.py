@@ -1,0 +1,175 @@
+"""Values as texts: Go's fmt.Print, Println and Printf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from specd.go_template.flags import PLAIN, Flags
+from specd.go_template.formatting import format_value, typed
+from specd.go_template.values import NO_VALUE
+
+#: Bound of a width or a precision.
+_MAX_WIDTH: Final = 1_000_000
+_FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
+
+
+def show(value: object) -> str:
+    """What an action prints: `%v`, and `<no value>` where there is none."""
+    if type(value) is str:
+        return value
+    return "<no value>" if value is NO_VALUE else format_value(value, "v", PLAIN)
+
+
+def print_values(values: Sequence[object]) -> str:
+    """A space stands between two values of which neither is a text."""
+    parts: list[str] = []
+    for i, value in enumerate(values):
+        if i and not isinstance(value, str) and not isinstance(values[i - 1], str):
+            parts.append(" ")
+        parts.append(format_value(value, "v", PLAIN))
+    return "".join(parts)
+
+
+def println_values(values: Sequence[object]) -> str:
+    return " ".join(format_value(value, "v", PLAIN) for value in values) + "\n"
+
+
+def printf(form: str, values: Sequence[object]) -> str:
+    """Never fails: what does not fit is said in the text, `%!d(string=x)`."""
+    return _Printf(form, values).run()
+
+
+class _Printf:
+    """One run over a format.  `_n` counts the arguments that were used."""
+
+    def __init__(self, form: str, values: Sequence[object]) -> None:
+        self._form = form
+        self._values = values
+        self._i = 0
+        self._n = 0
+        self._out: list[str] = []
+        self._reordered = False
+        self._good = True  # no argument's number was wrong in this verb
+        self._indexed = False  # an argument's number came just before
+
+    def run(self) -> str:
+        form = self._form
+        while self._i < len(form):
+            percent = form.find("%", self._i)
+            if percent < 0:
+                self._out.append(form[self._i :])
+                break
+            self._out.append(form[self._i : percent])
+            self._i = percent + 1
+            self._verb()
+        rest = self._values[self._n :]
+        if rest and not self._reordered:
+            self._out.append(f"%!(EXTRA {', '.join(map(typed, rest))})")
+        return "".join(self._out)
+
+    def _verb(self) -> None:
+        self._good, self._indexed = True, False
+        flags = self._flags()
+        self._argument_number()
+        flags = self._precision(self._width(flags))
+        if not self._indexed:
+            self._argument_number()
+        if self._i >= len(self._form):
+            self._out.append("%!(NOVERB)")
+            return
+        verb = self._form[self._i]
+        self._i += 1
+        if verb == "%":
+            self._out.append("%")
+        elif not self._good:
+            self._out.append(f"%!{verb}(BADINDEX)")
+        elif self._n >= len(self._values):
+            self._out.append(f"%!{verb}(MISSING)")
+        else:
+            if verb == "v":
+                flags = replace(
+                    flags, sharp_v=flags.sharp, plus_v=flags.plus, sharp=False, plus=False
+                )
+            self._out.append(format_value(self._values[self._n], verb, flags))
+            self._n += 1
+
+    def _flags(self) -> Flags:
+        found: dict[str, bool] = {}
+        while self._i < len(self._form) and (name := _FLAGS.get(self._form[self._i])):
+            found[name] = True
+            self._i += 1
+        return Flags(**found)
+
+    def _width(self, flags: Flags) -> Flags:
+        if self._starts("*"):
+            width = self._argument("%!(BADWIDTH)")
+            if width is None:
+                return flags
+            if width < 0:
+                return replace(flags, width=-width, minus=True, zero=False)
+            return replace(flags, width=width)
+        number = self._number()
+        if number is not None and self._indexed:
+            self._good = False
+        return replace(flags, width=number)
+
+    def _precision(self, flags: Flags) -> Flags:
+        # A point that ends the format is a verb, as Go has it.
+        if self._form[self._i : self._i + 1] != "." or self._i + 1 >= len(self._form):
+            return flags
+        self._i += 1
+        if self._indexed:
+            self._good = False
+        self._argument_number()
+        if self._starts("*"):
+            precision = self._argument("%!(BADPREC)", least=0)
+            return replace(flags, precision=precision)
+        return replace(flags, precision=self._number() or 0)
+
+    def _starts(self, sign: str) -> bool:
+        if not self._form.startswith(sign, self._i):
+            return False
+        self._i += 1
+        return True
+
+    def _argument(self, complaint: str, least: int = -_MAX_WIDTH) -> int | None:
+        """A width or a precision that an argument gives."""
+        value = self._values[self._n] if self._n < len(self._values) else None
+        self._n = min(self._n + 1, len(self._values))
+        self._indexed = False
+        if type(value) is int and least <= value <= _MAX_WIDTH:
+            return value
+        self._out.append(complaint)
+        return None
+
+    def _number(self) -> int | None:
+        start = self._i
+        while self._i < len(self._form) and self._form[self._i] in "0123456789":
+            self._i += 1
+        digits = self._form[start : self._i]
+        if len(digits.lstrip("0")) > 8 or int(digits or "0") > 10 * _MAX_WIDTH:
+            self._i = len(self._form)  # so Go gives up on what follows
+            return None
+        return int(digits) if digits else None
+
+    def _argument_number(self) -> None:
+        """`[n]`: the next argument is the n-th."""
+        self._indexed = False
+        if not self._form.startswith("[", self._i):
+            return
+        self._reordered = True
+        end = self._form.find("]", self._i)
+        if end < 0:
+            self._i += 1
+            self._good = False
+            return
+        digits = self._form[self._i + 1 : end]
+        self._i = end + 1
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) < 8
+        self._indexed = is_number
+        if is_number and 1 <= int(digits) <= len(self._values):
+            self._n = int(digits) - 1
+        else:
+            self._good = False

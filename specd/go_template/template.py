@@ -1,0 +1,71 @@
+"""A parsed template: rendered, and asked what it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from specd.errors import InvalidRequest
+from specd.go_template import nodes, parser
+from specd.go_template.error import GoTemplateError
+from specd.go_template.evaluator import MAX_STEPS, Evaluator
+from specd.go_template.functions import FUNCTIONS
+
+
+@dataclass(frozen=True)
+class Template:
+    """templates: the statements of each `define` by its name, and the whole's own under ""."""
+
+    text: str
+    templates: dict[str, nodes.Block]
+
+    def render(self, data: object, *, max_steps: int = MAX_STEPS) -> str:
+        """Raises GoTemplateError; `data` is dot and `$`."""
+        return Evaluator(self.text, self.templates, max_steps=max_steps).run(data)
+
+    @property
+    def body(self) -> nodes.Block:
+        return self.templates[""]
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names of fields and variables that it uses anywhere, in lower case."""
+        blocks = self.templates.values()
+        return frozenset(name.lower() for block in blocks for name in names(block))
+
+
+@lru_cache(maxsize=128)
+def parse(text: str) -> Template:
+    """Raises GoTemplateError, `template: :LINE: ...`."""
+    try:
+        return Template(text, parser.parse(text, frozenset(FUNCTIONS)))
+    except RecursionError:
+        raise GoTemplateError("template: :1: max block depth exceeded") from None
+
+
+def check_template(text: str) -> None:
+    """Whether a model may be made with it; raises InvalidRequest with Ollama's words."""
+    try:
+        parse(text)
+    except GoTemplateError as error:
+        raise InvalidRequest(f"template error: {error}") from error
+
+
+def names(found: nodes.Block | nodes.Statement | nodes.Operand) -> Iterator[str]:
+    """The parts of all fields and variables, chains `(...).X` aside, as Ollama counts them."""
+    match found:
+        case tuple():
+            for node in found:
+                yield from names(node)
+        case nodes.If() | nodes.With() | nodes.Range():
+            yield from names(found.pipe)
+            yield from names(found.body)
+            yield from names(found.otherwise or ())
+        case nodes.Action() | nodes.Call():
+            yield from names(found.pipe or ())
+        case nodes.Pipe():
+            for command in found.commands:
+                yield from names(command.args)  # type: ignore[arg-type]
+        case nodes.Field() | nodes.Variable():
+            yield from found.names
