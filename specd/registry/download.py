@@ -22,7 +22,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 from specd.errors import RegistryError, StoreError
-from specd.registry.disk import Disk
+from specd.registry.means import Means
 from specd.registry.partial import Partial
 from specd.registry.remote import (
     Redirects,
@@ -34,8 +34,6 @@ from specd.registry.remote import (
     words_of,
 )
 from specd.registry.spans import Span, Spans
-from specd.registry.waits import Waits
-from specd.store import Writer
 
 log = logging.getLogger(__name__)
 
@@ -61,16 +59,15 @@ class _RangeIgnored(Exception):
 class Download:
     """digest: "sha256:<64 hex digits>".  total: bytes."""
 
-    def __init__(
-        self, remote: Remote, digest: str, total: int, writer: Writer, disk: Disk, waits: Waits
-    ) -> None:
+    def __init__(self, remote: Remote, digest: str, total: int, means: Means) -> None:
         self.digest = digest
         self.total = total
         self._remote = remote
-        self._writer = writer
-        self._disk = disk
-        self._waits = waits
-        self._spans = Spans(())
+        self._writer = means.writer
+        self._disk = means.disk
+        self._waits = means.waits
+        self._sizes = means.sizes
+        self._spans = Spans((), self._sizes.span)
         self._moved = asyncio.Event()
         self._source: URL | None = None
         self._locating = asyncio.Lock()
@@ -86,12 +83,13 @@ class Download:
         Raises RegistryError (DigestMismatch: nothing of it is kept) and StoreError.
         """
         path = self._writer.partial_path(self.digest)
+        part_size = self._sizes.download_part(self.total)
         await self._disk.do(self._writer.prepare)
-        files = await self._disk.do(lambda: Partial.open(path, self.total))
+        files = await self._disk.do(partial(Partial.open, path, self.total, part_size))
         try:
             if await self._disk.do(self._is_here):  # another client's has just ended
                 return await self._disk.do(files.remove)
-            self._spans = Spans(files.parts)
+            self._spans = Spans(files.parts, self._sizes.span)
             digest = await self._fetch_and_hash(files)
             if digest != self.digest:
                 await self._disk.do(files.remove)

@@ -10,11 +10,9 @@ from typing import Final
 
 from specd import core
 from specd.errors import ShuttingDown
-from specd.registry.disk import Disk
 from specd.registry.download import Download
+from specd.registry.means import Means
 from specd.registry.remote import Remote
-from specd.registry.waits import Waits
-from specd.store import Writer
 
 TICK_S: Final = 0.06
 #: A line that says nothing new still says that the daemon lives.
@@ -30,10 +28,8 @@ class _Shared:
 
 
 class Downloads:
-    def __init__(self, writer: Writer, disk: Disk, waits: Waits) -> None:
-        self._writer = writer
-        self._disk = disk
-        self._waits = waits
+    def __init__(self, means: Means) -> None:
+        self._means = means
         self._shared: dict[str, _Shared] = {}
         self._closed = False
 
@@ -77,7 +73,7 @@ class Downloads:
         if shared is None:
             if self._closed:
                 raise ShuttingDown("the server is shutting down")
-            download = Download(remote, digest, total, self._writer, self._disk, self._waits)
+            download = Download(remote, digest, total, self._means)
             task = asyncio.create_task(download.run(), name=f"download {digest}")
             shared = self._shared[digest] = _Shared(download, task)
         shared.n_followers += 1

@@ -18,9 +18,6 @@ from typing import Final, Self
 
 from specd.errors import StoreError
 
-_N_PARTS: Final = 16
-_MIN_PART_BYTES: Final = 100 * 10**6
-_MAX_PART_BYTES: Final = 1000 * 10**6
 _KEYS: Final = ("N", "Offset", "Size", "Completed")
 
 
@@ -38,9 +35,8 @@ class Part:
         return self.offset + self.size
 
 
-def layout(total: int) -> list[Part]:
-    """How a blob of so many bytes is cut into parts."""
-    size = min(max(total // _N_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
+def layout(total: int, size: int) -> list[Part]:
+    """A blob of so many bytes, cut into parts of that size."""
     offsets = range(0, total, size)
     return [Part(n, offset, min(size, total - offset)) for n, offset in enumerate(offsets)]
 
@@ -51,20 +47,21 @@ class Partial:
     parts: as the files had them; where those are missing or make no whole, what is sure of them.
     """
 
-    def __init__(self, path: Path, file: int, total: int) -> None:
+    def __init__(self, path: Path, file: int, total: int, part_size: int) -> None:
         self._path = path
         self._file = file
         self._total = total
+        self._part_size = part_size
         self._saved: dict[int, Part] = {}
         self.parts = self._load()
 
     @classmethod
-    def open(cls, path: Path, total: int) -> Self:
-        """Raises StoreError."""
+    def open(cls, path: Path, total: int, part_size: int) -> Self:
+        """part_size: for a download that begins.  Raises StoreError."""
         file = _opened(path)
         try:
             with _told(path):
-                return cls(path, file, total)
+                return cls(path, file, total, part_size)
         except BaseException:
             os.close(file)
             raise
@@ -123,7 +120,7 @@ class Partial:
         is_size = os.fstat(self._file).st_size
         found = sorted(filter(None, map(_read, self._state_files())), key=lambda part: part.offset)
         if not _is_whole(found, self._total):
-            expected = layout(self._total)
+            expected = layout(self._total, self._part_size)
             sure = {(part.number, part.offset, part.size): part for part in found}
             found = [sure.get((part.number, part.offset, part.size), part) for part in expected]
             kept = {self._state_file(part.number) for part in found}

@@ -24,6 +24,7 @@ from specd.registry.disk import Disk
 from specd.registry.downloads import TICK_S, Downloads, pulling
 from specd.registry.identity import Identity, load_identity
 from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
+from specd.registry.means import Means, Sizes
 from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
 from specd.registry.upload import Upload
@@ -44,12 +45,22 @@ class Registry:
     RegistryError, StoreError and ShuttingDown; closing what they return is how a client leaves.
     """
 
-    def __init__(self, writer: Writer, *, keys: Path | None, waits: Waits | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        keys: Path | None,
+        waits: Waits | None = None,
+        sizes: Sizes | None = None,
+    ) -> None:
         self._writer = writer
         self._keys = keys
         self._waits = waits or Waits()
         self._disk = Disk()
-        self._downloads = Downloads(writer, self._disk, self._waits)
+        self._means = Means(
+            writer=writer, disk=self._disk, waits=self._waits, sizes=sizes or Sizes()
+        )
+        self._downloads = Downloads(self._means)
         self._session: aiohttp.ClientSession | None = None
         self._known: Identity | None = None
 
@@ -145,8 +156,7 @@ class Registry:
     async def _push_layer(
         self, remote: Remote, layer: Layer
     ) -> AsyncGenerator[core.Progress, None]:
-        path = self._writer.blob_path(layer.digest)
-        upload = Upload(remote, layer, path, self._disk, self._waits)
+        upload = Upload(remote, layer, self._means)
         task = asyncio.create_task(upload.run(), name=f"upload {layer.digest}")
         told = -1
         try:

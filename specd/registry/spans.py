@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from specd.registry.partial import Part
-
-SPAN_BYTES: Final = 16 * 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +27,14 @@ class Span:
 
 
 class Spans:
-    """completed: bytes that are on disk, in whatever order they came."""
+    """size: of one span, at most.
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    completed: bytes that are on disk, in whatever order they came.
+    """
+
+    def __init__(self, parts: Iterable[Part], size: int) -> None:
         self._parts = tuple(parts)
-        self._wanted = {part.number: deque(_cut(part)) for part in self._parts}
+        self._wanted = {part.number: deque(_cut(part, size)) for part in self._parts}
         self.total = sum(part.size for part in self._parts)
         self.completed = sum(part.completed for part in self._parts)
 
@@ -65,6 +65,6 @@ class Spans:
         return (wanted[0].start if wanted else part.end) - part.offset
 
 
-def _cut(part: Part) -> Iterator[Span]:
-    for start in range(part.offset + part.completed, part.end, SPAN_BYTES):
-        yield Span(start, min(start + SPAN_BYTES, part.end))
+def _cut(part: Part, size: int) -> Iterator[Span]:
+    for start in range(part.offset + part.completed, part.end, size):
+        yield Span(start, min(start + size, part.end))

@@ -22,7 +22,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 from specd.errors import RegistryError, StoreError
-from specd.registry.disk import Disk
+from specd.registry.means import Means
 from specd.registry.remote import (
     NotThere,
     Redirects,
@@ -34,15 +34,11 @@ from specd.registry.remote import (
     redirect_target,
     words_of,
 )
-from specd.registry.waits import Waits
 from specd.store import name as names
 from specd.store.manifest import Layer
 
 log = logging.getLogger(__name__)
 
-_N_PARTS: Final = 64
-_MIN_PART_BYTES: Final = 100 * 10**6
-_MAX_PART_BYTES: Final = 1000 * 10**6
 _N_AT_ONCE: Final = 4
 _TRIES: Final = 6
 _READ_BYTES: Final = 2**20
@@ -61,14 +57,15 @@ class _Lost(RegistryError):
 class Upload:
     """total, completed: bytes; completed falls back where a part must be sent again."""
 
-    def __init__(self, remote: Remote, layer: Layer, path: Path, disk: Disk, waits: Waits) -> None:
+    def __init__(self, remote: Remote, layer: Layer, means: Means) -> None:
         self.digest = layer.digest
         self.total = layer.size
         self._parent = layer.parent
         self._remote = remote
-        self._path = path
-        self._disk = disk
-        self._waits = waits
+        self._path = means.writer.blob_path(layer.digest)
+        self._disk = means.disk
+        self._waits = means.waits
+        self._sizes = means.sizes
         self._sent: dict[int, int] = {}  # offset of a part → bytes of it that have left
         self._sums: dict[int, bytes] = {}  # offset of a part → its MD5
 
@@ -140,7 +137,7 @@ class Upload:
 
     async def _send_parts(self, url: URL, group: asyncio.TaskGroup) -> URL:
         """Where to go on when the last part is on its way."""
-        size = min(max(self.total // _N_PARTS, _MIN_PART_BYTES), _MAX_PART_BYTES)
+        size = self._sizes.upload_part(self.total)
         at_once = asyncio.Semaphore(_N_AT_ONCE)
         failures = offset = 0
         while offset < self.total:

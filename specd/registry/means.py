@@ -1,0 +1,37 @@
+"""What every transfer works with, handed on in one piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specd.registry.disk import Disk
+from specd.registry.waits import Waits
+from specd.store import Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Into how many parts a blob is cut, and how large they are at least and at most: Ollama's.
+
+    span: what one connection fetches in one request.  Bytes.
+    """
+
+    n_download_parts: int = 16
+    n_upload_parts: int = 64
+    min_part: int = 100 * 10**6
+    max_part: int = 1000 * 10**6
+    span: int = 16 * 2**20
+
+    def download_part(self, total: int) -> int:
+        return min(max(total // self.n_download_parts, self.min_part), self.max_part)
+
+    def upload_part(self, total: int) -> int:
+        return min(max(total // self.n_upload_parts, self.min_part), self.max_part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    writer: Writer
+    disk: Disk
+    waits: Waits
+    sizes: Sizes
