@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from specd import core
 from specd.api.app import MAX_BODY_BYTES, build_app
-from specd.api.ports import Clock
+from specd.api.ports import Clock, Workshop
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
 from specd.settings import HostAddress
@@ -217,6 +217,7 @@ async def client(
     loaded: Sequence[Resident] = (),
     settings: FakeSettings | None = None,
     registry: FakeRegistry | None = None,
+    workshop: Workshop | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
@@ -225,6 +226,7 @@ async def client(
         FakeScheduler(list(loaded)),
         settings or FakeSettings(),
         registry or FakeRegistry(),
+        workshop=workshop,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
         draw_id=lambda: 42,
