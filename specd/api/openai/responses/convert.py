@@ -26,7 +26,8 @@ def _instructed(instructions: str, messages: list[core.Message]) -> list[core.Me
 
     Codex sends its instructions and a developer's message behind them.
     """
-    n_system = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+    others = (i for i, m in enumerate(messages) if m.role != "system" or m.images)
+    n_system = next(others, len(messages))
     texts = [instructions, *(message.content for message in messages[:n_system])]
     text = "\n\n".join(text for text in texts if text)
     system = [core.Message(role="system", content=text)] if text else []
