@@ -1,7 +1,7 @@
 """Small random GGUF files whose memory is not plain attention: hybrids and sliding windows.
 
 Written like `gguf_files.write_llama`: deterministic in `seed`, and `noise` makes a drafter that
-agrees with the file of the same seed less than always.
+agrees with the file of the same seed less than always.  `pooling` makes an embedding model.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, quantize
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, PoolingType, quantize
 
 from tests.gguf_files import (
     CHAT_TEMPLATE,
+    SHAPE,
     VOCABULARY,
     Array,
     Shape,
@@ -36,6 +37,7 @@ def write_lfm2(
     seed: int = 0,
     noise: float = 0.0,
     quantized: bool = False,
+    pooling: PoolingType | None = None,
     sliding_window: int = 0,
 ) -> Path:
     """A hybrid: short convolutions, and attention in every other layer; snapshots of its state.
@@ -45,6 +47,8 @@ def write_lfm2(
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "lfm2")
     _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
+    if pooling is not None:
+        writer.add_pooling_type(pooling)
     writer.add_head_count_kv([shape.n_head * (at % 2) for at in range(shape.n_layer)])
     writer.add_shortconv_l_cache(3)
     if sliding_window:
@@ -73,6 +77,7 @@ def write_qwen35(
     seed: int = 0,
     noise: float = 0.0,
     quantized: bool = False,
+    pooling: PoolingType | None = None,
 ) -> Path:
     """A hybrid of gated delta nets and, in every other layer, attention; snapshots of its state."""
     n_state, n_conv, n_heads = 32, 4, 2
@@ -80,6 +85,8 @@ def write_qwen35(
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "qwen35")
     _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
+    if pooling is not None:
+        writer.add_pooling_type(pooling)
     writer.add_head_count_kv(shape.n_head)
     writer.add_rope_dimension_sections([shape.n_embd // shape.n_head // 2, 0, 0, 0])
     writer.add_full_attention_interval(2)
@@ -122,12 +129,15 @@ def write_gemma3(
     seed: int = 0,
     noise: float = 0.0,
     quantized: bool = False,
+    pooling: PoolingType | None = None,
     sliding_window: int = 32,
 ) -> Path:
     """Attention over the last `sliding_window` tokens, in every second layer over all of them."""
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "gemma3")
     _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
+    if pooling is not None:
+        writer.add_pooling_type(pooling)
     writer.add_head_count_kv(shape.n_head)
     writer.add_key_length(shape.n_embd // shape.n_head)
     writer.add_value_length(shape.n_embd // shape.n_head)
@@ -140,6 +150,31 @@ def write_gemma3(
         tensors |= _attention(weights, shape, block)
         for norm in ("attn_norm", "post_attention_norm", "post_ffw_norm"):
             tensors[f"{block}{norm}.weight"] = np.ones(shape.n_embd, np.float32)
+    return _finish(writer, tensors, path, quantized=quantized)
+
+
+def write_qwen2vl(
+    path: Path,
+    *,
+    vocabulary: Vocabulary = VOCABULARY,
+    shape: Shape = SHAPE,
+    seed: int = 0,
+    quantized: bool = False,
+) -> Path:
+    """Attention by positions in a plane, one of time and two of space."""
+    weights = Weights(seed, 0.0)
+    writer = GGUFWriter(path, "qwen2vl")
+    _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
+    writer.add_head_count_kv(shape.n_head)
+    quarter = shape.n_embd // shape.n_head // 4
+    writer.add_rope_dimension_sections([quarter, quarter // 2, quarter - quarter // 2, 0])
+    tensors = _ends(weights, vocabulary, shape.n_embd, norm="output_norm.weight")
+    for layer in range(shape.n_layer):
+        block = f"blk.{layer}."
+        tensors |= _feed_forward(weights, shape, block)
+        tensors |= _attention(weights, shape, block)
+        tensors[block + "attn_norm.weight"] = np.ones(shape.n_embd, np.float32)
+        del tensors[block + "attn_q_norm.weight"], tensors[block + "attn_k_norm.weight"]
     return _finish(writer, tensors, path, quantized=quantized)
 
 

@@ -53,6 +53,11 @@ class ModelRef:
     renderer: str = ""
     parser: str = ""
 
+    @property
+    def only_embeds(self) -> bool:
+        """It gives vectors, and no text."""
+        return "embedding" in self.capabilities and "completion" not in self.capabilities
+
 
 class NoPair(StrEnum):
     """Why a target is served without a drafter."""
@@ -64,6 +69,7 @@ class NoPair(StrEnum):
     DISABLED_BY_USER = "disabled_by_user"
     LOAD_FAILED = "drafter_load_failed"
     CANNOT_REWIND = "architecture_cannot_rewind"
+    EMBEDS = "embedding_model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     Raises LoadFailed when the target cannot serve.
     """
     native_log = library.start()
-    model = _load_model(spec.weights, spec, native_log, on_progress)
+    model = load_model(spec.weights, spec, native_log, on_progress)
     for path in spec.adapters:
         model.adapt(path)
     if not model.has_decoder:
@@ -79,7 +79,7 @@ def _load_drafter(
         detail = "this architecture cannot take back a token, so drafts cannot be tried"
         return None, NoPair.CANNOT_REWIND, detail
     try:
-        model = _load_model(spec.drafter, spec, native_log, on_progress)
+        model = load_model(spec.drafter, spec, native_log, on_progress)
         drafter = _make_context(model, spec, native_log, n_ahead=MAX_DRAFT)
     except LoadFailed as error:
         log.warning("serving without a drafter: %s", error)
@@ -87,7 +87,7 @@ def _load_drafter(
     return drafter, "", ""
 
 
-def _load_model(
+def load_model(
     path: str,
     spec: EngineSpec,
     native_log: library.NativeLog,

@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from specd.core import EngineSpec, FailureKind, PairHistory
-from specd.engine import pair
+from specd.core import EngineSpec, Failed, FailureKind, PairHistory
+from specd.engine import embedding, pair
+from specd.engine.backend import Vocabulary
+from specd.engine.embedder import Embedder
 from specd.engine.lessons import Lessons, believable
 from specd.engine.loop import Loop
 from specd.engine.speculation import DrafterFacts
@@ -32,6 +34,8 @@ from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
 from specd.ipc.messages import (
     Cancel,
+    Embed,
+    Finished,
     Load,
     Loaded,
     LoadProgress,
@@ -66,50 +70,73 @@ class Worker:
         first = self._inbox.get()
         if not isinstance(first, Load):
             raise TypeError(f"the first message must be Load, not {type(first).__name__}")
+        load = embedding.load if first.spec.embeds else pair.load
         try:
-            loaded = pair.load(first.spec, self._report_progress())
+            loaded = load(first.spec, self._report_progress())
         except LoadFailed as error:
             self._outbox.put(LoadRefused(str(error)))
             self._drain()
             return 1
+        if isinstance(loaded, embedding.LoadedEncoder):
+            self._embed(loaded)
+        else:
+            self._generate(first, loaded)
+        self._drain()
+        return 0
+
+    def _generate(self, first: Load, loaded: pair.LoadedPair) -> None:
         device = loaded.facts.target.device
         history = believable(first.history, device)
         with make_controller(first.spec, loaded, history) as controller:
             loop = make_loop(first.spec, loaded, self._outbox.put, controller)
             lessons = Lessons(controller.history, device, self._outbox.put)
             self._outbox.put(Loaded(loaded.facts))
-            self._serve(loop, loaded, lessons)
-        self._drain()
-        return 0
+            self._serve(loop, loaded.vocabulary, lessons)
 
-    def _serve(self, loop: Loop, loaded: pair.LoadedPair, lessons: Lessons) -> None:
+    def _embed(self, loaded: embedding.LoadedEncoder) -> None:
+        embedder = Embedder(loaded.encoder, loaded.vocabulary, self._outbox.put)
+        self._outbox.put(Loaded(loaded.facts))
+        self._serve(embedder, loaded.vocabulary, None)
+
+    def _serve(
+        self, work: Loop | Embedder, vocabulary: Vocabulary, lessons: Lessons | None
+    ) -> None:
+        """An embedder has no lessons: there is nothing to learn."""
         try:
             while True:
-                message = self._next(wait=not loop.busy)
+                message = self._next(wait=not work.busy)
                 while message is not None:
                     if isinstance(message, Shutdown):
-                        loop.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
-                        lessons.say(busy=False)
+                        work.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
+                        if lessons is not None:
+                            lessons.say(busy=False)
                         return
-                    self._handle(message, loop, loaded)
+                    self._handle(message, work, vocabulary)
                     message = self._next(wait=False)
-                loop.step()
-                lessons.say(busy=loop.busy)
+                work.step()
+                if lessons is not None:
+                    lessons.say(busy=work.busy)
         except Exception:
             # Border: whatever went wrong, every caller is told before the process ends.
             log.exception("the engine loop failed")
-            loop.abandon(FailureKind.CRASHED, "the engine failed, its log says why")
+            work.abandon(FailureKind.CRASHED, "the engine failed, its log says why")
             self._drain()
             raise
 
-    def _handle(self, message: ToEngine, loop: Loop, loaded: pair.LoadedPair) -> None:
+    def _handle(self, message: ToEngine, work: Loop | Embedder, vocabulary: Vocabulary) -> None:
         match message:
-            case Submit():
-                loop.submit(message.request_id, message.request)
+            case Submit() if isinstance(work, Loop):
+                work.submit(message.request_id, message.request)
+            case Embed() if isinstance(work, Embedder):
+                work.submit(message.request_id, message.text, truncate=message.truncate)
+            case Submit() | Embed():
+                gives = "vectors" if isinstance(work, Embedder) else "text"
+                refusal = Failed(kind=FailureKind.INVALID, message=f"this engine gives {gives}")
+                self._outbox.put(Finished(message.request_id, refusal))
             case Cancel():
-                loop.cancel(message.request_id)
+                work.cancel(message.request_id)
             case Tokenize():
-                tokens = loaded.vocabulary.tokenize(message.text, add_bos=message.add_bos)
+                tokens = vocabulary.tokenize(message.text, add_bos=message.add_bos)
                 self._outbox.put(Tokenized(message.request_id, tokens))
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)

@@ -13,6 +13,7 @@ from specd.engine.llama.library import NativeLog
 from specd.errors import LoadFailed
 
 _PIECE_BYTES = 64
+_VALUE_BYTES = 256
 
 
 class LlamaModel:
@@ -81,8 +82,20 @@ class LlamaModel:
         return int(llama_cpp.llama_model_n_swa(self.handle))
 
     @property
+    def is_causal(self) -> bool:
+        """Whether a token sees only those before it, as far as the file says."""
+        architecture = self.metadata("general.architecture")
+        return self.metadata(f"{architecture}.attention.causal") != "false"
+
+    @property
     def has_decoder(self) -> bool:
         return bool(llama_cpp.llama_model_has_decoder(self.handle))
+
+    def metadata(self, key: str) -> str:
+        """A value of the file as llama.cpp prints it, cut where it is long; "" for none."""
+        buffer = ctypes.create_string_buffer(_VALUE_BYTES)
+        n = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, _VALUE_BYTES)
+        return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
 
     def close(self) -> None:
         if self.handle:

@@ -1,0 +1,158 @@
+"""The loop of an engine that gives vectors: texts in, short ones several to a pass, vectors out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from specd.core import Embedding, Failed, FailureKind, TokenId
+from specd.engine.backend import DecodeFailed
+from specd.errors import ContextLengthExceeded, InvalidRequest
+from specd.ipc.messages import Embedded, Finished, ToDaemon
+
+
+class Encoder(Protocol):
+    """A model that turns texts into vectors; nothing stays of one call in the next."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens of one text."""
+        ...
+
+    @property
+    def n_shared(self) -> int:
+        """Most tokens of several texts in one call."""
+        ...
+
+    @property
+    def n_texts(self) -> int:
+        """Most texts of one call."""
+        ...
+
+    def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
+        """One vector each, pooled and not normalised.  Raises DecodeFailed."""
+        ...
+
+
+class Tokenizer(Protocol):
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        """add_bos: with the special tokens that the vocabulary puts around a text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How many special tokens a vocabulary puts around a text, and how many of them behind it."""
+
+    n_special: int
+    n_closing: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Frame:
+        around, letter = (tokenizer.tokenize(text, add_bos=True) for text in ("", "a"))
+        n_closing = 0
+        while n_closing < len(around) and letter[-1 - n_closing] == around[-1 - n_closing]:
+            n_closing += 1
+        return cls(len(around), n_closing)
+
+    def fit(self, tokens: list[TokenId], n_ctx: int, *, truncate: bool) -> list[TokenId]:
+        """A text cut to n_ctx tokens, its closing ones kept (contract 2.6).
+
+        Raises ContextLengthExceeded where it may not be cut, InvalidRequest where nothing is left.
+        """
+        if not tokens:
+            raise InvalidRequest("the input is empty and the model has no token to begin with")
+        if len(tokens) <= n_ctx:
+            return tokens
+        if not truncate:
+            raise ContextLengthExceeded(len(tokens), n_ctx)
+        if n_ctx <= self.n_special:
+            raise InvalidRequest("input after truncation exceeds maximum context length")
+        return tokens[: n_ctx - self.n_closing] + tokens[len(tokens) - self.n_closing :]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    request_id: int
+    tokens: list[TokenId]
+
+
+class Embedder:
+    """First come, first served; each text ends in one Embedded or one Failed."""
+
+    def __init__(
+        self, encoder: Encoder, tokenizer: Tokenizer, emit: Callable[[ToDaemon], None]
+    ) -> None:
+        self._encoder = encoder
+        self._tokenizer = tokenizer
+        self._emit = emit
+        self._frame = Frame.of(tokenizer)
+        self._waiting: deque[_Waiting] = deque()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def submit(self, request_id: int, text: str, *, truncate: bool) -> None:
+        """Queue a text; a bad one is answered at once."""
+        tokens = self._tokenizer.tokenize(text, add_bos=True)
+        try:
+            tokens = self._frame.fit(tokens, self._encoder.n_ctx, truncate=truncate)
+        except ContextLengthExceeded as error:
+            kind = FailureKind.CONTEXT_LENGTH
+            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
+        except InvalidRequest as error:
+            self._fail(request_id, FailureKind.INVALID, str(error))
+        else:
+            self._waiting.append(_Waiting(request_id, tokens))
+
+    def cancel(self, request_id: int) -> None:
+        """Nothing more is said about it."""
+        self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
+
+    def abandon(self, kind: FailureKind, message: str) -> None:
+        """End every request with the same failure."""
+        while self._waiting:
+            self._fail(self._waiting.popleft().request_id, kind, message)
+
+    def step(self) -> None:
+        """One pass: as many of those at the head of the queue as fit together."""
+        group = self._next_group()
+        if not group:
+            return
+        try:
+            self._encode(group)
+        except DecodeFailed:
+            # One of them, or all together, were too much: each gets its own chance.
+            for waiting in group:
+                self._encode_alone(waiting)
+
+    def _next_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        n_tokens = 0
+        while self._waiting and len(group) < self._encoder.n_texts:
+            n_tokens += len(self._waiting[0].tokens)
+            if group and n_tokens > self._encoder.n_shared:
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+    def _encode(self, group: Sequence[_Waiting]) -> None:
+        vectors = self._encoder.encode([waiting.tokens for waiting in group])
+        for waiting, vector in zip(group, vectors, strict=True):
+            embedding = Embedding(vector=vector, n_tokens=len(waiting.tokens))
+            self._emit(Embedded(waiting.request_id, embedding))
+
+    def _encode_alone(self, waiting: _Waiting) -> None:
+        try:
+            self._encode([waiting])
+        except DecodeFailed as error:
+            self._fail(waiting.request_id, FailureKind.ENGINE, str(error))
+
+    def _fail(
+        self, request_id: int, kind: FailureKind, message: str, n_prompt: int = 0, n_ctx: int = 0
+    ) -> None:
+        failed = Failed(kind=kind, message=message, n_prompt=n_prompt, n_ctx=n_ctx)
+        self._emit(Finished(request_id, failed))

@@ -1,0 +1,146 @@
+"""A model that gives vectors: texts as sequences of one pass, pooled as its GGUF says.
+
+Every shape that llama.cpp ends the process over is kept out here: a pass beyond its batch, half a
+text where attention looks both ways, positions that the model has no rows for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import llama_cpp
+import numpy as np
+
+from specd.core import ModelMemory, TokenId
+from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.llama.library import NativeLog
+from specd.engine.llama.model import LlamaModel
+from specd.engine.llama.native import NativeBatch, context_params, make_context, memory_of
+from specd.errors import LoadFailed
+
+#: Most texts of one pass.
+MAX_TEXTS: Final = 64
+#: llama.cpp makes room for logits of every row of a pass, though nobody wants them.  Where a text
+#: must be read in one pass, it may always be so long (Ollama's batch for embeddings), and longer
+#: where a model without a head has room for so many bytes of them.
+_MIN_WHOLE, _MAX_LOGITS_BYTES = 2048, 4 * 2**30
+
+_NO_VECTOR: Final = {
+    llama_cpp.LLAMA_POOLING_TYPE_NONE: "it gives a vector for each token and none for a text",
+    llama_cpp.LLAMA_POOLING_TYPE_RANK: "it is a reranker, which scores pairs of texts",
+}
+
+
+#: Token, position, sequence.
+_Row = tuple[TokenId, int, int]
+
+
+class LlamaEncoder:
+    """One `llama_context` that keeps nothing from pass to pass, used by one thread."""
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        native_log: NativeLog,
+        *,
+        n_ctx: int,
+        n_batch: int,
+        n_threads: int = 0,
+        flash_attention: bool | None = None,
+        kv_cache_type: str = "f16",
+    ) -> None:
+        """n_ctx: most tokens of a text.  n_batch: tokens that short texts fill together.
+
+        Raises LoadFailed where the model gives no vector for a text, or there is no room for it.
+        """
+        self._model = model
+        params = context_params(
+            n_threads=n_threads, flash_attention=flash_attention, kv_cache_type=kv_cache_type
+        )
+        params.embeddings = True
+        has_memory, pooling = _probe(model, params, native_log)
+        if pooling in _NO_VECTOR:
+            raise LoadFailed(f"{model.path} cannot embed text: {_NO_VECTOR[pooling]}")
+        self._encodes = bool(llama_cpp.llama_model_has_encoder(model.handle))
+        has_head = has_memory and not self._encodes
+        ends = has_head and model.is_causal and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
+        if not ends:
+            n_rows = _MAX_LOGITS_BYTES // (4 * model.vocabulary.n_vocab)
+            n_ctx = min(n_ctx, max(n_batch, _MIN_WHOLE, 0 if has_head else n_rows))
+        self.n_ctx = n_ctx
+        self.n_shared = min(n_batch, n_ctx)
+        # Where only the end is pooled and sees what went before, a text may come in pieces.
+        self._n_pass = self.n_shared if ends else n_ctx
+        # Running states are split by sequence: several would be several passes anyway.
+        self.n_texts = 1 if model.is_recurrent else min(MAX_TEXTS, self.n_shared)
+        params.n_ctx, params.n_seq_max = n_ctx, self.n_texts
+        params.n_batch = params.n_ubatch = self._n_pass
+        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        self._n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle))
+        self._batch = NativeBatch(self._n_pass)
+        self._buffers = tuple(native_log.buffers)
+
+    def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
+        """Raises DecodeFailed; the next call begins afresh."""
+        n_tokens = sum(map(len, texts))
+        room = self.n_ctx if len(texts) == 1 else self.n_shared
+        if not 0 < len(texts) <= self.n_texts or not all(texts) or n_tokens > room:
+            raise DecodeFailed(f"{len(texts)} texts of {n_tokens} tokens do not fit a pass")
+        rows = [
+            (token, position, sequence)
+            for sequence, text in enumerate(texts)
+            for position, token in enumerate(text)
+        ]
+        try:
+            for begin in range(0, n_tokens, self._n_pass):
+                self._pass(rows[begin : begin + self._n_pass])
+            return [self._vector(sequence) for sequence in range(len(texts))]
+        finally:
+            if self._memory:
+                llama_cpp.llama_memory_clear(self._memory, False)
+
+    def _pass(self, rows: Sequence[_Row]) -> None:
+        batch = Batch()
+        for token, position, sequence in rows:
+            # Every row must be asked for where any is pooled.
+            batch.add(token, position, sequence, wants_logits=True)
+        self._batch.fill(batch)
+        run = llama_cpp.llama_encode if self._encodes else llama_cpp.llama_decode
+        code = run(self._handle, self._batch.native)
+        if code != 0:
+            raise DecodeFailed(f"llama.cpp could not encode the batch (code {code})")
+
+    def _vector(self, sequence: int) -> tuple[float, ...]:
+        pooled = llama_cpp.llama_get_embeddings_seq(self._handle, sequence)
+        if not pooled:
+            raise DecodeFailed(f"text {sequence} of the pass has no vector")
+        return tuple(np.ctypeslib.as_array(pooled, (self._n_embd,)).tolist())
+
+    def memory(self) -> ModelMemory:
+        return memory_of(self._buffers)
+
+    def close(self) -> None:
+        if self._handle:
+            self._batch.free()
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+
+def _probe(
+    model: LlamaModel, wanted: llama_cpp.llama_context_params, native_log: NativeLog
+) -> tuple[bool, int]:
+    """Whether the model keeps a cache, and its pooling type: only a context can tell."""
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx, params.n_seq_max = 256, 1
+    params.n_batch = params.n_ubatch = 32
+    params.embeddings, params.flash_attn_type = True, wanted.flash_attn_type
+    n_buffers = len(native_log.buffers)
+    handle = make_context(model, params, native_log)
+    del native_log.buffers[n_buffers:]
+    try:
+        has_memory = bool(llama_cpp.llama_get_memory(handle))
+        return has_memory, int(llama_cpp.llama_pooling_type(handle))
+    finally:
+        llama_cpp.llama_free(handle)
