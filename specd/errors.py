@@ -6,6 +6,7 @@ SpecdError
 │   ├── InvalidOption              one entry of `options` has the wrong type
 │   ├── ContextLengthExceeded      prompt longer than the context, and it may not be cut
 │   ├── Unsupported                the model cannot do what was asked (tools, thinking, images)
+│   │   └── EmbeddingsUnsupported
 │   └── InvalidName                a model name outside the grammar
 ├── NotImplementedHere             a field that this version of specd does not honour yet
 ├── ModelNotFound
@@ -54,6 +55,14 @@ class ContextLengthExceeded(InvalidRequest):
 
 class Unsupported(InvalidRequest):
     pass
+
+
+class EmbeddingsUnsupported(Unsupported):
+    """The model gives text and no vectors."""
+
+    def __init__(self) -> None:
+        # llama-server's words, which Ollama passes on.
+        super().__init__("This server does not support embeddings. Start it with `--embeddings`")
 
 
 class InvalidName(InvalidRequest):

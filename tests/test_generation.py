@@ -76,6 +76,9 @@ class FakeEngine:
             raise errors.EngineCrashed("gone")
         return list(range(len(text.split())))
 
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        raise NotImplementedError
+
 
 class House:
     """The rooms behind a generation: one model, one pair, one engine."""

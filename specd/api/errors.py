@@ -15,6 +15,7 @@ class BodyTooLarge(errors.SpecdError):
 # The first row that fits decides.
 _STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
     (errors.InvalidOption, 500),  # Ollama's choice
+    (errors.EmbeddingsUnsupported, 501),
     (errors.InvalidRequest, 400),
     (errors.NotImplementedHere, 501),
     (errors.ModelNotFound, 404),

@@ -18,6 +18,9 @@ class Generation(Protocol):
     def generate(self, request: core.GenerateRequest, /) -> AsyncIterator[core.Delta | core.Done]:
         """An async generator; exactly one Done, last.  Raises SpecdError; closing it cancels."""
 
+    async def embed(self, request: core.EmbedRequest, /) -> core.Embeddings:
+        """One vector per text, not normalised.  Raises SpecdError."""
+
     async def load(
         self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
     ) -> None:

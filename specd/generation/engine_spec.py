@@ -15,9 +15,15 @@ def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
     return (core.DrafterKind.MODEL, *lookup)
 
 
-def engine_spec(pair: core.Pair, options: Options, settings: Settings) -> core.EngineSpec:
-    """What is automatic (context, threads) the scheduler fills in."""
-    target, drafter = pair.target, pair.drafter
+def engine_spec(
+    pair: core.Pair, options: Options, settings: Settings, *, embeds: bool = False
+) -> core.EngineSpec:
+    """What is automatic (context, threads) the scheduler fills in.
+
+    embeds: vectors are asked of a model that may give text as well.
+    """
+    embeds = embeds or pair.target.only_embeds
+    target, drafter = pair.target, None if embeds else pair.drafter
     if options.num_batch < 1:
         raise errors.InvalidOption('option "num_batch" must be at least 1')
     return core.EngineSpec(
@@ -28,7 +34,8 @@ def engine_spec(pair: core.Pair, options: Options, settings: Settings) -> core.E
         no_pair_reason=pair.reason or "",
         no_pair_detail=pair.detail,
         n_ctx=options.num_ctx,
-        n_slots=settings.num_parallel,
+        # Ollama's rule; what is asked at the same time shares passes all the same.
+        n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
         n_gpu_layers=max(options.num_gpu, -1),
         main_gpu=options.main_gpu,
@@ -40,5 +47,5 @@ def engine_spec(pair: core.Pair, options: Options, settings: Settings) -> core.E
         trace_dir=str(settings.trace_dir or ""),
         adapters=tuple(str(path) for path in target.adapters),
         projector=str(target.projector) if target.projector else None,
-        embeds="embedding" in target.capabilities,
+        embeds=embeds,
     )

@@ -18,6 +18,7 @@ from typing import Protocol
 from specd import core, errors
 from specd.generation.call import Call
 from specd.generation.count import n_prompt_tokens
+from specd.generation.embedding import embed_all
 from specd.generation.engine_spec import drafters, engine_spec
 from specd.generation.fit import fitted
 from specd.options import Options
@@ -139,6 +140,27 @@ class Generation:
         async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
             return await n_prompt_tokens(call, lease)
 
+    async def embed(self, request: core.EmbedRequest) -> core.Embeddings:
+        """One vector per text; EmbeddingsUnsupported where the model gives none."""
+        started = self._clock()
+        model = await asyncio.to_thread(self._library.resolve, request.model)
+        options = Options.merge(model.parameters, request.options)
+        if "embedding" not in model.capabilities:
+            raise errors.EmbeddingsUnsupported
+        try:
+            return await self._embed(request, model, options, started)
+        except errors.EngineCrashed:
+            log.warning("%s: the engine died before it answered, trying once more", model.name)
+            return await self._embed(request, model, options, started)
+
+    async def _embed(
+        self, request: core.EmbedRequest, model: core.ModelRef, options: Options, started: float
+    ) -> core.Embeddings:
+        leased = self._lease(model, options, request.keep_alive_s, embeds=True)
+        async with leased as (lease, _):
+            load_ns = int((self._clock() - started) * 1e9)
+            return core.Embeddings(entries=await embed_all(request, lease), load_ns=load_ns)
+
     async def load(
         self,
         model: str,
@@ -172,10 +194,15 @@ class Generation:
 
     @asynccontextmanager
     async def _lease(
-        self, model: core.ModelRef, options: Options, keep_alive_s: float | None
+        self,
+        model: core.ModelRef,
+        options: Options,
+        keep_alive_s: float | None,
+        *,
+        embeds: bool = False,
     ) -> AsyncIterator[tuple[Lease, core.Pair]]:
         pair = await asyncio.to_thread(self._pairs.pair, model)
-        spec = engine_spec(pair, options, self._settings)
+        spec = engine_spec(pair, options, self._settings, embeds=embeds)
         async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
             yield lease, pair
 

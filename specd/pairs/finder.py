@@ -72,6 +72,11 @@ class Pairs:
     def _refusal_of_target(self, target: core.ModelRef) -> _Refusal | None:
         if not self._enabled:
             return _Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
+        if target.only_embeds:
+            return _Refusal(
+                NoPair.EMBEDS,
+                f"{target.name} gives vectors instead of text, so there is nothing to draft.",
+            )
         architecture = target.architecture
         if architecture in CANNOT_REWIND:
             return _Refusal(

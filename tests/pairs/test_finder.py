@@ -10,6 +10,7 @@ from specd.core import NoPair
 from specd.pairs import Pairs, Rule, Rules
 from specd.store import Library
 from tests.gguf_architectures import write_lfm2
+from tests.gguf_embedders import write_bert
 from tests.gguf_files import (
     VOCABULARY,
     OllamaStore,
@@ -153,6 +154,15 @@ def test_what_cannot_rewind_drafts_but_is_not_drafted_for(
     assert reason is NoPair.CANNOT_REWIND
     assert "mamba" in detail
     assert resolve_and_pair(store, Rules(packaged=rules("snake")))[0] == "snake:latest"
+
+
+def test_an_embedder_has_nothing_to_draft(store: OllamaStore, tmp_path: Path) -> None:
+    store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
+    anything = Rules(packaged=rules("small", target="*"))
+    drafter, _, reason, detail = resolve_and_pair(store, anything, "minilm")
+    assert drafter is None
+    assert reason is NoPair.EMBEDS
+    assert detail == "minilm:latest gives vectors instead of text, so there is nothing to draft."
 
 
 def test_a_hybrid_with_snapshots_is_drafted_for(store: OllamaStore, tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Texts to vectors: all of a request's texts share one lease, and the engine's passes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from specd import core, errors
+from specd.scheduler import Lease
+
+log = logging.getLogger(__name__)
+
+#: Texts of one request that the engine has at the same time: more than it takes into a pass.
+N_UNDER_WAY = 128
+
+
+async def embed_all(request: core.EmbedRequest, lease: Lease) -> tuple[core.Embedding, ...]:
+    """One entry per text, in order; the first failure takes the others along.
+
+    Raises InvalidRequest in Ollama's words for a text that is too long and may not be cut.
+    """
+    found: dict[int, core.Embedding] = {}
+    waiting = iter(enumerate(request.texts))
+
+    async def work() -> None:
+        for index, text in waiting:
+            found[index] = await lease.embed(text, truncate=request.truncate)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(request.texts), N_UNDER_WAY)):
+                group.create_task(work())
+    except ExceptionGroup as failures:
+        error = failures.exceptions[0]
+        if isinstance(error, errors.EngineCrashed):
+            # Until it is gone, the scheduler would grant it again.
+            await lease.engine.ended()
+        if isinstance(error, errors.ContextLengthExceeded):
+            raise errors.InvalidRequest("the input length exceeds the context length") from error
+        raise error from None
+    entries = tuple(found[index] for index in range(len(request.texts)))
+    n_tokens = sum(entry.n_tokens for entry in entries)
+    log.info("%s: %d texts of %d tokens embedded", request.model, len(entries), n_tokens)
+    return entries

@@ -1,0 +1,199 @@
+"""Vectors of a request, with a scheduler that grants at once and an engine that counts letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specd import core, errors
+from specd.generation import Generation
+from specd.generation.embedding import N_UNDER_WAY
+from specd.scheduler import Lease
+from specd.settings import Settings
+
+MODEL = core.ModelRef(
+    name="minilm:latest",
+    full_name="registry.ollama.ai/library/minilm:latest",
+    digest="0" * 64,
+    weights=Path("/m/minilm.gguf"),
+    parameters={"num_ctx": 256},
+    capabilities=("embedding",),
+)
+
+
+class FakeEngine:
+    """A text's vector is its length; words at its start say what goes wrong."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+        self.n_under_way = self.n_most = 0
+        self.dies = 0
+        self.n_buried = 0
+        self.hangs = asyncio.Event()
+
+    async def ready(self) -> core.EngineFacts:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    async def ended(self) -> None:
+        self.n_buried += 1
+
+    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        raise NotImplementedError
+
+    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+        raise NotImplementedError
+
+    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+        self.asked.append((text, truncate))
+        self.n_under_way += 1
+        self.n_most = max(self.n_most, self.n_under_way)
+        try:
+            if text == "hang":
+                self.hangs.set()
+                await asyncio.Event().wait()
+            # Whatever comes of it comes later.
+            await asyncio.get_running_loop().run_in_executor(None, len, text)
+            if self.dies:
+                self.dies -= 1
+                raise errors.EngineCrashed("gone")
+            if text == "long" and not truncate:
+                raise errors.ContextLengthExceeded(300, 256)
+            return core.Embedding(vector=(float(len(text)),), n_tokens=len(text))
+        finally:
+            self.n_under_way -= 1
+
+
+class House:
+    """The rooms behind a generation: one model, one engine."""
+
+    def __init__(self, model: core.ModelRef = MODEL) -> None:
+        self.model = model
+        self.engine = FakeEngine()
+        memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
+        self.facts = core.EngineFacts(n_ctx=256, n_ctx_train=512, n_vocab=9, target=memory)
+        self.leased: list[tuple[core.EngineSpec, float | None]] = []
+        self.n_released = 0
+        ticks = iter(range(1000))
+        self.generation = Generation(self, self, self, Settings(), clock=lambda: next(ticks))
+
+    def resolve(self, name: str) -> core.ModelRef:
+        return self.model
+
+    def pair(self, target: core.ModelRef) -> core.Pair:
+        drafter = core.Drafter(name="tinier", weights=Path("/m/tinier.gguf"), source="user")
+        return core.Pair(target=target, drafter=drafter)
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        spec: core.EngineSpec,
+        model: core.ModelRef,
+        pair: core.Pair,
+        keep_alive_s: float | None = None,
+    ) -> AsyncIterator[Lease]:
+        self.leased.append((spec, keep_alive_s))
+        try:
+            yield Lease(self.facts, self.engine)
+        finally:
+            self.n_released += 1
+
+    def unload(self, model: core.ModelRef) -> None:
+        raise NotImplementedError
+
+    async def embed(self, *texts: str, truncate: bool = True, **fields: object) -> core.Embeddings:
+        request = core.EmbedRequest(model="minilm", texts=texts, truncate=truncate)
+        return await self.generation.embed(replace(request, **fields))  # type: ignore[arg-type]
+
+
+async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
+    house = House()
+    found = await house.embed("abc", "", "a", options={"num_ctx": 64}, keep_alive_s=7.0)
+    assert [entry.vector for entry in found.entries] == [(3.0,), (0.0,), (1.0,)]
+    assert found.load_ns == 1_000_000_000
+    [(spec, keep_alive_s)] = house.leased
+    assert (spec.embeds, spec.n_ctx, keep_alive_s) == (True, 64, 7.0)
+    assert house.n_released == 1
+
+
+async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
+    house = House()
+    await house.embed("a")
+    [(spec, _)] = house.leased
+    assert (spec.n_slots, spec.drafter, spec.n_ctx) == (1, None, 256)
+
+
+async def test_texts_are_under_way_together_but_never_too_many() -> None:
+    house = House()
+    texts = [str(n) for n in range(3 * N_UNDER_WAY)]
+    found = await house.embed(*texts)
+    assert [entry.n_tokens for entry in found.entries] == [len(text) for text in texts]
+    assert house.engine.n_most == N_UNDER_WAY
+    assert len(house.leased) == 1
+
+
+@pytest.mark.contract("embed.truncate")
+async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
+    house = House()
+    with pytest.raises(
+        errors.InvalidRequest, match=r"^the input length exceeds the context length$"
+    ):
+        await house.embed("long", "hang", truncate=False)
+    assert house.engine.n_under_way == 0
+    assert house.n_released == 1
+    assert len((await house.embed("long")).entries) == 1
+
+
+async def test_an_engine_that_dies_is_tried_once_more_after_it_is_gone() -> None:
+    house = House()
+    house.engine.dies = 1
+    assert (await house.embed("a")).entries[0].vector == (1.0,)
+    assert (len(house.leased), house.engine.n_buried) == (2, 1)
+
+
+async def test_a_text_that_kills_does_not_kill_for_ever() -> None:
+    house = House()
+    house.engine.dies = 5
+    with pytest.raises(errors.EngineCrashed):
+        await house.embed("a")
+    assert len(house.leased) == house.n_released == 2
+
+
+async def test_who_leaves_takes_all_texts_along() -> None:
+    house = House()
+    asking = asyncio.ensure_future(house.embed("hang", "hang"))
+    await house.engine.hangs.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert house.engine.n_under_way == 0
+    assert house.n_released == 1
+
+
+@pytest.mark.contract("embed.not-embedder")
+async def test_a_chat_model_gives_no_vectors() -> None:
+    house = House(replace(MODEL, capabilities=("completion",)))
+    with pytest.raises(errors.EmbeddingsUnsupported, match="Start it with `--embeddings`"):
+        await house.embed("a")
+    assert house.leased == []
+
+
+async def test_a_model_that_does_both_is_loaded_for_what_is_asked() -> None:
+    house = House(replace(MODEL, capabilities=("completion", "embedding")))
+    await house.embed("a")
+    await house.generation.load("minilm")
+    assert [spec.embeds for spec, _ in house.leased] == [True, False]
+
+
+async def test_to_load_an_embedder_is_to_load_it_for_vectors() -> None:
+    house = House()
+    await house.generation.load("minilm")
+    [(spec, _)] = house.leased
+    assert spec.embeds
