@@ -55,12 +55,16 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
 
 
 def _decode_first(raw: bytes, fields: Fields, go_name: str) -> dict[str, Any]:
-    value = decode_first(raw)
-    return {} if value is None else decode(value, fields, go_name)
+    return decode(decode_first(raw), fields, go_name)
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
-    """`decode_struct`, with a wrong type told as Go tells it.  Raises InvalidRequest."""
+    """`decode_struct`, with a wrong type told as Go tells it.  Raises InvalidRequest.
+
+    null has no fields.
+    """
+    if value is None:
+        return {}
     try:
         return decode_struct(value, fields, go_name)
     except Mismatch as wrong:

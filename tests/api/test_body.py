@@ -20,6 +20,7 @@ zstd: Any = importlib.import_module(_MODULE)
 BODY = json.dumps({"model": "plain", "messages": [{"role": "user", "content": "x" * 9999}]})
 
 
+@pytest.mark.contract("openai.zstd")
 @pytest.mark.parametrize("encoding,packed", [("zstd", zstd.compress), ("gzip", gzip.compress)])
 async def test_a_compressed_body_is_read(encoding: str, packed: Callable[[bytes], bytes]) -> None:
     async with (

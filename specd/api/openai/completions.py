@@ -40,14 +40,14 @@ class CompletionsRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_completion(request)
-        options = _options(body)
+        asked_options = options(body)
         lookup.check_top_logprobs(body.n_logprobs)
         ref = await lookup.find_model(self._library, body.model)
         _check(body, ref)
         asked = core.GenerateRequest(
             model=ref.name,
             prompt=core.TextPrompt(text=body.prompt, suffix=body.suffix),
-            options=options,
+            options=asked_options,
             n_logprobs=body.n_logprobs or None,
         )
         writer, streamed = self._writer(body), body.stream
@@ -72,7 +72,7 @@ def _check(body: CompletionBody, ref: core.ModelRef) -> None:
         lookup.require(ref, "insert")
 
 
-def _options(body: CompletionBody) -> dict[str, object]:
+def options(body: CompletionBody) -> dict[str, object]:
     """Temperature and top_p are 1 and the penalties 0 where they were not sent.
 
     Raises InvalidRequest for a stop string that is none.
@@ -116,7 +116,7 @@ def _float32(value: object) -> float:
         raise Mismatch(json_type(value), "float32") from wrong
 
 
-_COMPLETION: Final[Fields] = {
+COMPLETION: Final[Fields] = {
     "model": string,
     "prompt": _prompt,
     "frequency_penalty": _float32,
@@ -157,4 +157,4 @@ class CompletionBody:
 
 
 async def read_completion(request: web.Request) -> CompletionBody:
-    return CompletionBody(**await read_fields(request, "openai.CompletionRequest", _COMPLETION))
+    return CompletionBody(**await read_fields(request, "openai.CompletionRequest", COMPLETION))

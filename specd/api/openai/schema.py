@@ -43,7 +43,7 @@ _FORMAT: Final[Fields] = {
     "type": string,
     "json_schema": struct({"schema": anything}, "openai.JsonSchema"),
 }
-_CHAT: Final[Fields] = {
+CHAT: Final[Fields] = {
     "model": string,
     "messages": list_of(struct(_MESSAGE, "openai.Message"), "[]openai.Message", null={}),
     "stream": boolean,
@@ -109,5 +109,5 @@ class ChatBody:
 
 
 async def read_chat(request: web.Request) -> ChatBody:
-    fields = await read_fields(request, "openai.ChatCompletionRequest", _CHAT)
+    fields = await read_fields(request, "openai.ChatCompletionRequest", CHAT)
     return ChatBody(**{key.removeprefix("_"): value for key, value in fields.items()})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specd import core, errors
+from specd.api.openai.audio import MAX_FORM_BYTES
 from tests.api.fakes import DONE, FakeGeneration, Script, client
 from tests.api.openai.asking import ask, stream_of
 
@@ -214,3 +215,9 @@ async def test_transcriptions_are_refused_when_the_form_has_been_read() -> None:
         assert "not supported by specd" in error["message"]
         async with http.get("/v1/models") as after:  # over the same connection
             assert after.status == 200
+
+
+async def test_a_form_that_is_too_long_is_not_read_to_its_end() -> None:
+    form = io.BytesIO(b"x" * (MAX_FORM_BYTES + 2**20))
+    async with client() as http, http.post("/v1/audio/transcriptions", data=form) as reply:
+        assert reply.status == 501

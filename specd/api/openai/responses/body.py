@@ -62,7 +62,7 @@ _members: Final = list_of(_member, "[]openai.ResponsesTool", null=Tool())
 _TOOL: Final[Fields] = _MEMBER | {"tools": _members}
 _tools: Final = list_of(_tool, "[]openai.ResponsesTool", null=Tool())
 _FORMAT: Final[Fields] = {"type": string, "name": string, "schema": anything, "strict": boolean}
-_RESPONSES: Final[Fields] = {
+RESPONSES: Final[Fields] = {
     "model": string,
     "background": boolean,
     "input": read_input,
@@ -109,4 +109,4 @@ class ResponsesBody:
 
 
 async def read_responses(request: web.Request) -> ResponsesBody:
-    return ResponsesBody(**await read_fields(request, "openai.ResponsesRequest", _RESPONSES))
+    return ResponsesBody(**await read_fields(request, "openai.ResponsesRequest", RESPONSES))
