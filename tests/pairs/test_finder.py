@@ -160,7 +160,7 @@ def test_an_embedder_has_nothing_to_draft(store: OllamaStore, tmp_path: Path) ->
     store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
     anything = Rules(packaged=rules("small", target="*"))
     drafter, _, reason, detail = resolve_and_pair(store, anything, "minilm")
-    assert drafter is None
+    assert drafter == ""
     assert reason is NoPair.EMBEDS
     assert detail == "minilm:latest gives vectors instead of text, so there is nothing to draft."
 
