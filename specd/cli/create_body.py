@@ -1,0 +1,135 @@
+"""A Modelfile's commands as `/api/create` is asked them, and the files that must be uploaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from specd.cli.modelfile import Command
+from specd.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+_DEPRECATED: Final = frozenset(
+    (
+        *("penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock"),
+        *("mirostat", "mirostat_tau", "mirostat_eta", "tfs_z", "numa", "num_gqa"),
+    )
+)
+_TEXTS: Final = {"system", "template", "renderer", "parser"}
+_FILE_FIELDS: Final = {"from": "files", "adapter": "adapters", "draft": "draft_files"}
+
+
+@dataclass(slots=True)
+class Wanted:
+    """fields: of the request's body.  files: body field → name in the request → path on disk."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, dict[str, Path]] = field(default_factory=dict)
+
+
+def wanted(commands: Sequence[Command], folder: Path) -> Wanted:
+    """folder: where relative paths begin.  Raises InvalidRequest in Ollama's words."""
+    made = Wanted()
+    for command in commands:
+        match command.name:
+            case "from" | "adapter" | "draft":
+                _add_file(made, command, folder)
+            case "license":
+                made.fields.setdefault("license", []).append(command.value)
+            case "message":
+                turn = {"role": command.key, "content": command.value}
+                made.fields.setdefault("messages", []).append(turn)
+            case "parameter":
+                _add_parameter(made.fields.setdefault("parameters", {}), command)
+            case "requires":
+                made.fields["requires"] = command.value.removeprefix("v")
+            case name:
+                assert name in _TEXTS
+                made.fields[name] = command.value
+    return made
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def _add_file(made: Wanted, command: Command, folder: Path) -> None:
+    """FROM is a model's name where no file has that path."""
+    path = folder / Path(command.value).expanduser()
+    if not path.exists():
+        if command.name != "from":
+            raise InvalidRequest(f"no such file: {command.value}")
+        made.fields["from"] = command.value
+        return
+    found = dict(_files_of(path))
+    if command.name == "from":
+        made.files.setdefault("files", {}).update(found)
+    else:
+        made.files[_FILE_FIELDS[command.name]] = found  # the last one wins
+
+
+def _files_of(path: Path) -> Iterator[tuple[str, Path]]:
+    """Name in the request, path on disk: of a file, or of all weights in a folder."""
+    if path.is_file():
+        yield path.name, path
+        return
+    found = sorted(path.glob("*.gguf")) or sorted(path.glob("*.safetensors"))
+    if not found:
+        raise InvalidRequest(f"no model files in {path}")
+    yield from ((file.name, file) for file in found)
+
+
+# -------------------------------------------------------------------------- parameters
+
+
+def _integer(text: str) -> int:
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    """Go: strconv.ParseBool."""
+    if text in {"1", "t", "T", "TRUE", "true", "True"}:
+        return True
+    if text in {"0", "f", "F", "FALSE", "false", "False"}:
+        return False
+    raise ValueError
+
+
+_INTEGERS = (
+    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict"),
+    *("num_keep", "seed", "num_predict", "top_k", "repeat_last_n"),
+)
+_FLOATS = (
+    *("top_p", "min_p", "typical_p", "temperature", "repeat_penalty"),
+    *("presence_penalty", "frequency_penalty"),
+)
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    **dict.fromkeys(_INTEGERS, ("int", _integer)),
+    **dict.fromkeys(_FLOATS, ("float", float)),
+    "use_mmap": ("bool", _flag),
+    "stop": ("string", str),
+}
+
+
+def _add_parameter(parameters: dict[str, object], command: Command) -> None:
+    """`stop` may come several times, of all others the last one counts."""
+    name = command.key
+    if name in _DEPRECATED:
+        log.warning("the parameter %s is deprecated and has no effect", name)
+        return
+    if name not in _READERS:
+        raise InvalidRequest(f"unknown parameter '{name}'")
+    kind, read = _READERS[name]
+    try:
+        value = read(command.value)
+    except ValueError as error:
+        raise InvalidRequest(f"invalid {kind} value [{command.value}]") from error
+    if name == "stop":
+        stops = parameters.setdefault("stop", [])
+        assert isinstance(stops, list)
+        stops.append(value)
+    else:
+        parameters[name] = value

@@ -1,0 +1,109 @@
+"""Modelfiles as Ollama's client reads them (contract 10): text → commands, in order.
+
+    line    = command blank value / "#" anything / empty
+    command = FROM / LICENSE / TEMPLATE / SYSTEM / ADAPTER / DRAFT / RENDERER / PARSER / PARAMETER
+              / MESSAGE / REQUIRES, in any case
+    value   = text to the end of the line / text in single or triple double quotes
+
+Quoted text may have line ends and knows no escapes; the closing quotes must end the line.  A
+PARAMETER's value begins with its name, a MESSAGE's with its role.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from specd.errors import InvalidRequest
+
+_COMMANDS: Final = frozenset(
+    (
+        *("from", "license", "template", "system", "adapter", "draft"),
+        *("renderer", "parser", "parameter", "message", "requires"),
+    )
+)
+_ROLES: Final = frozenset(("system", "user", "assistant"))
+_UNKNOWN_COMMAND: Final = (
+    'command must be one of "from", "license", "template", "system", "adapter", "draft",'
+    ' "renderer", "parser", "parameter", "message", or "requires"'
+)
+_UNKNOWN_ROLE: Final = 'message role must be one of "system", "user", or "assistant"'
+_BLANKS: Final = " \t"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """name: lower case.  key: a PARAMETER's name or a MESSAGE's role, else ""."""
+
+    name: str
+    value: str
+    key: str = ""
+
+
+def decode(data: bytes) -> str:
+    """UTF-8, or UTF-16 with a byte order mark; bytes that are neither become U+FFFD."""
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ):
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    return data.decode("utf-8", "replace")
+
+
+def parse(text: str) -> list[Command]:
+    """Raises InvalidRequest, with the line's number, in Ollama's words; one FROM there must be."""
+    commands = list(_commands(text.replace("\r\n", "\n").replace("\r", "\n")))
+    if not any(command.name == "from" for command in commands):
+        raise InvalidRequest("no FROM line")
+    return commands
+
+
+def _commands(text: str) -> Iterator[Command]:
+    lines = iter(enumerate(text.split("\n"), 1))
+    for number, line in lines:
+        rest = line.lstrip(_BLANKS)
+        if not rest or rest.startswith("#"):
+            continue
+        word = re.match(r"[A-Za-z]*", rest)
+        name = word[0].lower() if word else ""
+        if name not in _COMMANDS or rest[len(name) :][:1] not in _BLANKS:
+            raise InvalidRequest(f"(line {number}): {_UNKNOWN_COMMAND}")
+        if len(rest) == len(name):
+            raise InvalidRequest("unexpected EOF")
+        key, value = _key(name, rest[len(name) :], number)
+        while (inner := _unquoted(_printable(value).strip())) is None:
+            if (following := next(lines, None)) is None:
+                raise InvalidRequest("unexpected EOF")
+            value += "\n" + following[1]
+        yield Command(name, inner, key)
+
+
+def _key(name: str, rest: str, number: int) -> tuple[str, str]:
+    """A PARAMETER's name or a MESSAGE's role, and what follows it."""
+    if name not in {"parameter", "message"}:
+        return "", rest
+    key, value = (*re.split(r"[ \t]", rest.lstrip(_BLANKS), maxsplit=1), "")[:2]
+    if name == "message" and key not in _ROLES:
+        raise InvalidRequest(f"(line {number}): {_UNKNOWN_ROLE}")
+    if not value.strip():
+        raise InvalidRequest("unexpected EOF")
+    return key, value
+
+
+def _unquoted(value: str) -> str | None:
+    """None while the closing quotes are still to come."""
+    for quotes in ('"""', '"'):
+        if value.startswith(quotes):
+            if len(value) >= 2 * len(quotes) and value.endswith(quotes):
+                return value[len(quotes) : -len(quotes)]
+            return None
+    return value
+
+
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
