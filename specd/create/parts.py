@@ -14,6 +14,7 @@ from specd.store.demo import NAME as DEMO
 from specd.store.demo import stored_demo
 from specd.store.gguf import GgufHeader, read_header
 from specd.store.manifest import Layer, Manifest, media_type, read_manifest
+from specd.store.name import from_parts
 from specd.store.writer import digest_of_file
 
 _WEIGHTS: Final = ("model", "draft", "projector", "adapter")
@@ -61,7 +62,9 @@ def from_model(writer: Writer, name: Name) -> Base:
     """
     path = writer.manifest_path(name.stored)
     if path.is_file():
-        return _from_manifest(writer, name.stored.short, read_manifest(path))
+        found = from_parts(path.parts[-4:])
+        assert found is not None, f"{path} was found by its name"
+        return _from_manifest(writer, found.short, read_manifest(path))
     demo = stored_demo() if name.key == DEMO.key else None
     if demo is None:
         raise ModelNotFound(name.short)

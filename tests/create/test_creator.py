@@ -223,7 +223,7 @@ async def test_a_model_of_another_one(shop: Workshop, files: Path) -> None:
     kinds = ["model", "draft", "template", "messages", "license", "system", "license", "params"]
     assert shop.kinds() == kinds
     parents = [layer.get("from") for layer in shop.manifest()["layers"]]
-    assert parents == [*["Base:latest"] * 5, None, None, None]
+    assert parents == [*["base:latest"] * 5, None, None, None]
     assert shop.layer("params") == b'{"seed":7,"temperature":0.9}\n'
     assert shop.library.resolve("m").draft == shop.store.weights_path("base", "draft")
     assert (shop.config()["renderer"], shop.config()["requires"]) == ("r", "0.2.0")

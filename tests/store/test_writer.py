@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import stat
 from pathlib import Path
@@ -14,25 +12,9 @@ import pytest
 from specd.errors import ModelNotFound, StoreError
 from specd.store import Hold, Writer, durable
 from specd.store.name import parse
+from tests.store.manifests import digest, manifest
 
 HOUR = 3600.0
-
-
-def digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-def manifest(*layers: bytes, config: bytes = b"{}") -> bytes:
-    def entry(media: str, data: bytes) -> dict[str, object]:
-        return {"mediaType": media, "digest": digest(data), "size": len(data)}
-
-    model = "application/vnd.ollama.image.model"
-    value = {
-        "schemaVersion": 2,
-        "config": entry("application/vnd.docker.container.image.v1+json", config),
-        "layers": [entry(model, layer) for layer in layers],
-    }
-    return json.dumps(value).encode()
 
 
 @pytest.fixture
