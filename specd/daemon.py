@@ -67,6 +67,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     server = web.AppRunner(
         app,
         handler_cancellation=True,
+        auto_decompress=False,
         access_log=None,
         logger=connection_log,
         max_line_size=MAX_HEADER_BYTES,

@@ -46,11 +46,12 @@ class Daemon:
 
 @contextlib.asynccontextmanager
 async def running(
-    tmp_path: Path, *, engine: Sequence[str] = (), **variables: str
+    tmp_path: Path, *, engine: Sequence[str] = (), log: int | None = None, **variables: str
 ) -> AsyncIterator[Daemon]:
     """Ready when the daemon itself says so, to the socket in systemd's place.
 
     engine: the command in the engines' place; none is the real one.  The store is tmp_path/models.
+    log: a file descriptor to log to; None is the tests' own stderr.
     The daemon is given one processor: the tests share few, and llama.cpp's threads wait for each
     other.
     """
@@ -66,6 +67,7 @@ async def running(
             "-c",
             _SCRIPT,
             *engine,
+            stderr=log,
             preexec_fn=lambda: os.sched_setaffinity(0, own),
             env=os.environ
             | {

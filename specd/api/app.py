@@ -10,6 +10,7 @@ from aiohttp import web
 
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.ollama.embed_routes import EmbedRoutes
 from specd.api.ollama.model_routes import ModelRoutes
 from specd.api.ollama.registry_routes import RegistryRoutes
 from specd.api.ollama.routes import OllamaRoutes
@@ -44,7 +45,7 @@ def build_app(
     """All routes and rules; without a workshop nothing changes the store.
 
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
-    unnoticed.
+    unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
     """
     rooms = Rooms(
         generation=generation, library=library, scheduler=scheduler, clock=clock or Clock()
@@ -57,6 +58,7 @@ def build_app(
     )
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.add_routes(OllamaRoutes(rooms).table())
+    app.add_routes(EmbedRoutes(rooms).table())
     if workshop is not None:
         app.add_routes(ModelRoutes(workshop).table())
     app.add_routes(RegistryRoutes(registry).table())

@@ -13,13 +13,12 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 
 from specd.api.go_json import decode_first
+from specd.api.unfold import unfolded
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
 Fields = dict[str, Codec]
 
-#: Ollama's limit on what zstd may unfold to, and ours for gzip too: a few bytes become gigabytes.
-MAX_UNFOLDED_BYTES: Final = 20 * 2**20
 # A longer body is read in a thread: until it is read, nobody else would be answered.
 _MAX_AT_ONCE_BYTES: Final = 2**16
 
@@ -43,19 +42,18 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
     Raises InvalidRequest (EmptyBody where nothing was sent).
     """
-    if hdrs.CONTENT_ENCODING in request.headers:
-        request = request.clone(client_max_size=MAX_UNFOLDED_BYTES)
     try:
         raw = await request.read()
     except web.RequestPayloadError as error:
-        raise InvalidRequest("unexpected EOF") from error  # cut short, or badly compressed
-    if len(raw) > _MAX_AT_ONCE_BYTES:
-        return await asyncio.to_thread(_decode_first, raw, fields, go_name)
-    return _decode_first(raw, fields, go_name)
+        raise InvalidRequest("unexpected EOF") from error  # cut short
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
+    if encoding or len(raw) > _MAX_AT_ONCE_BYTES:
+        return await asyncio.to_thread(_decode_first, raw, encoding, fields, go_name)
+    return _decode_first(raw, encoding, fields, go_name)
 
 
-def _decode_first(raw: bytes, fields: Fields, go_name: str) -> dict[str, Any]:
-    return decode(decode_first(raw), fields, go_name)
+def _decode_first(raw: bytes, encoding: str, fields: Fields, go_name: str) -> dict[str, Any]:
+    return decode(decode_first(unfolded(raw, encoding)), fields, go_name)
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:

@@ -116,12 +116,17 @@ class FakeLibrary:
 
 @dataclass
 class FakeGeneration:
-    """Plays `script`: an exception in it is raised, an Event in it is waited for for ever."""
+    """Plays `script`: an exception in it is raised, an Event in it is waited for for ever.
+
+    vector: what every text is embedded to, or the error that it is.
+    """
 
     script: Script = HELLO
     requests: list[core.GenerateRequest] = field(default_factory=list)
     loads: list[tuple[str, Mapping[str, object], float | None]] = field(default_factory=list)
     unloads: list[str] = field(default_factory=list)
+    vector: tuple[float, ...] | Exception = (3.0, 0.0, -4.0)
+    embeds: list[core.EmbedRequest] = field(default_factory=list)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def generate(
@@ -139,6 +144,16 @@ class FakeGeneration:
                     yield event
         finally:
             self.closed.set()
+
+    async def embed(self, request: core.EmbedRequest, /) -> core.Embeddings:
+        self.embeds.append(request)
+        if isinstance(self.vector, Exception):
+            raise self.vector
+        entries = [
+            core.Embedding(vector=self.vector, n_tokens=len(text.split()) + 2)
+            for text in request.texts
+        ]
+        return core.Embeddings(entries=tuple(entries), load_ns=30)
 
     async def load(
         self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
@@ -232,5 +247,7 @@ async def client(
         draw_id=lambda: 42,
     )
     # Like the daemon's own runner, the test server cancels the handler of a client that has gone.
-    async with TestClient(TestServer(app), cookie_jar=DummyCookieJar()) as http:
+    server = TestServer(app)
+    await server.start_server(auto_decompress=False)
+    async with TestClient(server, cookie_jar=DummyCookieJar()) as http:
         yield http

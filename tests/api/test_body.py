@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.body import MAX_UNFOLDED_BYTES
+from specd.api.unfold import MAX_UNFOLDED_BYTES
 from tests.api.fakes import client
 
 _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"

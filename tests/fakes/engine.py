@@ -2,6 +2,7 @@
 
 The weights' file name and the prompt's first word say what goes wrong.  Everything else is
 answered with the prompt's own words, one token each; the word `w3` has the token id 3.
+The prompt `drip` is never answered to its end, but by a word whenever anybody asks for anything.
 
 What it learns of its pair is how many requests it has answered, and by a Shutdown that it ends.
 """
@@ -71,6 +72,8 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
     def finish(event: core.Done | core.Failed) -> None:
         channel.send(messages.Finished(request_id, event))
 
+    if fault == "drip":
+        return
     if fault in {"crash", "hang"}:
         say("last words")
         if fault == "crash":
@@ -88,6 +91,11 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
     usage = core.Usage(n_prompt=len(words), n_generated=len(words), generate_ns=1)
     stats = core.SpeculationStats()
     finish(core.Done(reason=core.StopReason.STOP, usage=usage, speculation=stats))
+
+
+def drip(channel: EngineChannel, requests: set[int]) -> None:
+    for request_id in requests:
+        channel.send(messages.Tokens(request_id, core.Token(text="drop ")))
 
 
 def embed(channel: EngineChannel, request: messages.Embed) -> None:
@@ -112,18 +120,22 @@ def main() -> None:
     die_with_parent()
     channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
     deaf, cancelled, lessons = False, [], Lessons(None)
+    dripping: set[int] = set()
     while (message := channel.receive()) is not None:
+        drip(channel, dripping)
         match message:
             case messages.Load(spec, history):
                 deaf, lessons = Path(spec.weights).stem == "deaf", Lessons(history)
                 load(channel, spec)
             case messages.Submit(request_id, request):
+                dripping |= {request_id} if request.prompt == ("drip",) else set()
                 answer(channel, request_id, request)
                 lessons.add(channel, n_requests=1)
             case messages.Embed():
                 embed(channel, message)
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
+                dripping.discard(request_id)
             case messages.Tokenize(request_id, "cancelled?", _):
                 channel.send(messages.Tokenized(request_id, cancelled))
             case messages.Tokenize(request_id, text, _):

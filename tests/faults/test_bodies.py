@@ -1,0 +1,193 @@
+"""Bodies that no honest client sends: each is answered in its dialect's shape, within memory."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import sys
+import zlib
+from typing import Any
+
+import pytest
+
+from specd.api.unfold import MAX_UNFOLDED_BYTES
+from tests.faults.conftest import Reply, Wire, get, post
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+zstd: Any = importlib.import_module(_MODULE)
+
+MIB = 2**20
+PATHS = ("/api/generate", "/api/chat", "/api/show", "/v1/chat/completions", "/v1/messages")
+ASKED = {"model": "m", "prompt": "a b", "stream": False}
+BODY = json.dumps(ASKED).encode()
+DEEP = 100_000
+
+
+def complaint(path: str, reply: Reply | None) -> str:
+    """The sentence of an error in the shape that the path's dialect has for it."""
+    assert reply is not None
+    assert reply.type == "application/json; charset=utf-8"
+    error = reply.json["error"]
+    if path.startswith("/api/"):
+        return str(error)
+    if path == "/v1/messages":
+        assert reply.json["type"] == "error"
+    return str(error["message"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "body, sentence",
+    [
+        pytest.param(b"[" * DEEP, "exceeded max depth", id="arrays"),
+        pytest.param(b"[" * DEEP + b"]" * DEEP, "exceeded max depth", id="closed arrays"),
+        pytest.param(b'{"tools":' * DEEP, "exceeded max depth", id="objects"),
+        pytest.param(
+            b'{"x":' + b"[" * 900 + b'"\\u0041"' + b"]" * 900 + b"}",
+            "exceeded max depth",
+            id="as deep as Python reads",
+        ),
+        pytest.param(b"[" * 450 + b"?", "exceeded max depth", id="deep and broken"),
+        pytest.param(BODY.decode().encode("utf-16"), "invalid character 'ÿ' looking", id="utf-16"),
+        pytest.param(
+            BODY.decode().encode("utf-16-le"),
+            r"invalid character '\x00' looking for beginning of object key string",
+            id="utf-16 without BOM",
+        ),
+        pytest.param(b"\xef\xbb\xbf" + BODY, "invalid character 'ï' looking", id="BOM"),
+        pytest.param(BODY[:-1], "unexpected EOF", id="cut"),
+        pytest.param(b"{'model': 'm'}", r"invalid character '\'' looking", id="single quotes"),
+        pytest.param(b'{"model":"m",}', "invalid character '}' looking", id="a comma too many"),
+        pytest.param(b'{"x":NaN}', "invalid character 'N' looking", id="NaN"),
+        pytest.param(b'{"x":1e999}', "json: cannot unmarshal number 1e999", id="beyond a float"),
+        pytest.param(b'{"model":"\n"}', "in string literal", id="a bare line break"),
+        pytest.param(b"\0" * 100, r"invalid character '\x00' looking", id="zeros"),
+        pytest.param(b"--x\r\n", "invalid character '-' in numeric literal", id="multipart"),
+        pytest.param(b"model=m&prompt=x", "invalid character 'm' looking", id="a form"),
+        pytest.param(b'["m"]', "json: cannot unmarshal array into Go value", id="an array"),
+    ],
+)
+async def test_what_is_no_json_is_told_in_gos_words(
+    wire: Wire, path: str, body: bytes, sentence: str
+) -> None:
+    reply = await wire.send(post(path, body))
+    assert reply is not None
+    assert reply.status == 400
+    assert sentence in complaint(path, reply)
+
+
+@pytest.mark.parametrize("kind", ["text/plain; charset=utf-99", "multipart/form-data", "\xff"])
+async def test_a_content_type_says_nothing(wire: Wire, kind: str) -> None:
+    reply = await wire.send(post("/api/generate", BODY, f"Content-Type: {kind}"))
+    assert reply is not None
+    assert reply.json["response"] == "a b "
+
+
+async def test_bytes_that_are_no_utf8_are_replaced_as_in_go(wire: Wire) -> None:
+    body = b'{"model":"m","stream":false,"prompt":"a\xff\xc3 \xed\xa0\x80 \\ud800"}'
+    reply = await wire.send(post("/api/generate", body))
+    assert reply is not None
+    assert (reply.status, set(reply.json["response"])) == (200, set("a\ufffd "))
+
+
+# --------------------------------------------------------------------------- folded bodies
+
+BROKEN = {
+    "gzip": [b"x" * 400, gzip.compress(BODY)[:30], b"\x1f\x8b", gzip.compress(BODY)[::-1]],
+    "deflate": [b"x" * 400, zlib.compress(BODY)[:12]],
+    "zstd": [b"x" * 400, zstd.compress(BODY)[:12], b"\x28\xb5\x2f\xfd"],
+}
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/v1/messages", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "encoding, body", [(encoding, body) for encoding, bodies in BROKEN.items() for body in bodies]
+)
+async def test_what_does_not_unfold_is_refused(
+    wire: Wire, path: str, encoding: str, body: bytes
+) -> None:
+    reply = await wire.send(post(path, body, f"Content-Encoding: {encoding}"))
+    assert reply is not None
+    assert reply.status == 400
+    assert complaint(path, reply) == "unexpected EOF"
+
+
+@pytest.mark.parametrize(
+    "raw, status",
+    [
+        (post("/nowhere", b"x" * 99, "Content-Encoding: gzip"), 404),
+        (post("/api/tags", b"x" * 99, "Content-Encoding: gzip"), 405),
+        (post("/api/chat", b"x", "Content-Encoding: gzip", "Origin: http://evil"), 403),
+        (get("/api/version", "Content-Encoding: gzip", "Content-Length: 3") + b"xxx", 200),
+        (post("/api/generate", b"x", "Content-Encoding: br"), 400),
+        (post("/api/generate", BODY, "Content-Encoding: identity"), 200),
+        (post("/api/generate", BODY, "Content-Encoding: unheard-of"), 200),
+        (post("/api/generate", b"", "Content-Encoding: gzip"), 400),
+        (post("/api/generate", gzip.compress(BODY), "Content-Encoding: gzip"), 200),
+    ],
+)
+async def test_a_folded_body_that_nobody_reads_harms_nobody(
+    wire: Wire, raw: bytes, status: int
+) -> None:
+    reply = await wire.send(raw)
+    assert reply is not None
+    assert reply.status == status
+
+
+def bomb(encoding: str) -> bytes:
+    """A thousandth of what it becomes."""
+    block = b" " * MIB
+    if encoding == "zstd":
+        return bytes(zstd.compress(block * (MAX_UNFOLDED_BYTES // MIB + 1)))
+    folding = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
+    return b"".join(folding.compress(block) for _ in range(128)) + folding.flush()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+async def test_a_bomb_does_not_go_off(wire: Wire, encoding: str) -> None:
+    before = wire.peak_bytes()
+    reply = await wire.send(post("/api/chat", bomb(encoding), f"Content-Encoding: {encoding}"))
+    assert reply is not None
+    assert (reply.status, reply.json["error"]) == (413, "request body too large")
+    assert wire.peak_bytes() - before < 200 * MIB
+
+
+# --------------------------------------------------------------------------- huge bodies
+
+
+def asking(rest: bytes) -> bytes:
+    return BODY[:-1] + b"," + rest + b"}"
+
+
+@pytest.mark.parametrize(
+    "body, status, sentence",
+    [
+        pytest.param(asking(b'"x":"' + b"x" * 64 * MIB + b'"'), 200, "", id="a field unread"),
+        pytest.param(BODY + b"x" * 64 * MIB, 200, "", id="after the value"),
+        pytest.param(b" " * 64 * MIB + BODY, 200, "", id="space before it"),
+        pytest.param(b"[" + b"[]," * 21 * MIB, 400, "more than 2097152 JSON values", id="lists"),
+        pytest.param(
+            asking(b'"x":' + b"9" * 64 * MIB), 400, "cannot unmarshal number", id="digits"
+        ),
+        pytest.param(
+            asking(b'"x":"' + b"x" * 64 * MIB + b'\n"'), 400, "in string literal", id="broken"
+        ),
+        pytest.param(
+            b'{"model":"m","prompt":"' + b"x" * 64 * MIB + b'"}',
+            400,
+            "prompt too large",
+            id="the prompt",
+        ),
+    ],
+)
+async def test_a_huge_body_is_answered_within_memory(
+    wire: Wire, body: bytes, status: int, sentence: str
+) -> None:
+    reply = await wire.send(post("/api/generate", body))
+    assert reply is not None
+    assert reply.status == status
+    assert reply.json["response"] == "a b " if status == 200 else sentence in reply.json["error"]
+    assert wire.peak_bytes() < 1024 * MIB
