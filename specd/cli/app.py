@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli import bench, demo, list_, pairs, ps, run, serve, show, stop, trace
+from specd.cli import bench, cp, demo, list_, pairs, ps, rm, run, serve, show, stop, trace
 from specd.errors import SpecdError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command("ls", hidden=True)(list_.list_models)
 app.command("ps")(ps.ps)
 app.command("show")(show.show)
 app.command("stop")(stop.stop)
+app.command("cp")(cp.cp)
+app.command("rm")(rm.rm)
 app.command("pairs")(pairs.pairs)
 app.command("bench")(bench.bench)
 app.command("trace")(trace.trace)

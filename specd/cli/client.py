@@ -66,6 +66,10 @@ class Client:
     async def post(self, path: str, body: Mapping[str, object]) -> Json:
         return await self._whole("POST", path, body)
 
+    async def act(self, method: str, path: str, body: Mapping[str, object]) -> None:
+        """For what is answered by its status alone."""
+        await self._bytes(method, path, body)
+
     async def stream(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
         """The objects of an NDJSON answer; the last has `done`.  Closing it stops the answer."""
         assert self._session is not None
@@ -84,12 +88,15 @@ class Client:
         raise DaemonRefused(200, "the daemon closed the connection in mid-answer")
 
     async def _whole(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
+        return _object(await self._bytes(method, path, body))
+
+    async def _bytes(self, method: str, path: str, body: Mapping[str, object] | None) -> bytes:
         assert self._session is not None
         try:
             url = f"{self._url}{path}"
             async with self._session.request(method, url, json=body) as response:
                 await _check(response)
-                return _object(await response.read())
+                return await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(error) from error
 

@@ -79,6 +79,7 @@ def test_a_manifest_needs_its_blobs(writer: Writer) -> None:
     assert files_of(writer) == before
 
 
+@pytest.mark.contract("names.case")
 def test_names_are_found_and_replaced_ignoring_case(writer: Writer) -> None:
     add(writer, "Llama3.2:1B", b"a")
     add(writer, "llama3.2:1b", b"b")
@@ -92,6 +93,7 @@ def test_names_are_found_and_replaced_ignoring_case(writer: Writer) -> None:
     assert not (folder / "Llama3.2/1B").exists()
 
 
+@pytest.mark.contract("delete.empty")
 def test_delete_removes_empty_folders_and_unused_blobs(writer: Writer) -> None:
     add(writer, "example.com/ns/m", b"mine", b"shared")
     add(writer, "other", b"shared")
@@ -150,6 +152,7 @@ def test_what_is_held_is_not_removed(writer: Writer) -> None:
         Hold(writer).add([digest(b"a")])
 
 
+@pytest.mark.contract("store.private")
 def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:
     with writer.staged() as path:
         path.write_bytes(b"x")
@@ -164,6 +167,7 @@ def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:
     assert blobs_of(writer) == {digest(b"y")}
 
 
+@pytest.mark.contract("store.atomic")
 def test_a_full_disk_leaves_nothing_half_done(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +231,7 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
+@pytest.mark.contract("store.prune")
 def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
     add(writer, "m", b"used")
     blobs = writer.root / "blobs"
@@ -245,6 +250,7 @@ def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
     assert not (writer.root / "manifests/empty").exists()
 
 
+@pytest.mark.contract("store.old-names")
 def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
     add(writer, "m", b"used")
     path = writer.blob_path(digest(b"used"))
@@ -253,6 +259,7 @@ def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
     assert path.read_bytes() == b"used"
 
 
+@pytest.mark.contract("store.prune")
 def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     add(writer, "m", b"used")
