@@ -1,0 +1,107 @@
+"""A store of one's own, a registry of one's own, and a clock that waits for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from specd import core
+from specd.registry import Registry
+from specd.registry.means import Sizes
+from specd.registry.waits import Waits
+from specd.store import Writer
+from tests.registry.fake_registry import FakeRegistry
+
+#: Parts of 4000 bytes and spans of 1000, where Ollama's have 100 MB.
+SMALL = Sizes(min_part=4000, max_part=8000, span=1000)
+
+
+class FakeWaits(Waits):
+    """Nothing is waited for; a watch ends when `expire` is called."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._watches: set[asyncio.Timeout] = set()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def watch(self, seconds: float) -> AsyncIterator[Callable[[], None]]:
+        async with asyncio.timeout(None) as limit:
+            self._watches.add(limit)
+            try:
+                yield lambda: None
+            finally:
+                self._watches.discard(limit)
+
+    def expire(self) -> None:
+        """All that is watched now has taken too long."""
+        for limit in self._watches:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+
+@dataclass
+class Client:
+    """One daemon's registry room over its own store."""
+
+    root: Path
+    keys: Path | None
+    sizes: Sizes = SMALL
+    waits: FakeWaits = field(default_factory=FakeWaits)
+    registry: Registry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(self.root)
+        self.registry = Registry(self.writer, keys=self.keys, waits=self.waits, sizes=self.sizes)
+
+    async def pull(self, name: str) -> list[core.Progress]:
+        return [line async for line in self.registry.pull(name, insecure=True)]
+
+    async def push(self, name: str) -> list[core.Progress]:
+        return [line async for line in self.registry.push(name, insecure=True)]
+
+    async def pull_until(self, name: str, enough: Callable[[core.Progress], bool]) -> None:
+        """Leave at the first line that is enough."""
+        async with aclosing(self.registry.pull(name, insecure=True)) as lines:
+            async for line in lines:
+                if enough(line):
+                    return
+
+    def files(self) -> set[str]:
+        """What lies in the store, by its path there."""
+        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
+
+    def manifests(self) -> set[str]:
+        return {path for path in self.files() if path.startswith("manifests/")}
+
+
+@pytest.fixture
+async def remote() -> AsyncIterator[FakeRegistry]:
+    async with FakeRegistry().serve() as registry:
+        yield registry
+
+
+@pytest.fixture
+async def clients(tmp_path: Path) -> AsyncIterator[Callable[[str], Client]]:
+    """Make clients by name; one of the same name has the same store."""
+    made: list[Client] = []
+
+    def make(name: str) -> Client:
+        made.append(Client(tmp_path / name, tmp_path / "keys"))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.registry.close()
+
+
+@pytest.fixture
+def client(clients: Callable[[str], Client]) -> Client:
+    return clients("store")

@@ -1,0 +1,478 @@
+"""A pull as clients see it, and what lies in the store when it ends, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specd import core
+from specd.errors import InvalidName, RegistryError, ShuttingDown, StoreError
+from specd.registry.download import DigestMismatch
+from specd.store import name as names
+from tests.registry.conftest import Client
+from tests.registry.fake_registry import (
+    MANIFEST,
+    FakeRegistry,
+    cut,
+    damaged,
+    digest_of,
+    layer,
+    stall,
+    status,
+    then,
+)
+
+Clients = Callable[[str], Client]
+
+#: Three parts, ten spans; the small ones are spans of their own.
+WEIGHTS = random.Random(1).randbytes(9500)
+SYSTEM = b"Be brief."
+CONFIG = b'{"model_format":"gguf"}'
+
+
+@pytest.fixture
+def name(remote: FakeRegistry) -> str:
+    remote.add("me/m/latest", WEIGHTS, SYSTEM, config=CONFIG)
+    return remote.name("me/m/latest")
+
+
+def done(data: bytes) -> core.Progress:
+    digest = digest_of(data)
+    return core.Progress(
+        status=f"pulling {digest[7:19]}", digest=digest, total=len(data), completed=len(data)
+    )
+
+
+ENDING = [
+    core.Progress(status="verifying sha256 digest"),
+    core.Progress(status="writing manifest"),
+    core.Progress(status="success"),
+]
+
+
+def assert_whole(client: Client, remote: FakeRegistry) -> None:
+    """The store holds the model, byte for byte, and nothing else."""
+    blobs = (WEIGHTS, SYSTEM, CONFIG)
+    for data in blobs:
+        assert client.writer.blob_path(digest_of(data)).read_bytes() == data
+    host = remote.url.removeprefix("http://")
+    manifest = f"manifests/{host}/me/m/latest"
+    paths = {f"blobs/{digest_of(data).replace(':', '-')}" for data in blobs}
+    assert client.files() == {manifest, *paths}
+    assert (client.root / manifest).read_bytes() == remote.manifests["me/m/latest"]
+
+
+async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: str) -> None:
+    lines = await client.pull(name)
+    assert lines[0] == core.Progress(status="pulling manifest")
+    finished = [line for line in lines if line.total and line.completed == line.total]
+    assert finished == [done(WEIGHTS), done(SYSTEM), done(CONFIG)]
+    assert lines[-3:] == ENDING
+    assert_whole(client, remote)
+    assert client.waits.slept.count(1.0) == len(client.waits.slept), "nothing failed"
+    assert remote.seen[0].headers["Accept"] == MANIFEST
+    assert remote.seen[0].headers["User-Agent"].startswith("ollama/")
+
+
+async def test_what_is_there_is_not_fetched_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    await client.pull(name)
+    remote.seen.clear()
+    assert await client.pull(name) == [
+        core.Progress(status="pulling manifest"),
+        *(done(data) for data in (WEIGHTS, SYSTEM, CONFIG)),
+        *ENDING,
+    ]
+    assert [seen.path for seen in remote.seen] == ["/v2/me/m/manifests/latest"]
+
+
+async def test_a_truncated_blob_is_fetched_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    await client.pull(name)
+    client.writer.blob_path(digest_of(WEIGHTS)).write_bytes(WEIGHTS[:100])
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_newer_version_replaces_what_only_the_old_one_used(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.add("me/m/latest", WEIGHTS, b"Be long.", config=CONFIG)
+    await client.pull(name)
+    remote.add("me/m/latest", WEIGHTS, SYSTEM, config=CONFIG)
+    lines = await client.pull(name)
+    assert [line.status for line in lines[-3:]] == [
+        "writing manifest",
+        "removing unused layers",
+        "success",
+    ]
+    assert_whole(client, remote)
+
+
+async def test_storage_elsewhere_gets_the_ranges_and_no_token(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.storage, remote.token = True, "secret"
+    await client.pull(name)
+    assert_whole(client, remote)
+    fetched = [seen for seen in remote.seen if seen.path.startswith("/storage/")]
+    assert sorted(remote.fetches(WEIGHTS)) == sorted(
+        f"bytes={start}-{min(start + 1000, end) - 1}"
+        for part, end in ((0, 4000), (4000, 8000), (8000, 9500))
+        for start in range(part, end, 1000)
+    )
+    assert all(seen.host.startswith("localhost:") for seen in fetched)
+    assert not any(seen.authorization for seen in fetched)
+    located = [seen for seen in remote.seen if "/blobs/" in seen.path]
+    assert {seen.authorization for seen in located} == {"Bearer secret"}
+    assert len(located) == 3, "one look for each blob"
+
+
+async def test_a_server_that_knows_no_ranges(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.ranges = False
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_server_that_knows_no_ranges_any_more(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    await client.pull_until(name, lambda line: line.completed >= 0 and bool(line.total))
+    remote.ranges = False
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        cut(0),
+        cut(500),
+        status(500),
+        status(503, "busy"),
+        status(408),
+        status(403, "expired"),
+        status(429, Retry_After="7"),
+    ],
+)
+async def test_what_passes_is_tried_again(
+    client: Client, remote: FakeRegistry, name: str, fault: object
+) -> None:
+    remote.faults.extend([fault] * 4)  # type: ignore[list-item]
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_cut_connection_goes_on_where_it_was_cut(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.append(cut(400))
+    await client.pull(name)
+    assert_whole(client, remote)
+    starts = {int(wanted[6:].split("-")[0]) for wanted in remote.fetches(WEIGHTS)}
+    assert [start for start in sorted(starts) if start % 1000] == [
+        start for start in sorted(starts) if start % 1000 == 400
+    ]
+
+
+async def test_a_registry_is_left_alone_for_as_long_as_it_asks(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.append(status(429, Retry_After="7"))
+    await client.pull(name)
+    assert 7.0 in client.waits.slept
+
+
+async def test_six_failures_in_a_row_end_the_pull(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.extend([status(500, "broken")] * 1000)
+    with pytest.raises(RegistryError, match="max retries exceeded: 500: broken"):
+        await client.pull(name)
+    assert {1.0, 2.0, 4.0, 8.0, 16.0} <= set(client.waits.slept)
+    assert not client.manifests()
+
+
+async def test_a_refusal_for_good_ends_the_pull_at_once(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.extend([status(451, "not in your country")] * 1000)
+    with pytest.raises(RegistryError, match="451: not in your country"):
+        await client.pull(name)
+    assert not client.manifests()
+
+
+async def test_a_stalled_connection_is_replaced(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    stalled = asyncio.Event()
+    remote.faults.append(stall(300, stalled))
+    pull = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    while not pull.done():
+        await asyncio.wait({pull}, timeout=0.05)
+        client.waits.expire()
+    await pull
+    assert_whole(client, remote)
+
+
+async def test_an_expired_address_is_asked_for_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.storage = True
+    remote.faults.append(status(403, "Request has expired"))
+    await client.pull(name)
+    assert_whole(client, remote)
+    of_weights = [s for s in remote.seen if s.path.endswith(f"/blobs/{digest_of(WEIGHTS)}")]
+    assert len(of_weights) == 2
+
+
+async def test_a_wrong_digest_leaves_nothing_behind(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.append(damaged)
+    with pytest.raises(DigestMismatch) as raised:
+        await client.pull(name)
+    want = f"digest mismatch, file must be downloaded again: want {digest_of(WEIGHTS)}, got sha256:"
+    assert str(raised.value).startswith(want)
+    assert client.files() == set()
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_client_that_leaves_keeps_what_came(
+    clients: Clients, remote: FakeRegistry, name: str
+) -> None:
+    first, stalled = clients("store"), asyncio.Event()
+    remote.faults.extend([stall(700, stalled)] * 10)
+    await first.pull_until(name, lambda line: line.completed >= 6800)
+    assert not first.manifests()
+    kept = {path for path in first.files() if "-partial" in path}
+    assert len(kept) == 4, "the bytes, and the state of three parts"
+    remote.faults.clear()
+    remote.seen.clear()
+    again = clients("store")  # a daemon that was started since
+    await again.pull(name)
+    assert_whole(again, remote)
+    fetched = sum(
+        int(end) - int(start) + 1
+        for start, end in (wanted[6:].split("-") for wanted in remote.fetches(WEIGHTS))
+    )
+    # Of each part the bytes from its beginning count: 700 of each of the three.
+    assert fetched == len(WEIGHTS) - 3 * 700
+
+
+async def test_clients_of_one_model_share_its_download(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    go = asyncio.Event()
+    remote.faults.extend([then(go)] * 10)
+    pulls = [asyncio.create_task(client.pull(name)) for _ in range(3)]
+    while len(remote.fetches(WEIGHTS)) < 10:
+        await asyncio.wait(pulls, timeout=0.01)
+    go.set()
+    for lines in await asyncio.gather(*pulls):
+        assert lines[-3:] == ENDING
+    assert len(remote.fetches(WEIGHTS)) == 10
+    assert_whole(client, remote)
+
+
+async def test_the_download_ends_with_the_last_client_that_leaves(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    go, stalled = asyncio.Event(), asyncio.Event()
+    remote.faults.extend([stall(100, stalled)] * 5 + [then(go)] * 5)
+    pulls = [asyncio.create_task(client.pull(name)) for _ in range(2)]
+    await stalled.wait()
+    pulls[0].cancel()
+    await asyncio.wait({pulls[0]})
+    assert "download" in {task.get_name().split()[0] for task in asyncio.all_tasks()}
+    pulls[1].cancel()
+    await asyncio.wait({pulls[1]})
+    assert "download" not in {task.get_name().split()[0] for task in asyncio.all_tasks()}
+    remote.faults.clear()
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_client_that_comes_while_the_last_one_leaves(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    stalled = asyncio.Event()
+    remote.faults.extend([stall(100, stalled)] * 10)
+    leaving = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    remote.faults.clear()
+    leaving.cancel()
+    lines = await client.pull(name)
+    assert lines[-3:] == ENDING
+    await asyncio.wait({leaving})
+    assert_whole(client, remote)
+
+
+async def test_two_stores_side_by_side_do_not_share(
+    clients: Clients, remote: FakeRegistry, name: str
+) -> None:
+    one, other = clients("one"), clients("other")
+    await asyncio.gather(one.pull(name), other.pull(name))
+    assert_whole(one, remote)
+    assert_whole(other, remote)
+
+
+async def test_two_daemons_of_one_store_do_not_write_the_same_file(
+    clients: Clients, remote: FakeRegistry, name: str
+) -> None:
+    one, other, stalled = clients("store"), clients("store"), asyncio.Event()
+    remote.faults.extend([stall(100, stalled)] * 10)
+    pull = asyncio.create_task(one.pull(name))
+    await stalled.wait()
+    with pytest.raises(StoreError, match="another process is downloading"):
+        await other.pull(name)
+    pull.cancel()
+    await asyncio.wait({pull})
+
+
+async def test_a_daemon_that_stops_tells_its_clients(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    stalled = asyncio.Event()
+    remote.faults.extend([stall(100, stalled)] * 10)
+    pull = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    await client.registry.close()
+    with pytest.raises(ShuttingDown):
+        await pull
+
+
+async def test_a_full_disk_is_seen_before_the_download(
+    client: Client, remote: FakeRegistry, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9531))
+    with pytest.raises(StoreError, match="no space left on device"):
+        await client.pull(name)
+    assert remote.fetches(WEIGHTS) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9532))
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_a_disk_that_fills_up_keeps_what_came(
+    client: Client, remote: FakeRegistry, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+
+    def pwrite(file: int, data: bytes, offset: int) -> int:
+        if offset >= 4000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(StoreError, match="no space left on device"):
+            await client.pull(name)
+    assert not client.manifests()
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_an_empty_blob_and_a_manifest_without_sizes(
+    client: Client, remote: FakeRegistry
+) -> None:
+    remote.add("me/m/x", WEIGHTS, b"")
+    manifest = json.loads(remote.manifests["me/m/x"])
+    for entry in manifest["layers"]:
+        del entry["size"]
+    remote.manifests["me/m/x"] = json.dumps(manifest).encode()
+    await client.pull(remote.name("me/m/x"))
+    assert client.writer.blob_path(digest_of(b"")).read_bytes() == b""
+    assert client.writer.blob_path(digest_of(WEIGHTS)).read_bytes() == WEIGHTS
+
+
+async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeRegistry) -> None:
+    remote.add("me/m/x", WEIGHTS)
+    manifest = json.loads(remote.manifests["me/m/x"])
+    manifest["layers"][0]["size"] = 9000
+    remote.manifests["me/m/x"] = json.dumps(manifest).encode()
+    with pytest.raises(RegistryError, match="has 9500 bytes, and the manifest says 9000"):
+        await client.pull(remote.name("me/m/x"))
+    assert not client.manifests()
+
+
+async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
+    with pytest.raises(RegistryError, match="^pull model manifest: file does not exist$"):
+        await client.pull(remote.name("me/none/latest"))
+    assert client.files() == set()
+
+
+@pytest.mark.parametrize(
+    "manifest,said",
+    [
+        (b"<html>", "the registry's answer is no manifest"),
+        (b'{"manifests":[]}', "the registry holds a list of images under this name, not a model"),
+        (b'{"fsLayers":[]}', "the registry's manifest is not of a kind that holds a model"),
+        (
+            json.dumps(
+                {
+                    "config": layer(b"{}", "application/vnd.docker.container.image.v1+json"),
+                    "layers": [layer(b"x", "application/vnd.docker.image.rootfs.diff.tar.gzip")],
+                }
+            ).encode(),
+            "the registry holds no model under this name, but another image",
+        ),
+    ],
+)
+async def test_what_is_no_model_is_said_before_it_is_fetched(
+    client: Client, remote: FakeRegistry, manifest: bytes, said: str
+) -> None:
+    remote.manifests["me/image/latest"] = manifest
+    with pytest.raises(RegistryError) as raised:
+        await client.pull(remote.name("me/image/latest"))
+    assert str(raised.value) == f"pull model manifest: {said}"
+    assert client.files() == set()
+
+
+async def test_a_digest_is_no_path(client: Client, remote: FakeRegistry) -> None:
+    evil = layer(b"x") | {"digest": "sha256:../../../../etc/passwd"}
+    manifest = {"config": layer(b"{}"), "layers": [evil]}
+    remote.manifests["me/m/x"] = json.dumps(manifest).encode()
+    with pytest.raises(StoreError, match="is not a digest"):
+        await client.pull(remote.name("me/m/x"))
+
+
+async def test_plain_http_must_be_asked_for(client: Client, remote: FakeRegistry) -> None:
+    with pytest.raises(RegistryError, match="^insecure protocol http$"):
+        await anext(client.registry.pull(remote.name("me/m/latest")))
+
+
+async def test_a_bad_name_is_told_before_anything_is_sent(client: Client) -> None:
+    with pytest.raises(InvalidName, match="invalid model name"):
+        await anext(client.registry.pull("a b"))
+
+
+async def test_nobody_answers(client: Client, unused_tcp_port: int) -> None:
+    with pytest.raises(RegistryError, match="pull model manifest: GET http"):
+        await client.pull(f"http://127.0.0.1:{unused_tcp_port}/me/m")
+
+
+async def test_a_name_is_found_as_it_is_spelled_on_disk(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    await client.pull(name)
+    remote.add("Me/M/Latest", WEIGHTS, SYSTEM, config=CONFIG)
+    await client.pull(remote.name("Me/M/Latest"))
+    assert len(client.manifests()) == 1
+    path = client.writer.manifest_path(names.parse(name))
+    assert path.relative_to(client.root) == Path(*client.manifests())
