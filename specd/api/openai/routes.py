@@ -13,6 +13,7 @@ from specd.api.border import json_reply, route
 from specd.api.openai.audio import transcriptions
 from specd.api.openai.chat import ChatRoute
 from specd.api.openai.completions import CompletionsRoute
+from specd.api.openai.embeddings import EmbeddingsRoute
 from specd.api.openai.errors import error_reply
 from specd.api.openai.models import model_object, models_object
 from specd.api.openai.responses.route import ResponsesRoute
@@ -27,12 +28,14 @@ class OpenAIRoutes:
         self._chat = ChatRoute(rooms, draw_id)
         self._completions = CompletionsRoute(rooms, draw_id)
         self._responses = ResponsesRoute(rooms, draw_id)
+        self._embeddings = EmbeddingsRoute(rooms)
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
             ("POST", "/v1/chat/completions", self._chat),
             ("POST", "/v1/completions", self._completions),
             ("POST", "/v1/responses", self._responses),
+            ("POST", "/v1/embeddings", self._embeddings),
             ("POST", "/v1/audio/transcriptions", transcriptions),
             ("GET", "/v1/models", self.models),
             # With the slashes that Ollama cannot route; one at the end is redirected away.

@@ -1,0 +1,125 @@
+"""The routes of `/api/embed` and of the older `/api/embeddings` (contract 2.6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from specd import core
+from specd.api.body import Fields, anything, boolean, integer, mapping, read_fields, string
+from specd.api.border import json_reply, route
+from specd.api.ollama.errors import error_reply
+from specd.api.ollama.schema import keep_alive
+from specd.api.ports import Rooms
+from specd.api.vectors import find_embedder, normalised, texts_of, vectors_reply
+from specd.api.wire import present
+from specd.errors import EmbeddingsUnsupported, InvalidRequest, SpecdError
+
+_SHARED: Final[Fields] = {"model": string, "keep_alive": keep_alive, "options": mapping}
+_EMBED: Final[Fields] = _SHARED | {
+    "input": anything,
+    "truncate": boolean,
+    "dimensions": integer,
+}
+_EMBEDDINGS: Final[Fields] = _SHARED | {"prompt": string}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBody:
+    """keep_alive: seconds; None where it was not sent."""
+
+    model: str = ""
+    keep_alive: float | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedBody(EmbeddingBody):
+    input: object = None
+    truncate: bool = True
+    dimensions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsBody(EmbeddingBody):
+    prompt: str = ""
+
+
+class EmbedRoutes:
+    def __init__(self, rooms: Rooms) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+        self._clock = rooms.clock
+
+    def table(self) -> list[web.RouteDef]:
+        rows: list[tuple[str, Handler]] = [
+            ("/api/embed", self.embed),
+            ("/api/embeddings", self.embeddings),
+        ]
+        return [route("POST", path, handler, error_reply) for path, handler in rows]
+
+    async def embed(self, request: web.Request) -> web.Response:
+        started_ns = self._clock.steady_ns()
+        body = EmbedBody(**await read_fields(request, "api.EmbedRequest", _EMBED))
+        texts = texts_of(body.input)
+        ref = await find_embedder(self._library, body.model)
+        if not texts:
+            await self._load(ref, body)
+            return json_reply({"model": body.model, "embeddings": []})
+        found = await self._generation.embed(_request(ref, body, texts, truncate=body.truncate))
+        vectors = [normalised(entry, body.dimensions) for entry in found.entries]
+        metrics = present(
+            total_duration=self._clock.steady_ns() - started_ns,
+            load_duration=found.load_ns,
+            prompt_eval_count=sum(entry.n_tokens for entry in found.entries),
+        )
+        return vectors_reply({"model": body.model, "embeddings": vectors} | metrics)
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        body = EmbeddingsBody(**await read_fields(request, "api.EmbeddingRequest", _EMBEDDINGS))
+        if not body.model:
+            raise InvalidRequest("model is required")
+        ref = await find_embedder(self._library, body.model)
+        if not body.prompt:
+            await self._load(ref, body)
+            return json_reply({"embedding": []})
+        try:
+            found = await self._generation.embed(_request(ref, body, (body.prompt,)))
+        except EmbeddingsUnsupported as error:
+            raise SpecdError(str(error)) from error  # 500 on this route
+        return vectors_reply({"embedding": _as_ever(found.entries[0], ref)})
+
+    async def _load(self, ref: core.ModelRef, body: EmbeddingBody) -> None:
+        """For nothing to embed; and what is to leave at once need not come."""
+        if body.keep_alive == 0:
+            await self._generation.unload(ref.name)
+        else:
+            await self._generation.load(ref.name, body.options, body.keep_alive)
+
+
+def _request(
+    ref: core.ModelRef, body: EmbeddingBody, texts: tuple[str, ...], *, truncate: bool = True
+) -> core.EmbedRequest:
+    return core.EmbedRequest(
+        model=ref.name,
+        texts=texts,
+        options=body.options,
+        keep_alive_s=body.keep_alive,
+        truncate=truncate,
+    )
+
+
+def _as_ever(embedding: core.Embedding, ref: core.ModelRef) -> list[float]:
+    """The old route's vector: of some models never normalised, and their users' stores are full."""
+    is_raw = ref.architecture in {"nomic-bert", "nomic-bert-moe"} or (
+        # No WordPiece: BGE-M3 and its like.
+        ref.architecture == "bert" and ref.eos_token == "</s>"  # noqa: S105 - no password
+    )
+    if is_raw and all(map(math.isfinite, embedding.vector)):
+        return list(embedding.vector)
+    return normalised(embedding)

@@ -1,0 +1,85 @@
+"""`POST /v1/embeddings`: what `/api/embed` does, in OpenAI's words (contract 3.4)."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from specd import core
+from specd.api.body import Fields, anything, integer, read_fields, string
+from specd.api.ports import Rooms
+from specd.api.vectors import find_embedder, normalised, texts_of, vectors_reply
+from specd.errors import InvalidRequest
+
+_FIELDS: Final[Fields] = {
+    "model": string,
+    "input": anything,
+    "dimensions": integer,
+    "encoding_format": string,
+}
+_FORMATS: Final = ("float", "base64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsBody:
+    model: str = ""
+    input: object = None
+    dimensions: int = 0
+    encoding_format: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Here an empty text is a text.  Raises InvalidRequest."""
+        if self.input in (None, []):
+            raise InvalidRequest("invalid input")
+        return texts_of(self.input) or ("",)
+
+    @property
+    def wants_base64(self) -> bool:
+        """Raises InvalidRequest for a format that is none."""
+        if (wanted := self.encoding_format.lower() or "float") not in _FORMATS:
+            raise InvalidRequest(
+                f"Invalid value for 'encoding_format' = {self.encoding_format}."
+                " Supported values: ['float', 'base64']."
+            )
+        return wanted == "base64"
+
+
+class EmbeddingsRoute:
+    def __init__(self, rooms: Rooms) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        body = EmbeddingsBody(**await read_fields(request, "openai.EmbedRequest", _FIELDS))
+        wants_base64, texts = body.wants_base64, body.texts
+        ref = await find_embedder(self._library, body.model)
+        found = await self._generation.embed(core.EmbedRequest(model=ref.name, texts=texts))
+        vectors = [normalised(entry, body.dimensions) for entry in found.entries]
+        n_tokens = sum(entry.n_tokens for entry in found.entries)
+        data = [
+            {
+                "object": "embedding",
+                "embedding": _packed(vector) if wants_base64 else vector,
+                "index": index,
+            }
+            for index, vector in enumerate(vectors)
+        ]
+        return vectors_reply(
+            {
+                "object": "list",
+                "data": data,
+                "model": body.model,
+                "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+            }
+        )
+
+
+def _packed(vector: Sequence[float]) -> str:
+    """32-bit floats, the low byte first."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

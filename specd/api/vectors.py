@@ -1,0 +1,70 @@
+"""What the dialects' embedding routes share: the texts, their model, vectors on the wire."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from specd import core
+from specd.api import lookup
+from specd.api.ports import Library
+from specd.api.wire import dump, quote
+from specd.errors import InvalidRequest, ModelNotFound
+
+#: Decimals of a normalised vector: as fine as a 32-bit float, and a quarter of the digits.
+_SCALE: Final = 10.0**9
+
+
+class NotPulled(ModelNotFound):
+    """Ollama's words for an unknown model, where vectors are asked of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.args = (f"model {quote(name)} not found, try pulling it first",)
+
+
+async def find_embedder(library: Library, name: str) -> core.ModelRef:
+    """Any model: whether it can embed is its engine's to say, after an empty input is loaded."""
+    try:
+        return await lookup.find_model(library, name)
+    except ModelNotFound as error:
+        if not name:
+            raise
+        raise NotPulled(name) from error
+
+
+def texts_of(sent: object) -> tuple[str, ...]:
+    """Of a text or a list of texts; none of an empty text alone.  Raises InvalidRequest."""
+    if sent is None or isinstance(sent, str):
+        return (sent,) if sent else ()
+    if not isinstance(sent, list) or not all(isinstance(text, str) for text in sent):
+        raise InvalidRequest("invalid input type")
+    return tuple(sent)
+
+
+def normalised(embedding: core.Embedding, dimensions: int = 0) -> list[float]:
+    """A vector of length 1, cut to so many dimensions where it has more.  Raises InvalidRequest."""
+    vector = embedding.vector
+    if 0 < dimensions < len(vector):
+        vector = vector[:dimensions]
+    norm = math.hypot(*vector)
+    if not math.isfinite(norm):
+        raise InvalidRequest("embedding contains NaN or Inf values")
+    scale = _SCALE / max(norm, 1e-12)
+    return [round(value * scale) / _SCALE for value in vector]
+
+
+def vectors_reply(value: Mapping[str, object]) -> web.Response:
+    """Like `json_reply`; a million numbers are written without keeping others waiting.
+
+    Texts are written as `dump` does.
+    """
+    written = {k: msgspec.Raw(dump(v)) if isinstance(v, str) else v for k, v in value.items()}
+    return web.Response(
+        body=msgspec.json.encode(written),
+        headers={"Content-Type": "application/json; charset=utf-8"},
+    )
