@@ -3,8 +3,9 @@
 `parse` and `Template.render` are the language; `analysis` is Ollama's reading of templates.
 """
 
+from specd.go_template import nodes
 from specd.go_template.error import GoTemplateError
 from specd.go_template.template import Template, check_template, parse
 from specd.go_template.values import NO_VALUE, Struct
 
-__all__ = ["NO_VALUE", "GoTemplateError", "Struct", "Template", "check_template", "parse"]
+__all__ = ["NO_VALUE", "GoTemplateError", "Struct", "Template", "check_template", "nodes", "parse"]

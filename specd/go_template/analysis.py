@@ -68,23 +68,14 @@ def _around_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes
             continue
         inside = _ranges_messages(node) if isinstance(node, nodes.Range) else in_messages
         if inside:
-            yield from (block for field in _fields(node.pipe) if field.names[0] == "Thinking")
+            yield from (block for field in node.pipe.fields() if field.names[0] == "Thinking")
         if isinstance(node, nodes.Branch):
             yield from _around_thinking(node.body, in_messages=inside)
             yield from _around_thinking(node.otherwise or (), in_messages=inside)
 
 
 def _ranges_messages(node: nodes.Range) -> bool:
-    return any(field.names[0] == "Messages" for field in _fields(node.pipe))
-
-
-def _fields(pipe: nodes.Pipe) -> Iterator[nodes.Field]:
-    for command in pipe.commands:
-        for arg in command.args:
-            if isinstance(arg, nodes.Pipe):
-                yield from _fields(arg)
-            elif isinstance(arg, nodes.Field):
-                yield arg
+    return any(field.names[0] == "Messages" for field in node.pipe.fields())
 
 
 def _if_tool_calls(block: nodes.Block) -> nodes.If | None:

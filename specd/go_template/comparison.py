@@ -45,7 +45,7 @@ def greater_or_equal(a: object, b: object) -> bool:
 
 def _equal(a: object, b: object) -> bool:
     kind, other = _BASIC.get(type(a)), _BASIC.get(type(b))
-    if kind is not None and kind == other:
+    if kind is not None and kind is other:
         return a == b
     a_is_nil, b_is_nil = a is None or a is NO_VALUE, b is None or b is NO_VALUE
     if a_is_nil or b_is_nil:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from specd.go_template import nodes
@@ -353,9 +354,14 @@ class Evaluator:
         run: Callable[..., object] = function.run
         if name == "call":
             piped = final if isinstance(final, str) else f"<{type_name(final)} Value>"
-            callee = str(args[0]) if args else piped
-            return self._run(whole, name, lambda: call(callee, *values))
-        return self._run(whole, name, lambda: run(*values))
+            run = partial(call, str(args[0]) if args else piped)
+        try:
+            value = run(*values)
+        except GoTemplateError as error:
+            self._node = whole
+            raise self._error(f"error calling {name}: {error}") from None
+        self._spend(len(value) if type(value) is str else 0)
+        return value
 
     def _choose(
         self, args: tuple[nodes.Operand, ...], dot: object, final: object, *, wanted: bool
@@ -367,14 +373,3 @@ class Evaluator:
             if is_true(value) is wanted:
                 return value
         return value if final is _MISSING else final
-
-    def _run(self, whole: nodes.Node, name: str, run: Callable[[], object]) -> object:
-        self._spend()
-        try:
-            value = run()
-        except GoTemplateError as error:
-            self._node = whole
-            raise self._error(f"error calling {name}: {error}") from None
-        if type(value) is str:
-            self._spend(len(value))
-        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -116,6 +117,15 @@ class Pipe(Node):
         names = ", ".join(map(str, self.declared))
         sign = f" {'=' if self.assigns else ':='} " if names else ""
         return names + sign + " | ".join(map(str, self.commands))
+
+    def fields(self) -> Iterator[Field]:
+        """The fields of dot that its commands name, those in parentheses too."""
+        for command in self.commands:
+            for arg in command.args:
+                if isinstance(arg, Pipe):
+                    yield from arg.fields()
+                elif isinstance(arg, Field):
+                    yield arg
 
 
 Operand = Dot | Nil | Bool | Number | String | Identifier | Field | Variable | Chain | Pipe

@@ -28,6 +28,9 @@ class Template:
     def body(self) -> nodes.Block:
         return self.templates[""]
 
+    def with_body(self, body: nodes.Block) -> Template:
+        return Template(self.text, self.templates | {"": body})
+
     @cached_property
     def variables(self) -> frozenset[str]:
         """The names of fields and variables that it uses anywhere, in lower case."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specd import core
-from specd.errors import NotImplementedHere
+from specd.errors import Unsupported
+from specd.prompt.answer_format import speaks_harmony
 from specd.prompt.chat_template import render_chat, render_text
+from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 
 
 def chat_prompt(
@@ -21,20 +23,19 @@ def chat_prompt(
     """The conversation as text.  image_mark stands for each image, in order, before its turn.
 
     BOS is not added, but may be the template's.  Raises InvalidRequest with the template's own
-    words, StoreError where it is none.
+    words, StoreError where it is none; GoTemplateError for a Go template.
     """
-    marked = [_marked(message, image_mark) for message in messages]
-    if model.templating is core.Templating.GO:
-        raise NotImplementedHere(
-            f"{model.name} has a Go template alone, which this version cannot render"
-        )
+    marked = [_marked(message, image_mark) for message in _without_old_thoughts(model, messages)]
+    if model.templating is core.Templating.GO and model.go_template is not None:
+        thinking = _thinking(model, think)
+        return go_chat(model.go_template, marked, tools=tools, thinking=thinking)
     return render_chat(
         model.chat_template,
         marked,
         tools=tools,
         bos_token=model.bos_token,
         eos_token=model.eos_token,
-        think=think,
+        think=_effort(model, think),
         adds_bos=False,
     )
 
@@ -48,23 +49,74 @@ def text_prompt(
 ) -> str:
     """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
 
-    image_mark and errors are as in `chat_prompt`.
+    A suffix, and a template of the request, are for Go templates alone.  image_mark and errors are
+    as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
     """
     text = image_mark * len(prompt.images) + prompt.text
     if prompt.raw:
         return text
-    if prompt.template is not None or prompt.suffix or model.templating is core.Templating.GO:
-        raise NotImplementedHere("Go templates cannot be rendered by this version")
+    if prompt.suffix:
+        return _infill(model, prompt, text, think)
+    is_go = model.templating is core.Templating.GO
+    template = prompt.template or (model.go_template if is_go else None)
+    system = model.system if prompt.system is None else prompt.system
+    history = () if prompt.context else model.messages
+    if template is not None:
+        opening = (core.Message(role="system", content=system),) if system else ()
+        turns = (*opening, *history, core.Message(role="user", content=text))
+        return go_chat(template, turns, thinking=_thinking(model, think))
     return render_text(
         model.chat_template,
         text,
-        system=model.system if prompt.system is None else prompt.system,
-        history=() if prompt.context else model.messages,
+        system=system,
+        history=history,
         bos_token=model.bos_token,
         eos_token=model.eos_token,
-        think=think,
+        think=_effort(model, think),
         adds_bos=False,
     )
+
+
+def _infill(
+    model: core.ModelRef, prompt: core.TextPrompt, text: str, think: bool | str | None
+) -> str:
+    template = prompt.template or model.go_template
+    if template is None:
+        raise Unsupported(f"{model.full_name} does not support insert")
+    return go_infill(template, text, prompt.suffix, _thinking(model, think))
+
+
+def _thinking(model: core.ModelRef, think: bool | str | None) -> Thinking:
+    can_think = "thinking" in model.capabilities
+    return Thinking.of(_effort(model, think), can_think=can_think)
+
+
+def _effort(model: core.ModelRef, think: bool | str | None) -> bool | str | None:
+    """gpt-oss knows three levels, and `max` is none of them."""
+    return "high" if think == "max" and speaks_harmony(model) else think
+
+
+def _without_old_thoughts(
+    model: core.ModelRef, messages: Sequence[core.Message]
+) -> Sequence[core.Message]:
+    """What clients sent back of `<think>...</think>` is cut where Ollama cuts it (contract 2.3)."""
+    is_r1 = model.name.rpartition("/")[2].partition(":")[0] == "deepseek-r1"
+    if model.family != "qwen3" and not is_r1:
+        return messages
+    users = [i for i, message in enumerate(messages) if message.role == "user"]
+    last = users[-1] if users else 0
+    return [
+        replace(message, content=_answer_of(message.content))
+        if message.role == "assistant" and i < last
+        else message
+        for i, message in enumerate(messages)
+    ]
+
+
+def _answer_of(content: str) -> str:
+    _, closed, answer = content.partition("</think>")
+    begins = content.lstrip().startswith("<think>")
+    return answer.lstrip() if begins and closed else content
 
 
 def _marked(message: core.Message, mark: str) -> core.Message:

@@ -1,0 +1,144 @@
+"""Ollama's use of Go templates: what they are given, in which of three ways (contract 7.4).
+
+A template that names `.Messages` is given the whole chat.  Any other is run once for every turn,
+and for the last one up to where its answer shall stand.  A suffix makes it two halves of a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from specd.core import Message
+from specd.go_template import Template, nodes, parse
+from specd.prompt.go_values import go_messages, go_tools
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """What a template is told of `think`.  level: low, medium, high, max; "" where it is off."""
+
+    on: bool = False
+    level: str = ""
+    is_set: bool = False
+
+    @classmethod
+    def of(cls, think: bool | str | None, *, can_think: bool) -> Thinking:
+        """think: None is on where the model can."""
+        if think is None:
+            think = True if can_think else None
+        if isinstance(think, str):
+            return cls(on=True, level=think, is_set=True)
+        return cls(on=bool(think), level="medium" if think else "", is_set=think is not None)
+
+    @property
+    def values(self) -> dict[str, object]:
+        return {"Think": self.on, "ThinkLevel": self.level, "IsThinkSet": self.is_set}
+
+
+def go_chat(
+    text: str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Mapping[str, object]] = (),
+    thinking: Thinking,
+) -> str:
+    """The conversation as the model's prompt; raises GoTemplateError."""
+    template, turns = _completed(text), merged(messages)
+    if "messages" not in template.variables:
+        return _turn_by_turn(template, turns, thinking)
+    system = "\n\n".join(turn.content for turn in messages if turn.role == "system")
+    return template.render(
+        {
+            "System": system,
+            "Messages": go_messages(turns),
+            "Tools": go_tools(tools),
+            "Response": "",
+            **thinking.values,
+        }
+    )
+
+
+def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
+    """What stands between two texts; raises GoTemplateError."""
+    gap = {"Prompt": before, "Suffix": after, "Response": ""}
+    return _completed(text).render(gap | thinking.values)
+
+
+def merged(messages: Sequence[Message]) -> list[Message]:
+    """Neighbours of one role, tools excepted, become one message."""
+    found: list[Message] = []
+    for message in messages:
+        if found and found[-1].role == message.role != "tool":
+            last = found[-1]
+            found[-1] = replace(
+                last,
+                content=f"{last.content}\n\n{message.content}",
+                thinking="\n\n".join(filter(None, (last.thinking, message.thinking))),
+                images=last.images + message.images,
+                tool_calls=last.tool_calls + message.tool_calls,
+            )
+        else:
+            found.append(message)
+    return found
+
+
+def _turn_by_turn(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:
+    out: list[str] = []
+    values = {"System": "", "Prompt": "", "Response": ""}
+
+    def finish(run: Template) -> None:
+        out.append(run.render({**values, **thinking.values}))
+        values.update(System="", Prompt="", Response="")
+
+    for turn in turns:
+        match turn.role:
+            case "system":
+                if values["Prompt"] or values["Response"]:
+                    finish(template)
+                values["System"] = turn.content
+            case "user":
+                if values["Response"]:
+                    finish(template)
+                values["Prompt"] = turn.content
+            case "assistant":
+                values["Response"] = turn.content
+    finish(_cut(template))
+    return "".join(out)
+
+
+@lru_cache(maxsize=128)
+def _completed(text: str) -> Template:
+    """One that names neither messages nor the answer gets the answer at its end."""
+    template = parse(text)
+    if template.variables & {"messages", "response"}:
+        return template
+    return template.with_body((*template.body, *parse("{{ .Response }}").body))
+
+
+def _cut(template: Template) -> Template:
+    """The same up to its first `.Response`; what stands behind is for turns that are over."""
+    return template.with_body(_until_response(template.body)[0])
+
+
+def _until_response(block: nodes.Block) -> tuple[nodes.Block, bool]:
+    """The statements up to the first that prints the answer, and whether there is one."""
+    found: list[nodes.Statement] = []
+    for node in block:
+        match node:
+            case nodes.Action():
+                found.append(node)
+                if any("Response" in field.names for field in node.pipe.fields()):
+                    return tuple(found), True
+            case nodes.If() | nodes.With() | nodes.Range():
+                body, is_cut = _until_response(node.body)
+                otherwise = node.otherwise
+                if otherwise is not None and not is_cut:
+                    otherwise, is_cut = _until_response(otherwise)
+                found.append(replace(node, body=body, otherwise=otherwise))
+                if is_cut:
+                    return tuple(found), True
+            case _:
+                found.append(node)
+    return tuple(found), False

@@ -1,0 +1,225 @@
+"""Chats and texts through Go templates, as Ollama gives them to its models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from specd.core import Message, ToolCall
+from specd.go_template import GoTemplateError
+from specd.prompt.go_prompt import Thinking, go_chat, go_infill, merged
+
+OFF = Thinking()
+TURNS = "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}"
+LEGACY = "{{ if .System }}<s>{{ .System }}{{ end }}<u>{{ .Prompt }}<a>{{ .Response }}<end>"
+
+SYSTEM = Message(role="system", content="Be brief.")
+USER = Message(role="user", content="Hi")
+ASSISTANT = Message(role="assistant", content="Hello")
+AGAIN = Message(role="user", content="Bye")
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "of a <city>",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "required": ["city"],
+            "additionalProperties": False,
+            "properties": {
+                "unit": {"enum": ["C", "F"], "type": ["string", "null"], "default": "C"},
+                "city": {"type": "string", "description": "where"},
+                "days": {
+                    "anyOf": [{"type": "integer"}, {"type": "array", "items": {"b": 1, "a": 2}}]
+                },
+            },
+        },
+    },
+}
+
+
+def chat(template: str, *messages: Message, **options: Any) -> str:
+    return go_chat(template, messages, **({"thinking": OFF} | options))
+
+
+# ------------------------------------------------------------------------ messages mode
+
+
+def test_a_template_with_messages_gets_the_whole_chat() -> None:
+    text = chat(TURNS + "|{{ .System }}|{{ .Response }}|{{ .Prompt }}", SYSTEM, USER, ASSISTANT)
+    assert text == "[system:Be brief.][user:Hi][assistant:Hello]|Be brief.||<no value>"
+
+
+def test_neighbours_of_one_role_become_one_message_and_system_texts_are_joined() -> None:
+    tool = Message(role="tool", content="1", tool_name="f")
+    turns = (SYSTEM, SYSTEM, USER, AGAIN, tool, tool, SYSTEM)
+    assert chat(TURNS + "{{ .System }}", *turns) == (
+        "[system:Be brief.\n\nBe brief.][user:Hi\n\nBye][tool:1][tool:1][system:Be brief.]"
+        "Be brief.\n\nBe brief.\n\nBe brief."
+    )
+
+
+def test_what_is_merged_keeps_its_calls_images_and_thoughts() -> None:
+    call = ToolCall(name="f")
+    first = Message(role="assistant", content="a", thinking="x", images=(b"1",))
+    second = Message(role="assistant", thinking="y", tool_calls=(call,), images=(b"2",))
+    (message,) = merged([first, second])
+    assert (message.content, message.thinking) == ("a\n\n", "x\n\ny")
+    assert (message.images, message.tool_calls) == ((b"1", b"2"), (call,))
+
+
+def test_a_message_brings_all_that_it_has() -> None:
+    call = ToolCall(name="f", arguments={"b": 1, "a": ["<", 2.5, 10**6]}, id="call_1", index=1)
+    template = (
+        "{{ range .Messages }}{{ .Thinking }}|{{ len .Images }}|{{ .ToolName }}|{{ .ToolCallID }}|"
+        "{{ range .ToolCalls }}{{ .ID }} {{ .Function.Index }} {{ .Function.Name }} "
+        "{{ .Function.Arguments }}{{ range $k, $v := .Function.Arguments }} {{ $k }}={{ $v }}"
+        "{{ end }}{{ end }}{{ end }}"
+    )
+    message = Message(
+        role="assistant",
+        thinking="hm",
+        images=(b"x",),
+        tool_calls=(call,),
+        tool_name="g",
+        tool_call_id="call_0",
+    )
+    assert chat(template, message) == (
+        'hm|1|g|call_0|call_1 1 f {"a":["\\u003c",2.5,1000000],"b":1} a=[< 2.5 1000000] b=1'
+    )
+
+
+# --------------------------------------------------------------------------------- tools
+
+
+def test_tools_print_as_json_known_keys_first_properties_sorted() -> None:
+    text = chat("{{ .Tools }}{{ range .Messages }}{{ end }}", tools=[TOOL])
+    assert text == (
+        '[{"type":"function","function":{"name":"get_weather",'
+        '"description":"of a \\u003ccity\\u003e","parameters":{'
+        '"type":"object","required":["city"],"properties":{'
+        '"city":{"type":"string","description":"where"},'
+        '"days":{"anyOf":[{"type":"integer"},{"type":"array","items":{"a":2,"b":1}}]},'
+        '"unit":{"type":["string","null"],"enum":["C","F"],"default":"C"}},'
+        '"additionalProperties":false},"strict":true}}]'
+    )
+
+
+@pytest.mark.parametrize("part", [".", ".Function", ".Function.Parameters", "json ."])
+def test_the_parts_of_a_tool_print_as_json(part: str) -> None:
+    text = chat(
+        "{{ range .Tools }}{{ " + part + " }}{{ end }}{{ range .Messages }}{{ end }}", tools=[TOOL]
+    )
+    found = json.loads(text)
+    assert found in (TOOL, TOOL["function"], TOOL["function"]["parameters"])
+
+
+def test_properties_are_walked_by_name_with_their_types() -> None:
+    template = (
+        "{{ range .Tools }}{{ range $name, $p := .Function.Parameters.Properties }}"
+        "{{ $name }}: {{ $p.Type }} {{ toTypeScriptType $p }} {{ $p.ToTypeScriptType }} "
+        "{{ $p.Description }}{{ range $p.Enum }}{{ . }},{{ end }};{{ end }}"
+        "{{ .Function.Parameters.Required }}{{ end }}{{ range .Messages }}{{ end }}"
+    )
+    assert chat(template, tools=[TOOL]) == (
+        "city: string string string where;"
+        "days:  number | any[] number | any[] ;"
+        "unit: [string null] string | null string | null C,F,;[city]"
+    )
+
+
+EMPTY = '{"name":"","description":"","parameters":{"type":"","properties":null}}'
+
+
+@pytest.mark.parametrize(
+    "tool,json_text",
+    [
+        ({}, f'{{"type":"","function":{EMPTY}}}'),
+        (
+            {"type": "function", "items": [1], "function": 3, "x": None},
+            f'{{"type":"function","items":[1],"function":{EMPTY},"x":null}}',
+        ),
+    ],
+)
+def test_an_odd_tool_is_no_reason_to_fail(tool: dict[str, object], json_text: str) -> None:
+    template = "{{ range .Tools }}{{ . }}{{ end }}{{ range .Messages }}{{ end }}"
+    assert chat(template, tools=[tool]) == json_text
+
+
+def test_without_tools_there_is_nothing_to_ask_for() -> None:
+    template = "{{ if .Tools }}tools{{ end }}{{ .Tools }}{{ range .Messages }}{{ end }}"
+    assert chat(template) == "null"
+
+
+# ----------------------------------------------------------------------------- turn by turn
+
+
+def test_a_template_without_messages_is_run_for_every_turn_and_cut_at_the_answer() -> None:
+    assert chat(LEGACY, SYSTEM, USER) == "<s>Be brief.<u>Hi<a>"
+    assert chat(LEGACY, SYSTEM, USER, ASSISTANT, AGAIN) == (
+        "<s>Be brief.<u>Hi<a>Hello<end><u>Bye<a>"
+    )
+    assert chat(LEGACY, USER, ASSISTANT) == "<u>Hi<a>Hello"
+    assert chat(LEGACY, USER, SYSTEM) == "<u>Hi<a><end><s>Be brief.<u><a>"
+    assert chat(LEGACY) == "<u><a>"
+
+
+@pytest.mark.parametrize(
+    "template,text",
+    [
+        ("{{ .Prompt }}", "Hi"),
+        ("{{ .Prompt }}{{ if .System }}x{{ end }}", "Hi"),
+        ("{{ if .Prompt }}<u>{{ .Prompt }}<a>{{ .Response }}<e>{{ end }}<end>", "<u>Hi<a>"),
+        ("{{ if .System }}s{{ else }}{{ .Prompt }}{{ .Response }}e{{ end }}end", "Hi"),
+        ("{{ .Prompt }}{{ with .Prompt }}{{ $.Response }}x{{ end }}y", "Hixy"),
+        ("{{ .Prompt }}<a>{{ printf `%s` .Response }}<e>", "Hi<a>"),
+    ],
+)
+def test_nothing_stands_behind_the_answers_place(template: str, text: str) -> None:
+    assert chat(template, USER) == text
+
+
+def test_a_template_that_names_no_answer_gets_it_at_its_end() -> None:
+    turns = (USER, ASSISTANT, AGAIN)
+    assert chat("<u>{{ .Prompt }}<a>", *turns) == "<u>Hi<a>Hello<u>Bye<a>"
+
+
+# ------------------------------------------------------------------------------- the rest
+
+
+def test_infill_is_given_both_sides_of_the_gap() -> None:
+    template = (
+        "{{ if .Suffix }}<pre>{{ .Prompt }}<suf>{{ .Suffix }}<mid>{{ else }}{{ .Prompt }}{{ end }}"
+    )
+    assert go_infill(template, "def f(", "return x", OFF) == "<pre>def f(<suf>return x<mid>"
+    assert chat(template, USER) == "Hi"
+
+
+@pytest.mark.parametrize(
+    "think,can_think,says",
+    [
+        (None, False, "false  false"),
+        (None, True, "true medium true"),
+        (True, True, "true medium true"),
+        (False, True, "false  true"),
+        ("max", True, "true max true"),
+    ],
+)
+def test_think_is_on_where_the_model_can(
+    think: bool | str | None, can_think: bool, says: str
+) -> None:
+    thinking = Thinking.of(think, can_think=can_think)
+    template = "{{ .Think }} {{ .ThinkLevel }} {{ .IsThinkSet }}"
+    assert chat(template, thinking=thinking) == says
+    assert chat(template + "{{ range .Messages }}{{ end }}", thinking=thinking) == says
+
+
+def test_a_template_that_fails_says_where() -> None:
+    with pytest.raises(GoTemplateError, match=r'^template: :1:24: executing "" at <.Nope>: can'):
+        chat("{{ range .Messages }}{{ .Nope }}{{ end }}", USER)
+    with pytest.raises(GoTemplateError, match="unclosed action"):
+        chat("{{ .Messages", USER)

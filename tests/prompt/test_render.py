@@ -1,0 +1,98 @@
+"""Which template a model's prompt comes from, and what of the model it is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specd.core import Message, ModelRef, Templating, TextPrompt
+from specd.errors import Unsupported
+from specd.prompt import chat_prompt, text_prompt
+
+JINJA = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ reasoning_effort }}"
+GO = "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}{{ .Think }}{{ .ThinkLevel }}"
+MODEL = ModelRef(
+    name="user/m:1",
+    full_name="registry.ollama.ai/user/m:1",
+    digest="0",
+    weights=Path("w"),
+    chat_template=JINJA,
+    go_template=GO,
+    system="Be brief.",
+    messages=(Message(role="user", content="1"), Message(role="assistant", content="2")),
+)
+BY_GO = replace(MODEL, templating=Templating.GO)
+HI = Message(role="user", content="Hi")
+
+
+def test_a_chat_is_rendered_by_the_template_that_counts() -> None:
+    assert chat_prompt(MODEL, [HI]) == "<user>Hi"
+    assert chat_prompt(BY_GO, [HI]) == "[user:Hi]false"
+    bare = replace(MODEL, chat_template=None, go_template=None)
+    assert chat_prompt(bare, [HI]) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_text_is_a_turn_behind_the_models_own() -> None:
+    text = TextPrompt(text="Hi")
+    assert text_prompt(MODEL, text) == "<system>Be brief.<user>1<assistant>2<user>Hi"
+    assert text_prompt(BY_GO, text) == "[system:Be brief.][user:1][assistant:2][user:Hi]false"
+    assert text_prompt(BY_GO, replace(text, system="")) == "[user:1][assistant:2][user:Hi]false"
+    assert text_prompt(BY_GO, replace(text, system="S", context=(1,))) == "[system:S][user:Hi]false"
+
+
+def test_raw_is_bare_and_so_is_a_text_without_a_template() -> None:
+    assert text_prompt(BY_GO, TextPrompt(text="Hi", raw=True)) == "Hi"
+    assert text_prompt(replace(MODEL, chat_template=None), TextPrompt(text="Hi")) == "Hi"
+
+
+def test_a_template_of_the_request_is_go_whatever_the_model_has() -> None:
+    text = TextPrompt(text="Hi", template="{{ .System }}>{{ .Prompt }}|")
+    assert text_prompt(MODEL, text) == "Be brief.>1|2>Hi|"
+
+
+def test_a_suffix_is_for_go_templates() -> None:
+    gap = TextPrompt(text="a", suffix="b", system="unused")
+    infills = replace(MODEL, go_template="{{ .Prompt }}_{{ .Suffix }}{{ .System }}")
+    assert text_prompt(infills, gap) == "a_b<no value>"
+    own = replace(gap, template="{{ .Suffix }}{{ .Prompt }}")
+    assert text_prompt(MODEL, own) == "ba"
+    with pytest.raises(Unsupported, match=r"^registry.ollama.ai/user/m:1 does not support insert$"):
+        text_prompt(replace(MODEL, go_template=None), gap)
+
+
+def test_thinking_is_on_where_the_model_can() -> None:
+    thinker = replace(BY_GO, capabilities=("completion", "thinking"))
+    assert chat_prompt(thinker, [HI]) == "[user:Hi]truemedium"
+    assert chat_prompt(thinker, [HI], think=False) == "[user:Hi]false"
+    assert chat_prompt(thinker, [HI], think="max") == "[user:Hi]truemax"
+
+
+@pytest.mark.parametrize("model", [MODEL, BY_GO])
+def test_the_greatest_effort_of_harmony_is_high(model: ModelRef) -> None:
+    oss = replace(model, parser="harmony", capabilities=("completion", "thinking"))
+    assert chat_prompt(oss, [HI], think="max").endswith("high")
+    assert chat_prompt(oss, [HI], think="low").endswith("low")
+
+
+@pytest.mark.parametrize("model", [MODEL, BY_GO])
+def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
+    messages = [Message(role="user", content="a", images=(b"1", b"2")), HI]
+    text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_mark="#")
+    assert "##a" in text
+    assert text_prompt(model, TextPrompt(text="a", images=(b"1",)), image_mark="#").count("#a") == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"family": "qwen3"}, {"name": "deepseek-r1:8b"}, {"name": "u/deepseek-r1:x"}]
+)
+def test_thoughts_that_a_client_sent_back_are_forgotten(changes: dict[str, str]) -> None:
+    model = replace(BY_GO, **changes)  # type: ignore[arg-type]
+    thought = Message(role="assistant", content="\n<think>hm</think>\n\nyes")
+    half = Message(role="assistant", content="<think>hm")
+    assert chat_prompt(model, [HI, thought, HI, half, HI]) == (
+        "[user:Hi][assistant:yes][user:Hi][assistant:<think>hm][user:Hi]false"
+    )
+    assert "<think>hm</think>" in chat_prompt(model, [HI, thought])
+    assert "<think>hm</think>" in chat_prompt(BY_GO, [HI, thought, HI])
