@@ -123,10 +123,10 @@ class Partial:
             expected = layout(self._total, self._part_size)
             sure = {(part.number, part.offset, part.size): part for part in found}
             found = [sure.get((part.number, part.offset, part.size), part) for part in expected]
-            kept = {self._state_file(part.number) for part in found}
-            for path in self._state_files():
-                if path not in kept:
-                    path.unlink(missing_ok=True)
+        kept = {self._state_file(part.number) for part in found}
+        for path in self._state_files():
+            if path not in kept:
+                path.unlink(missing_ok=True)
         if is_size != self._total:
             os.ftruncate(self._file, self._total)
         # Bytes beyond the file's end were never there, whatever the state says.

@@ -412,7 +412,7 @@ async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeReg
 
 
 async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
-    with pytest.raises(RegistryError, match="^pull model manifest: file does not exist$"):
+    with pytest.raises(RegistryError, match=r"^pull model manifest: file does not exist$"):
         await client.pull(remote.name("me/none/latest"))
     assert client.files() == set()
 
@@ -453,7 +453,7 @@ async def test_a_digest_is_no_path(client: Client, remote: FakeRegistry) -> None
 
 
 async def test_plain_http_must_be_asked_for(client: Client, remote: FakeRegistry) -> None:
-    with pytest.raises(RegistryError, match="^insecure protocol http$"):
+    with pytest.raises(RegistryError, match=r"^insecure protocol http$"):
         await anext(client.registry.pull(remote.name("me/m/latest")))
 
 

@@ -1,0 +1,186 @@
+"""A download's state on disk: Ollama's files, whoever wrote them, and whatever happened to them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.errors import StoreError
+from specd.registry.means import Sizes
+from specd.registry.partial import Part, Partial, bytes_on_disk, layout
+
+MB = 10**6
+PART = Sizes().download_part
+
+
+def as_ollama_reads(path: Path) -> tuple[int, list[dict[str, int]]]:
+    """The total and the parts that Ollama's `Prepare` would go on with."""
+    states = sorted(path.parent.glob(f"{path.name}-*"))
+    parts = [json.loads(state.read_bytes()) for state in states]
+    # When it has finished it removes the files numbered 0 to n - 1, and fails where one is missing.
+    assert {state.name for state in states} == {f"{path.name}-{n}" for n in range(len(parts))}
+    return sum(part["Size"] for part in parts), parts
+
+
+def as_ollama_writes(path: Path, total: int, *parts: tuple[int, int, int]) -> None:
+    """parts: offset, size and completed of each."""
+    path.touch()
+    os.truncate(path, total)
+    for n, (offset, size, completed) in enumerate(parts):
+        state = {"N": n, "Offset": offset, "Size": size, "Completed": completed}
+        path.with_name(f"{path.name}-{n}").write_text(json.dumps(state) + "\n")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / f"sha256-{'a' * 64}-partial"
+
+
+@pytest.mark.parametrize(
+    "total,n_parts,size",
+    [
+        (0, 0, 0),
+        (1, 1, 1),
+        (100 * MB, 1, 100 * MB),
+        (100 * MB + 1, 2, 100 * MB),
+        (3200 * MB, 16, 200 * MB),
+        (40_000 * MB, 40, 1000 * MB),
+    ],
+)
+def test_parts_are_a_sixteenth_of_100_mb_to_1_gb(total: int, n_parts: int, size: int) -> None:
+    parts = layout(total, PART(total))
+    assert len(parts) == n_parts
+    assert sum(part.size for part in parts) == total
+    assert not parts or parts[0].size == size
+
+
+def test_a_new_download_looks_like_ollamas(path: Path) -> None:
+    files = Partial.open(path, 250 * MB, PART(250 * MB))
+    files.save([Part(0, 0, 100 * MB, 12), *files.parts[1:]])
+    files.close()
+    first = path.with_name(f"{path.name}-0").read_bytes()
+    assert first == b'{"N":0,"Offset":0,"Size":100000000,"Completed":12}\n'
+    assert as_ollama_reads(path)[0] == 250 * MB == path.stat().st_size
+    assert path.stat().st_blocks == 0, "the file is sparse"
+
+
+def test_what_ollama_began_goes_on(path: Path) -> None:
+    as_ollama_writes(path, 1000, (0, 600, 250), (600, 400, 400))
+    assert bytes_on_disk(path) == 650
+    files = Partial.open(path, 1000, PART(1000))
+    assert files.parts == [Part(0, 0, 600, 250), Part(1, 600, 400, 400)]
+    files.close()
+
+
+def test_a_state_that_shrinks_has_no_old_tail(path: Path) -> None:
+    files = Partial.open(path, 1000, PART(1000))
+    files.save([Part(0, 0, 1000, 999)])
+    files.save([Part(0, 0, 1000, 1)])
+    files.close()
+    assert as_ollama_reads(path)[1][0]["Completed"] == 1
+
+
+def test_what_a_crash_cut_short_is_fetched_again(path: Path) -> None:
+    """Ollama empties a state before it writes it anew."""
+    total = 250 * MB
+    as_ollama_writes(
+        path, total, *((n * 100 * MB, min(100, 250 - n * 100) * MB, 7) for n in (0, 1, 2))
+    )
+    path.with_name(f"{path.name}-1").write_bytes(b"")
+    files = Partial.open(path, total, PART(total))
+    assert [part.completed for part in files.parts] == [7, 0, 7]
+    files.close()
+
+
+def test_state_without_bytes_counts_for_nothing(path: Path) -> None:
+    as_ollama_writes(path, 1000, (0, 1000, 900))
+    path.unlink()
+    assert bytes_on_disk(path) == 0
+    files = Partial.open(path, 1000, PART(1000))
+    assert files.parts == [Part(0, 0, 1000, 0)]
+    files.close()
+
+
+def test_another_blobs_files_are_left_alone(path: Path) -> None:
+    foreign = path.with_name(f"{path.name}-x")
+    foreign.write_text("{}")
+    files = Partial.open(path, 1000, PART(1000))
+    files.remove()
+    files.close()
+    assert list(path.parent.iterdir()) == [foreign]
+
+
+def test_one_process_at_a_time(path: Path) -> None:
+    files = Partial.open(path, 1000, PART(1000))
+    with pytest.raises(StoreError, match="another process is downloading sha256-aaa"):
+        Partial.open(path, 1000, PART(1000))
+    files.close()
+    Partial.open(path, 1000, PART(1000)).close()
+
+
+def test_a_full_disk_has_gos_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Partial.open(path, 1000, PART(1000))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match=r"no space left on device$"):
+        files.write(b"x", 0)
+    files.close()
+
+
+def test_a_folder_that_cannot_be_written(path: Path) -> None:
+    with pytest.raises(StoreError, match="No such file or directory"):
+        Partial.open(path / "none" / "x", 1000, PART(1000))
+
+
+_NUMBER = st.integers(-5, 1200) | st.none() | st.just("7") | st.just(1.5) | st.booleans()
+_STATE = st.one_of(
+    st.binary(max_size=20),
+    st.fixed_dictionaries(
+        {"N": _NUMBER, "Offset": _NUMBER, "Size": _NUMBER, "Completed": _NUMBER}
+    ).map(lambda state: json.dumps(state).encode()),
+    st.integers(0, 9).map(
+        lambda n: json.dumps({"N": n, "Offset": n * 100, "Size": 100, "Completed": n * 7}).encode()
+    ),
+)
+
+
+@given(
+    states=st.dictionaries(st.integers(0, 12), _STATE),
+    total=st.integers(0, 1000),
+    size=st.none() | st.integers(0, 1200),
+)
+def test_whatever_lies_there_becomes_a_download(
+    states: dict[int, bytes], total: int, size: int | None
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sha256-b-partial"
+        if size is not None:
+            path.write_bytes(bytes(size))
+        for number, state in states.items():
+            path.with_name(f"{path.name}-{number}").write_bytes(state)
+        files = Partial.open(path, total, 100)
+        files.close()
+        end = 0
+        for part in files.parts:
+            assert part.offset == end
+            assert 0 <= part.completed <= part.size
+            assert part.completed <= max(0, (size or 0) - part.offset), "no byte that never came"
+            end = part.end
+        assert end == total == path.stat().st_size
+        assert as_ollama_reads(path) == (
+            total,
+            [
+                {"N": p.number, "Offset": p.offset, "Size": p.size, "Completed": p.completed}
+                for p in sorted(files.parts, key=lambda part: str(part.number))
+            ],
+        )
