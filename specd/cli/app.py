@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli import bench, cp, demo, list_, pairs, ps, rm, run, serve, show, stop, trace
+from specd.cli import bench, cp, create, demo, list_, pairs, ps, rm, run, serve, show, stop, trace
 from specd.errors import SpecdError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("list")(list_.list_models)
 app.command("ls", hidden=True)(list_.list_models)
 app.command("ps")(ps.ps)
 app.command("show")(show.show)
+app.command("create")(create.create)
 app.command("stop")(stop.stop)
 app.command("cp")(cp.cp)
 app.command("rm")(rm.rm)

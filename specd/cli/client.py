@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -86,6 +86,42 @@ class Client:
         except aiohttp.ClientError as error:
             raise self._unreachable(error) from error
         raise DaemonRefused(200, "the daemon closed the connection in mid-answer")
+
+    async def progress(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
+        """The objects of a pull, a push or a create; the last one's status is `success`."""
+        assert self._session is not None
+        status = ""
+        try:
+            async with self._session.post(f"{self._url}{path}", json=body) as response:
+                await _check(response)
+                async for line in response.content:
+                    part = _object(line)
+                    if error := part.get("error"):
+                        raise DaemonRefused(response.status, str(error))
+                    status = part.get("status", "")
+                    yield part
+        except aiohttp.ClientError as error:
+            raise self._unreachable(error) from error
+        if status != "success":
+            raise DaemonRefused(200, "the daemon closed the connection before the end")
+
+    async def has_blob(self, digest: str) -> bool:
+        assert self._session is not None
+        try:
+            async with self._session.head(f"{self._url}/api/blobs/{digest}") as response:
+                return response.status == 200
+        except aiohttp.ClientError as error:
+            raise self._unreachable(error) from error
+
+    async def upload(self, digest: str, chunks: AsyncIterable[bytes]) -> None:
+        """Send a blob, which the daemon checks."""
+        assert self._session is not None
+        try:
+            url = f"{self._url}/api/blobs/{digest}"
+            async with self._session.post(url, data=chunks) as response:
+                await _check(response)
+        except aiohttp.ClientError as error:
+            raise self._unreachable(error) from error
 
     async def _whole(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
         return _object(await self._bytes(method, path, body))

@@ -29,13 +29,14 @@ FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 
 #: Rooms with an extra of their own; the rest of specd must do without it.
 BENCH = ROOT / "specd" / "bench"
+#: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
+ELSEWHERE = (ROOT / "specd" / "demo", ROOT / "tests" / "clients" / "programs")
 
 
 def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     """Top-level names that are neither Python's nor ours, each with the file that imports it."""
     for path in sorted((ROOT / folder).rglob("*.py")):
-        # The recipe of the demo pair needs torch and is no part of what is installed.
-        if path.is_relative_to(ROOT / "specd" / "demo"):
+        if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
         if path.is_relative_to(BENCH) and ROOT / folder != BENCH:
             continue

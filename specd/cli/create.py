@@ -1,0 +1,97 @@
+"""`specd create`: a model from a Modelfile, as `ollama create` makes it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from specd.cli import create_body, modelfile
+from specd.cli.client import Client, daemon_client
+from specd.cli.progress import make_bars, show_progress
+from specd.cli.words import make_console
+from specd.errors import InvalidRequest
+
+_CHUNK_BYTES = 1 << 20
+_STDIN = Path("-")
+
+
+def create(
+    model: Annotated[str, typer.Argument(help="The name of the new model.")],
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="The Modelfile; `-` reads it from stdin.")
+    ] = Path("Modelfile"),
+    quantize: Annotated[
+        str, typer.Option("--quantize", "-q", help="Quantize the weights, to Q4_K_M for example.")
+    ] = "",
+    draft_quantize: Annotated[
+        str, typer.Option("--draft-quantize", help="Quantize the drafter's weights.")
+    ] = "",
+) -> None:
+    """Make a model from a Modelfile; `DRAFT small.gguf` pairs it with a drafter."""
+    wanted = create_body.wanted(modelfile.parse(modelfile.decode(_read(file))), _folder(file))
+    if draft_quantize and "draft_files" not in wanted.files:
+        raise InvalidRequest("--draft-quantize requires a DRAFT model")
+    if quantize:
+        wanted.fields["quantize"] = quantize
+    if draft_quantize:
+        wanted.fields["draft_quantize"] = draft_quantize
+    asyncio.run(_create(daemon_client(), make_console(), model, wanted))
+
+
+def _read(file: Path) -> bytes:
+    if file == _STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {file}: {error.strerror or error}") from error
+
+
+def _folder(file: Path) -> Path:
+    return Path.cwd() if file == _STDIN else file.resolve().parent
+
+
+async def _create(client: Client, console: Console, model: str, wanted: create_body.Wanted) -> None:
+    async with client:
+        body: dict[str, object] = {"model": model, **wanted.fields}
+        with make_bars(console) as bars:
+            for field, files in wanted.files.items():
+                body[field] = {
+                    name: await _uploaded(client, bars, path) for name, path in files.items()
+                }
+        await show_progress(console, client.progress("/api/create", body))
+
+
+async def _uploaded(client: Client, bars: Progress, path: Path) -> str:
+    """The file's digest, once the daemon has it."""
+    size = (await asyncio.to_thread(path.stat)).st_size
+    reading = bars.add_task(f"reading {path.name}", total=size)
+    digest = hashlib.sha256()
+    async for chunk in _chunks(path):
+        digest.update(chunk)
+        bars.advance(reading, len(chunk))
+    name = f"sha256:{digest.hexdigest()}"
+    if not await client.has_blob(name):
+        sending = bars.add_task(f"copying {path.name}", total=size)
+
+        async def sent() -> AsyncIterator[bytes]:
+            async for chunk in _chunks(path):
+                yield chunk
+                bars.advance(sending, len(chunk))
+
+        await client.upload(name, sent())
+    return name
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,73 @@
+"""`specd create` against a daemon: files are uploaded once, and the model is what was asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from specd.cli import create_body, modelfile
+from specd.cli.app import app
+from specd.cli.client import Client, DaemonRefused
+from specd.cli.create import _create
+from tests.daemon_process import FAKE_ENGINE, Daemon, running
+from tests.gguf_files import write_llama
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
+    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
+        yield daemon
+
+
+async def make(daemon: Daemon, folder: Path, text: str) -> str:
+    """What the command prints."""
+    screen = io.StringIO()
+    wanted = create_body.wanted(modelfile.parse(text), folder)
+    await _create(Client(daemon.url), Console(file=screen, width=200), "made", wanted)
+    return screen.getvalue()
+
+
+async def test_a_model_and_its_drafter_from_files(daemon: Daemon, tmp_path: Path) -> None:
+    write_llama(tmp_path / "big.gguf")
+    write_llama(tmp_path / "small.gguf", seed=1)
+    text = "FROM big.gguf\nDRAFT ./small.gguf\nSYSTEM Be brief.\nPARAMETER stop <x>\n"
+    printed = await make(daemon, tmp_path, text)
+    assert "copying big.gguf" in printed
+    assert printed.rstrip().endswith("success")
+    async with daemon.http.post("/api/show", json={"model": "made"}) as reply:
+        shown = await reply.json()
+    assert shown["system"] == "Be brief."
+    assert shown["parameters"].split() == ["stop", '"<x>"']
+    assert "\nDRAFT " in shown["modelfile"]
+    again = await make(daemon, tmp_path, text)
+    assert "copying" not in again
+
+
+async def test_a_model_from_a_model(daemon: Daemon, tmp_path: Path) -> None:
+    write_llama(tmp_path / "big.gguf")
+    await make(daemon, tmp_path, "FROM big.gguf")
+    await make(daemon, tmp_path, "FROM made\nSYSTEM Be kind.")
+    async with daemon.http.post("/api/show", json={"model": "made"}) as reply:
+        assert (await reply.json())["system"] == "Be kind."
+
+
+async def test_what_the_daemon_refuses_is_said(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"no model")
+    with pytest.raises(DaemonRefused, match="not in GGUF format"):
+        await make(daemon, tmp_path, "FROM bad.gguf")
+
+
+def test_a_modelfile_that_is_not_there(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["create", "x", "-f", str(tmp_path / "none")])
+    assert "cannot read" in str(result.exception)
+
+
+def test_a_drafter_must_be_there_to_be_quantized(tmp_path: Path) -> None:
+    (tmp_path / "Modelfile").write_text("FROM x")
+    arguments = ["create", "x", "-f", str(tmp_path / "Modelfile"), "--draft-quantize", "Q8_0"]
+    assert "requires a DRAFT model" in str(CliRunner().invoke(app, arguments).exception)
