@@ -42,6 +42,19 @@ def decode_first(raw: bytes) -> object:
 
     Raises EmptyBody, or InvalidRequest with the sentence of Go's encoding/json.
     """
+    return _decode(raw)[0]
+
+
+def decode_whole(text: str) -> object:
+    """JSON that came inside of JSON; raises as `decode_first`, and where more follows it."""
+    value, rest = _decode(text.encode(errors="replace"))
+    if rest := rest.lstrip():
+        raise InvalidRequest(f"invalid character {_quoted(rest.encode()[0])} after top-level value")
+    return value
+
+
+def _decode(raw: bytes) -> tuple[object, str]:
+    """And what follows the value."""
     start = raw.lstrip(_SPACE)
     if not start:
         raise EmptyBody("EOF")
@@ -50,7 +63,7 @@ def decode_first(raw: bytes) -> object:
         raise InvalidRequest(f"more than {MAX_VALUES} JSON values")
     text = start.decode(errors="replace")
     try:
-        value, _ = _DECODER.raw_decode(text)
+        value, end = _DECODER.raw_decode(text)
     except RecursionError as error:
         raise InvalidRequest(_TOO_DEEP) from error
     except json.JSONDecodeError as error:
@@ -59,7 +72,7 @@ def decode_first(raw: bytes) -> object:
         raise InvalidRequest(explain(start)) from error
     if _is_too_deep(value):
         raise InvalidRequest(_TOO_DEEP)
-    return _without_surrogates(value) if "\\u" in text else value
+    return (_without_surrogates(value) if "\\u" in text else value), text[end:]
 
 
 _TOO_DEEP: Final = "exceeded max depth"

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.api.go_json import MAX_DEPTH, MAX_VALUES, EmptyBody, decode_first, explain
+from specd.api.go_json import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    EmptyBody,
+    decode_first,
+    decode_whole,
+    explain,
+)
 from specd.errors import InvalidRequest
 
 JSON = st.recursive(
@@ -83,6 +90,23 @@ def test_nesting_has_a_bound(opening: bytes, closing: bytes, text: bytes) -> Non
         for rest in (text + closing * depth, b"?", b""):
             with pytest.raises(InvalidRequest, match="exceeded max depth"):
                 decode_first(opening * depth + rest)
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("[" * 9999, "exceeded max depth"),
+        ("{} {}", "invalid character '{' after top-level value"),
+        ("{", "unexpected EOF"),
+        ("[1e999]", "cannot unmarshal number"),
+    ],
+)
+def test_json_inside_of_json_has_the_same_bounds_and_nothing_after_it(
+    text: str, sentence: str
+) -> None:
+    assert decode_whole(' {"a": "\ud800"} \n') == {"a": "?"}
+    with pytest.raises(InvalidRequest, match=sentence):
+        decode_whole(text)
 
 
 def test_more_values_than_memory_could_hold_are_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from specd import core
+from specd.api.go_json import decode_whole
 from specd.api.wire import dump, quote
 from specd.errors import InvalidRequest
 
@@ -52,7 +53,10 @@ def grammar(kind: str, schema: object) -> core.Grammar | None:
 
 def arguments(text: str) -> dict[str, object]:
     """A tool call's arguments; nothing and `null` are none.  Raises ValueError."""
-    value = json.loads(text) if text.strip() else None
+    try:
+        value = decode_whole(text) if text.strip() else None
+    except InvalidRequest as error:
+        raise ValueError(str(error)) from error
     if value is None:
         return {}
     if not isinstance(value, dict):
