@@ -117,6 +117,10 @@ class Vocabulary(Protocol):
         """The token's bytes; empty for control tokens."""
         ...
 
+    def spelling(self, token: TokenId) -> bytes:
+        """The token's bytes, which of a control token are the text that is tokenized to it."""
+        ...
+
     def is_eog(self, token: TokenId) -> bool: ...
 
     def begins_with_bos(self) -> bool:

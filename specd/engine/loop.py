@@ -22,6 +22,7 @@ from specd.core import (
 )
 from specd.engine import admission, batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
+from specd.engine.controls import spoken
 from specd.engine.grammar.state import GrammarStuck
 from specd.engine.queue import Queue
 from specd.engine.sampler import Row, logprobs
@@ -178,6 +179,7 @@ class Loop:
             self._n_admitted += 1
             slot.last_used = self._n_admitted
             slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached, grammar)
+            slot.spoken = spoken(waiting.request.visible, self._vocabulary)
             slot.tally.started_ns = self._clock_ns()
             self._speculation.open(slot)
 
@@ -280,9 +282,9 @@ class Loop:
             return ""
         slot.tokens.append(token)
         if slot.request.n_logprobs is not None:
-            entry = logprobs(row, token, slot.request.n_logprobs, self._vocabulary.piece)
+            entry = logprobs(row, token, slot.request.n_logprobs, slot.spoken)
             slot.pending_logprobs.append(entry)
-        text = slot.stop.feed(slot.detokenizer.feed(self._vocabulary.piece(token)))
+        text = slot.stop.feed(slot.detokenizer.feed(slot.spoken(token)))
         if slot.stop.stopped:
             said.ended = StopReason.STOP
         elif slot.n_left <= 0:

@@ -108,6 +108,7 @@ class Slot:
     request_id: int = -1
     request: EngineRequest | None = None
     sampler: Sampler | None = None
+    spoken: Callable[[TokenId], bytes] = lambda _: b""
     detokenizer: Detokenizer = field(default_factory=Detokenizer)
     stop: StopFilter = field(default_factory=lambda: StopFilter(()))
     pending_logprobs: list[TokenLogprob] = field(default_factory=list)

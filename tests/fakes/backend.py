@@ -8,9 +8,11 @@ import numpy as np
 
 from specd.core import ModelMemory, TokenId
 from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.media import Media
 from specd.engine.sampler import Row
 
 N_VOCAB = 64
+WIDTH = 3
 EOG = 1
 BOS = 0
 
@@ -68,6 +70,21 @@ class FakeBackend:
             if wants:
                 self._rows[index] = self._logits(self.cells[slot])
 
+    def decode_media(
+        self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
+    ) -> None:
+        assert 0 < n <= self.n_batch, "llama.cpp would abort"
+        assert media.rows is not None, "not encoded yet"
+        assert media.rows.shape == (media.n_tokens, WIDTH)
+        assert 0 <= begin <= begin + n <= media.n_tokens
+        assert n_past == len(self.cells[slot]), "a gap or a repeat in the positions"
+        assert self.cells[slot][n_past - begin :] == [media.token] * begin
+        self._rows.clear()
+        self._behind.clear()
+        self.cells[slot] += [media.token] * n
+        if wants_logits:
+            self._rows[n - 1] = self._logits(self.cells[slot])
+
     def _logits(self, tokens: list[TokenId]) -> Row:
         def noise(salt: int) -> Row:
             key = hash((salt, *tokens[-3:])) & 0xFFFFFFFF
@@ -84,6 +101,8 @@ class FakeBackend:
         return self._rows[index]
 
     def reusable(self, slot: int, n_past: int) -> int:
+        while 0 < n_past < len(self.cells[slot]) and _within(self.cells[slot], n_past):
+            n_past -= 1
         n_back = len(self.cells[slot]) - n_past
         if self.rewind_limit is None or n_back <= 0:
             return min(n_past, len(self.cells[slot]))
@@ -116,6 +135,11 @@ class FakeBackend:
         pass
 
 
+def _within(tokens: list[TokenId], n: int) -> bool:
+    """Whether the first n tokens end inside an image."""
+    return tokens[n] < 0 and tokens[n] == tokens[n - 1]
+
+
 class FakeVocabulary:
     """Token v ≥ 2 is the character chr(63 + v); 0 begins a text, 1 ends it.
 
@@ -135,6 +159,9 @@ class FakeVocabulary:
         if token >= 62:
             return "é".encode()[token - 62 : token - 61]
         return chr(63 + token).encode()
+
+    def spelling(self, token: TokenId) -> bytes:
+        return self.piece(token)
 
     def is_eog(self, token: TokenId) -> bool:
         return token == EOG

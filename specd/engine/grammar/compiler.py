@@ -6,16 +6,18 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.backend import Vocabulary
+from specd.engine.controls import parts
 from specd.engine.grammar import sandbox
 from specd.engine.grammar.source import compiled, refusal
 from specd.engine.grammar.state import GrammarState, GrammarStuck, TokenTable
+from specd.engine.grammar.thinking import Tags
 
 log = logging.getLogger("specd.engine")
 
@@ -65,8 +67,8 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         if grammar.kind is not GrammarKind.JSON:
-            sandbox.check(grammar)
-        start = compiled(grammar, self._table.tokenizer)
+            sandbox.check(replace(grammar, thinking=None))
+        start = compiled(grammar, self._table.tokenizer, self._tags(grammar))
         for warning in start.get_grammar_warnings():
             log.info("the grammar is not enforced in all: %s", warning)
         try:
@@ -74,6 +76,12 @@ class GrammarCompiler:
         except GrammarStuck as error:
             raise refusal(grammar, "no answer can begin as it demands") from error
         return start
+
+    def _tags(self, grammar: Grammar) -> Tags | None:
+        if grammar.thinking is None:
+            return None
+        opening, closing = (tuple(parts(tag, self._vocabulary)) for tag in grammar.thinking)
+        return Tags(opening, closing, self._table.marks)
 
     @cached_property
     def _table(self) -> TokenTable:
@@ -87,6 +95,7 @@ class GrammarCompiler:
                 words[token] = b""
         return TokenTable(
             tokenizer=LLTokenizer(TokenizerWrapper(_Words(words))),
+            n_vocab=len(words),
             ends=ends,
-            spoken=np.array([bool(word) for word in words], dtype=np.bool_),
+            marks=tuple(token for token in ids if not words[token] and token not in ends),
         )

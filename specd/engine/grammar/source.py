@@ -8,6 +8,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from specd.core import Grammar, GrammarKind
+from specd.engine.grammar.thinking import Tags, entry
 from specd.errors import InvalidRequest
 
 #: Larger texts are refused unread; a schema of a hundred fields has a few thousand bytes.
@@ -30,13 +31,13 @@ _JSON_OPTIONS = {
     "whitespace_pattern": _WHITESPACE,
     "json_allow_general_unicode_escapes": True,
 }
-# Without forcing every spelling of a prescribed text is allowed, not the tokenizer's own alone: a
-# mask and a single token's check then agree, and nothing asks the tokenizer.
-_ENTRY = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @answer'}
 
 
-def translate(grammar: Grammar) -> str:
-    """What `compiled` reads.  Raises InvalidRequest where the text is not of its kind."""
+def translate(grammar: Grammar, tags: Tags | None = None) -> str:
+    """What `compiled` reads; tags: around what may be thought before.
+
+    Raises InvalidRequest where the text is not of its kind.
+    """
     if len(grammar.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
         raise InvalidRequest(
             f"the {_NAMES[grammar.kind]} is larger than {MAX_TEXT_BYTES // 1024} KiB"
@@ -50,10 +51,10 @@ def translate(grammar: Grammar) -> str:
             body = {"lark_grammar": _lark(grammar)}
         case GrammarKind.REGEX:
             body = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"][0]
-    return json.dumps({"grammars": [_ENTRY, {**body, "name": "answer"}]})
+    return json.dumps({"grammars": [{"lark_grammar": entry(tags)}, {**body, "name": "answer"}]})
 
 
-def compiled(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
+def compiled(grammar: Grammar, tokenizer: LLTokenizer, tags: Tags | None = None) -> LLMatcher:
     """The grammar at its beginning.  Raises InvalidRequest with the library's own sentence.
 
     Limits are in units of work, so that a grammar is refused everywhere or nowhere.
@@ -65,7 +66,7 @@ def compiled(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
         precompute_large_lexemes=False,
         verbose_errors=False,
     )
-    matcher = LLMatcher(tokenizer, translate(grammar), log_level=0, limits=limits)
+    matcher = LLMatcher(tokenizer, translate(grammar, tags), log_level=0, limits=limits)
     if matcher.is_error():
         raise refusal(grammar, matcher.get_error())
     return matcher

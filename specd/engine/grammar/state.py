@@ -22,16 +22,13 @@ class GrammarStuck(Exception):
 class TokenTable:
     """A vocabulary as grammars need it.  ends: ids of its end-of-generation tokens.
 
-    spoken[token]: whether it has bytes for an answer; ends and control tokens have none.
+    marks: those of other tokens without bytes, which only a tag around thinking can hold.
     """
 
     tokenizer: LLTokenizer
+    n_vocab: int
     ends: frozenset[TokenId]
-    spoken: Mask
-
-    @property
-    def n_vocab(self) -> int:
-        return len(self.spoken)
+    marks: tuple[TokenId, ...] = ()
 
 
 class GrammarState:
@@ -58,11 +55,10 @@ class GrammarState:
         """The mask's bit for one token, hundreds of times cheaper than a mask."""
         if self.finished or not 0 <= token < self._table.n_vocab:
             return False
-        if self._matcher.is_accepting() and token in self._table.ends:
-            return True
-        if self._matcher.is_stopped() or not self._table.spoken[token]:
+        if token in self._table.ends or self._matcher.is_stopped():
+            may_end = self._matcher.is_accepting() and token in self._table.ends
             self._check()
-            return False
+            return may_end
         n_valid = self._matcher.validate_tokens([token])
         self._check()
         return n_valid == 1

@@ -129,17 +129,22 @@ class LlamaVocabulary:
     def piece(self, token: TokenId) -> bytes:
         if (known := self._pieces.get(token)) is not None:
             return known
+        return self._pieces.setdefault(token, self._bytes(token, special=False))
+
+    def spelling(self, token: TokenId) -> bytes:
+        return self._bytes(token, special=True)
+
+    def _bytes(self, token: TokenId, *, special: bool) -> bytes:
         if not 0 <= token < self.n_vocab:
             # Native code would end the process over this.
             raise ValueError(f"token {token} is outside the vocabulary of {self.n_vocab}")
         room = _PIECE_BYTES
         while True:
             buffer = ctypes.create_string_buffer(room)
-            n = llama_cpp.llama_token_to_piece(self._handle, token, buffer, room, 0, False)
+            n = llama_cpp.llama_token_to_piece(self._handle, token, buffer, room, 0, special)
             if n >= 0:
-                break
+                return buffer.raw[:n]
             room = -n
-        return self._pieces.setdefault(token, buffer.raw[:n])
 
     def is_eog(self, token: TokenId) -> bool:
         if (known := self._ends.get(token)) is not None:

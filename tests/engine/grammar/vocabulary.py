@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from specd.core import TokenId
 
 PIECES = (
@@ -30,6 +32,9 @@ class ByteVocabulary:
         piece = PIECES[token]
         return b"" if self._without & set(piece) else piece
 
+    def spelling(self, token: TokenId) -> bytes:
+        return self.piece(token)
+
     def is_eog(self, token: TokenId) -> bool:
         return token in ENDS
 
@@ -38,3 +43,25 @@ class ByteVocabulary:
 
     def begins_with_bos(self) -> bool:
         return False
+
+
+MARKS = ("<|think|>", "<|/think|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>")
+
+
+class MarkedVocabulary(ByteVocabulary):
+    """The same with control tokens that have names, behind its own."""
+
+    n_vocab = N_VOCAB + len(MARKS)
+    ids = {mark: N_VOCAB + i for i, mark in enumerate(MARKS)}  # noqa: RUF012
+
+    def piece(self, token: TokenId) -> bytes:
+        return super().piece(token) if token < N_VOCAB else b""
+
+    def spelling(self, token: TokenId) -> bytes:
+        return MARKS[token - N_VOCAB].encode() if token >= N_VOCAB else self.piece(token)
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        tokens: list[TokenId] = []
+        for part in re.split(f"({'|'.join(map(re.escape, MARKS))})", text):
+            tokens += [self.ids[part]] if part in self.ids else list(part.encode())
+        return tokens
