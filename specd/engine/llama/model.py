@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -112,11 +113,17 @@ class LlamaVocabulary:
         self._pieces: dict[TokenId, bytes] = {}
         self._ends: dict[TokenId, bool] = {}
         self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
+        kind = llama_cpp.llama_vocab_type(handle)
+        self._is_word_piece = kind == llama_cpp.LLAMA_VOCAB_TYPE_WPM
 
     def begins_with_bos(self) -> bool:
         return self._add_bos
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        if self._is_word_piece:
+            # Of what comes apart into several letters llama.cpp keeps the first: Korean would lose
+            # its vowels.
+            text = unicodedata.normalize("NFD", text)
         data = text.encode("utf-8", "replace")
         room = len(data) + 8
         while True:
