@@ -26,8 +26,8 @@ def digest_of(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def layer(data: bytes, media: str = MODEL, **fields: object) -> dict[str, Any]:
-    return {"mediaType": media, "digest": digest_of(data), "size": len(data), **fields}
+def layer(data: bytes, media: str = MODEL) -> dict[str, Any]:
+    return {"mediaType": media, "digest": digest_of(data), "size": len(data)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Seen:
 
     method: str
     path: str
+    query: dict[str, str]
     host: str
     range: str
     authorization: str
@@ -128,6 +129,7 @@ class FakeRegistry:
             Seen(
                 request.method,
                 request.path,
+                dict(request.query),
                 request.host,
                 headers.get("Range", ""),
                 headers.get("Authorization", ""),
@@ -274,6 +276,17 @@ def stall(n: int, stalled: asyncio.Event) -> Fault:
         stalled.set()
         await asyncio.Event().wait()
         return response
+
+    return answer
+
+
+def silent(heard: asyncio.Event) -> Fault:
+    """Say that the request has come, and never answer it."""
+
+    async def answer(_: web.Request, _data: bytes, _start: int) -> web.StreamResponse:
+        heard.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
     return answer
 

@@ -22,6 +22,7 @@ from tests.registry.conftest import Client
 from tests.registry.fake_registry import (
     MANIFEST,
     FakeRegistry,
+    Fault,
     cut,
     damaged,
     digest_of,
@@ -169,9 +170,9 @@ async def test_a_server_that_knows_no_ranges_any_more(
     ],
 )
 async def test_what_passes_is_tried_again(
-    client: Client, remote: FakeRegistry, name: str, fault: object
+    client: Client, remote: FakeRegistry, name: str, fault: Fault
 ) -> None:
-    remote.faults.extend([fault] * 4)  # type: ignore[list-item]
+    remote.faults.extend([fault] * 4)
     await client.pull(name)
     assert_whole(client, remote)
 

@@ -1,0 +1,108 @@
+"""Tokens: signed for Ollama's registry, anonymous for others, and sent to nobody else."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from specd import core
+from specd.errors import RegistryError
+from specd.registry.challenge import text_to_sign
+from tests.registry.conftest import Client
+from tests.registry.fake_registry import FakeRegistry, digest_of, status
+
+WEIGHTS = bytes(range(256)) * 20
+
+
+def signed_by(folder: Path) -> Callable[[web.Request], bool]:
+    """Whether the request carries the signature of the key in that folder (contract 5)."""
+
+    def admits(request: web.Request) -> bool:
+        public, _, signature = request.headers.get("Authorization", "").partition(":")
+        line = (folder / "id_ed25519.pub").read_text()
+        key = load_ssh_public_key(line.encode())
+        assert isinstance(key, Ed25519PublicKey)
+        url = f"http://{request.host}{request.raw_path}"
+        try:
+            key.verify(base64.b64decode(signature), text_to_sign(url).encode())  # type: ignore[arg-type]
+        except InvalidSignature:
+            return False
+        return line.split()[1] == public
+
+    return admits
+
+
+async def test_the_users_key_opens_a_private_model(client: Client, remote: FakeRegistry) -> None:
+    assert client.keys is not None
+    remote.token, remote.admits = "secret", signed_by(client.keys)
+    remote.add("me/m/x", WEIGHTS)
+    lines = await client.pull(remote.name("me/m/x"))
+    assert lines[-1] == core.Progress(status="success")
+    asked = [seen for seen in remote.seen if seen.path == "/token"]
+    assert len(asked) == 1, "one token serves the whole pull"
+
+
+async def test_a_token_server_that_wants_no_signature(client: Client, remote: FakeRegistry) -> None:
+    remote.token = "anybody"
+    remote.admits = lambda request: "Authorization" not in request.headers
+    remote.add("me/m/x", WEIGHTS)
+    await client.pull(remote.name("me/m/x"))
+
+
+async def test_a_user_without_a_home_asks_without_a_key(
+    tmp_path: Path, remote: FakeRegistry
+) -> None:
+    client = Client(tmp_path / "store", None)
+    remote.token = "anybody"
+    remote.add("me/m/x", WEIGHTS)
+    await client.pull(remote.name("me/m/x"))
+    assert {seen.authorization for seen in remote.seen if seen.path == "/token"} == {""}
+    await client.registry.close()
+
+
+async def test_a_key_that_cannot_be_used_is_done_without(
+    client: Client, remote: FakeRegistry
+) -> None:
+    assert client.keys is not None
+    client.keys.mkdir()
+    (client.keys / "id_ed25519").write_text("damaged")
+    remote.token = "anybody"
+    remote.add("me/m/x", WEIGHTS)
+    await client.pull(remote.name("me/m/x"))
+
+
+async def test_who_is_not_admitted_is_told_so(client: Client, remote: FakeRegistry) -> None:
+    remote.token, remote.admits = "secret", lambda _: False
+    remote.add("me/m/x", WEIGHTS)
+    with pytest.raises(RegistryError, match="unauthorized: access denied: who are you"):
+        await client.pull(remote.name("me/m/x"))
+
+
+async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeRegistry) -> None:
+    remote.token = "secret"
+    remote.realm = f"{remote.url.replace('127.0.0.1', 'localhost')}/token"
+    remote.add("me/m/x", WEIGHTS)
+    with pytest.raises(RegistryError, match="does not match original host"):
+        await client.pull(remote.name("me/m/x"))
+    assert not any(seen.path == "/token" for seen in remote.seen)
+
+
+async def test_a_token_that_has_expired_is_replaced(client: Client, remote: FakeRegistry) -> None:
+    remote.token = "old"
+    remote.add("me/m/x", WEIGHTS)
+
+    async def expire(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
+        remote.token = "new"
+        return await status(503)(request, data, start)
+
+    remote.faults.append(expire)
+    await client.pull(remote.name("me/m/x"))
+    assert client.writer.has_blob(digest_of(WEIGHTS))
+    assert [seen.path for seen in remote.seen].count("/token") == 2
