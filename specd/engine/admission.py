@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 from specd.core import EngineRequest, Image, TokenId
 from specd.engine.backend import Vocabulary
+from specd.engine.media import Part, Prompt
 from specd.errors import ContextLengthExceeded, InvalidRequest
 
 
-def prompt_tokens(request: EngineRequest, vocabulary: Vocabulary) -> list[TokenId]:
-    """Token ids of the prompt's pieces.  Raises InvalidRequest for an id the model does not have.
+def prompt(
+    pieces: Iterable[str | TokenId | Image],
+    vocabulary: Vocabulary,
+    parts: Callable[[bytes], Sequence[Part]],
+    *,
+    add_bos: bool,
+) -> Prompt:
+    """The pieces as a slot holds them; parts: what the file of an image becomes.
 
-    Native code ends the process over such an id, so nothing unchecked may pass here.
+    Raises InvalidRequest for an id the model does not have.  Native code ends the process over such
+    an id, so nothing unchecked may pass here.
     """
-    tokens: list[TokenId] = []
-    for piece in request.prompt:
+    made = Prompt()
+    for piece in pieces:
+        # BOS stands before the first piece alone, and before an image by itself.
+        begins = add_bos and not made.tokens
         if isinstance(piece, Image):
-            raise InvalidRequest("images are not supported by this version of specd")
-        if isinstance(piece, str):
-            # BOS stands before the first piece alone.
-            tokens += vocabulary.tokenize(piece, add_bos=request.add_bos and not tokens)
+            if begins:
+                made.add(vocabulary.tokenize("", add_bos=True))
+            made.add(parts(piece.data))
+        elif isinstance(piece, str):
+            made.add(vocabulary.tokenize(piece, add_bos=begins))
         elif 0 <= piece < vocabulary.n_vocab:
-            tokens.append(piece)
+            made.add([piece])
         else:
             raise InvalidRequest(
                 f"token id {piece} is out of range: this model has {vocabulary.n_vocab} tokens"
             )
-    if not tokens:
+    if not made.tokens:
         raise InvalidRequest("the prompt is empty and the model has no token to begin with")
-    return tokens
+    return made
 
 
-def fit(tokens: list[TokenId], request: EngineRequest, n_ctx: int, n_keep: int) -> list[TokenId]:
+def fit(made: Prompt, request: EngineRequest, n_ctx: int, n_keep: int) -> Prompt:
     """A prompt that leaves room in a context of n_ctx tokens.
 
     One too long keeps its first n_keep tokens and loses whole blocks from its middle, so that about
-    half of the rest stays free.  Raises ContextLengthExceeded where the request forbids that.
+    half of the rest stays free.  Raises ContextLengthExceeded where the request forbids that, or
+    an image would be cut.
     """
+    tokens = made.tokens
     if len(tokens) < n_ctx:
-        return tokens
-    if not (request.truncate and request.shift):
+        return made
+    if made.media or not (request.truncate and request.shift):
         raise ContextLengthExceeded(len(tokens), n_ctx)
     n_block = max((n_ctx - n_keep) // 2, 1)
     n_erased = (len(tokens) - n_keep - n_block) // n_block * n_block
-    return tokens[:n_keep] + tokens[n_keep + n_erased :]
+    return Prompt(tokens[:n_keep] + tokens[n_keep + n_erased :])
 
 
 def n_kept(request: EngineRequest, n_ctx: int, *, begins_with_bos: bool) -> int:

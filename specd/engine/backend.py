@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specd.core import ModelMemory, TokenId
+from specd.engine.media import Media
 from specd.engine.sampler import Row
 
 
@@ -75,12 +76,21 @@ class Backend(Protocol):
         """Run one pass and wait for it.  Raises DecodeFailed."""
         ...
 
+    def decode_media(
+        self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
+    ) -> None:
+        """Run a pass of n ≤ n_batch embeddings from `begin` on, behind the slot's first n_past.
+
+        The last row has logits where they are wanted.  Raises DecodeFailed.
+        """
+        ...
+
     def row(self, index: int) -> Row:
         """Logits [n_vocab] of a batch row that asked for them, valid until the next pass."""
         ...
 
     def reusable(self, slot: int, n_past: int) -> int:
-        """How many tokens `rewind` would keep."""
+        """How many tokens `rewind` would keep; never a part of an image."""
         ...
 
     def rewind(self, slot: int, n_past: int) -> int:

@@ -56,10 +56,10 @@ def build(
         for depth, token in enumerate(draft, start=1):
             plan.batch.add(token, slot.n_past + depth, slot.id, wants_logits=True)
         plan.groups.append(Group(slot, draft, first))
-    waiting = sorted(prefilling, key=lambda slot: len(slot.tokens) - slot.n_past)
+    waiting = sorted(prefilling, key=lambda slot: slot.n_text_ahead)
     for at, slot in enumerate(waiting):
         room = (n_batch - len(plan.batch)) // (len(waiting) - at)
-        n_tokens = min(len(slot.tokens) - slot.n_past, room)
+        n_tokens = min(slot.n_text_ahead, room)
         if n_tokens > 0:
             plan.chunks.append(_add_chunk(plan.batch, slot, n_tokens))
     return plan

@@ -20,11 +20,13 @@ from specd.core import (
     TokenId,
     TokenLogprob,
 )
-from specd.engine import admission, batching
+from specd.engine import batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
 from specd.engine.controls import spoken
 from specd.engine.grammar.state import GrammarStuck
+from specd.engine.media_cache import MediaCache
 from specd.engine.queue import Queue
+from specd.engine.reader import EncodingFailed, Reader
 from specd.engine.sampler import Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
@@ -68,14 +70,19 @@ class Loop:
         n_slots: int,
         drafter: Drafter | None = None,
         drafter_facts: DrafterFacts | None = None,
+        media: MediaCache | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block."""
+        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
+
+        media: None where the model has no projector.
+        """
         self.slots = [Slot(i) for i in range(n_slots)]
         self._target = target
         self._vocabulary = vocabulary
         self._emit = emit
         self._n_ctx = n_ctx
+        self.reader = Reader(target, vocabulary, media, n_ctx)
         facts = drafter_facts or DrafterFacts()
         self._speculation = Speculation(
             controller,
@@ -99,16 +106,11 @@ class Loop:
     def submit(self, request_id: int, request: EngineRequest) -> None:
         """Queue a request for the next free slot; a bad one is answered at once."""
         try:
-            tokens = admission.prompt_tokens(request, self._vocabulary)
-            n_keep = self._n_keep(request)
-            tokens = admission.fit(tokens, request, self._n_ctx, n_keep)
-        except ContextLengthExceeded as error:
-            kind = FailureKind.CONTEXT_LENGTH
-            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
+            prompt = self.reader.prompt(request)
         except InvalidRequest as error:
-            self._fail(request_id, FailureKind.INVALID, str(error))
+            self._refuse(request_id, error)
         else:
-            self._queue.append(request_id, request, tokens)
+            self._queue.append(request_id, request, prompt)
 
     def cancel(self, request_id: int) -> None:
         """Free what the request holds; nothing more is said about it."""
@@ -128,14 +130,15 @@ class Loop:
     # ------------------------------------------------------------------ the step
 
     def step(self) -> None:
-        """Advance every busy slot by one target pass."""
+        """Advance every busy slot by one target pass, and one of them by a piece of its image."""
         self._admit()
         try:
-            self._pass()
+            if not (self._pass() | self._media_pass()):
+                self._queue.pause(self.reader.encoding(self.slots))
         except DecodeFailed as error:
             self._lose(str(error))
 
-    def _pass(self) -> None:
+    def _pass(self) -> bool:
         began_ns = self._clock_ns()
         decoding = self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
@@ -143,14 +146,26 @@ class Loop:
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
         plan.drafted = self._speculation.draft_ns > 0
         if not len(plan.batch):
-            self._queue.pause()
-            return
+            return False
         self._decode(plan)
         for group in plan.groups:
             self._verify(group)
         for chunk in plan.chunks:
             self._advance(chunk)
         self._account(plan, self._clock_ns() - began_ns)
+        return True
+
+    def _media_pass(self) -> bool:
+        """Read on in an image."""
+        try:
+            chunk = self.reader.read_on(self.slots)
+        except EncodingFailed as error:
+            self._fail_slot(error.slot, FailureKind.ENGINE, str(error))
+            return True
+        if chunk is None:
+            return False
+        self._advance(chunk)
+        return True
 
     def _decode(self, plan: batching.Pass) -> None:
         began_ns = self._clock_ns()
@@ -164,12 +179,12 @@ class Loop:
         """Give waiting requests to idle slots, in the queue's order."""
         while (waiting := self._queue.first()) is not None:
             try:
-                grammar = waiting.compiled()
+                prompt, grammar = waiting.made()
             except InvalidRequest as error:
                 self._queue.remove(waiting.request_id)
-                self._fail(waiting.request_id, FailureKind.INVALID, str(error))
+                self._refuse(waiting.request_id, error)
                 continue
-            found = best_slot(self.slots, waiting.tokens, self._target.reusable)
+            found = best_slot(self.slots, prompt.tokens, self._target.reusable)
             if found is None:
                 return
             self._queue.remove(waiting.request_id)
@@ -178,10 +193,11 @@ class Loop:
                 n_cached = self._rewind(slot, n_cached)
             self._n_admitted += 1
             slot.last_used = self._n_admitted
-            slot.begin(waiting.request_id, waiting.request, waiting.tokens, n_cached, grammar)
+            slot.begin(waiting.request_id, waiting.request, prompt, n_cached, grammar)
             slot.spoken = spoken(waiting.request.visible, self._vocabulary)
             slot.tally.started_ns = self._clock_ns()
             self._speculation.open(slot)
+            self.reader.begin(slot)
 
     def _decoding(self) -> list[Slot]:
         """Decoding slots with room for one more row: shifted, or ended where they may not be.
@@ -204,9 +220,9 @@ class Loop:
         Where the cache cannot close the gap, all behind it is read again.
         """
         assert slot.request is not None
-        if not slot.request.shift:
+        if not slot.request.shift or slot.media:
             return False
-        n_keep = min(self._n_keep(slot.request), slot.n_past - 2)
+        n_keep = min(self.reader.n_keep(slot.request), slot.n_past - 2)
         n_discard = (slot.n_past - n_keep) // 2
         self._speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
@@ -335,7 +351,7 @@ class Loop:
             reason=reason,
             usage=slot.tally.usage(self._clock_ns()),
             speculation=self._speculation.stats(slot),
-            context=tuple(slot.tokens) if slot.request.want_context else (),
+            context=tuple(slot.words) if slot.request.want_context else (),
         )
         self._emit(Finished(slot.request_id, done))
         self._release(slot)
@@ -362,6 +378,13 @@ class Loop:
         del slot.tokens[kept:]
         return kept
 
+    def _refuse(self, request_id: int, error: InvalidRequest) -> None:
+        if isinstance(error, ContextLengthExceeded):
+            kind = FailureKind.CONTEXT_LENGTH
+            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
+        else:
+            self._fail(request_id, FailureKind.INVALID, str(error))
+
     def _fail_slot(self, slot: Slot, kind: FailureKind, message: str) -> None:
         self._fail(slot.request_id, kind, message)
         self._release(slot)
@@ -371,7 +394,3 @@ class Loop:
     ) -> None:
         failed = Failed(kind=kind, message=message, n_prompt=n_prompt, n_ctx=n_ctx)
         self._emit(Finished(request_id, failed))
-
-    def _n_keep(self, request: EngineRequest) -> int:
-        begins_with_bos = self._vocabulary.begins_with_bos()
-        return admission.n_kept(request, self._n_ctx, begins_with_bos=begins_with_bos)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
 from specd.engine.backend import Backend
@@ -12,20 +13,31 @@ from specd.engine.calibration import calibrate
 from specd.engine.llama import library
 from specd.engine.llama.context import LlamaContext
 from specd.engine.llama.model import LlamaModel, LlamaVocabulary
+from specd.engine.media_cache import MediaCache
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.engine.speculative.cost_model import CostModel
 from specd.errors import LoadFailed
 
+if TYPE_CHECKING:
+    from specd.engine.llama.projector import LlamaProjector
+
 log = logging.getLogger("specd.engine")
+
+#: Rows for an image whose tokens see each other; Gemma 4's largest has 1120.
+_NON_CAUSAL_BATCH = 1152
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """drafter None: facts.no_pair_reason says why.  Everything lives as long as the process."""
+    """drafter None: facts.no_pair_reason says why.  media None: it cannot be shown images.
+
+    Everything lives as long as the process.
+    """
 
     target: Backend
     vocabulary: LlamaVocabulary
     drafter: Backend | None
+    media: MediaCache | None
     costs: CostModel
     facts: EngineFacts
 
@@ -43,6 +55,10 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         raise LoadFailed(f"{spec.weights} cannot generate text: it is an encoder")
     # A model is never asked to remember more than it was trained to.
     spec = replace(spec, n_ctx=min(spec.n_ctx, model.n_ctx_train or spec.n_ctx))
+    projector = _load_projector(spec, model, native_log)
+    if projector is not None and not projector.is_causal:
+        # The tokens of an image that see each other must share a pass.
+        spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     target = _make_context(model, spec, native_log, n_rewind=MAX_DRAFT if drafts else 0)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
@@ -58,12 +74,32 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         plain_tokens_per_s=1.0 / costs.target_s(1),
         costs=_shown(costs),
     )
-    return LoadedPair(target, model.vocabulary, drafter, costs, facts)
+    media = MediaCache(projector) if projector is not None else None
+    return LoadedPair(target, model.vocabulary, drafter, media, costs, facts)
 
 
 def _shown(costs: CostModel) -> PassCosts:
     target_s, draft_step_s, _ = costs.measured()
     return PassCosts(target_s=tuple(target_s.items()), draft_step_s=draft_step_s)
+
+
+def _load_projector(
+    spec: EngineSpec, model: LlamaModel, native_log: library.NativeLog
+) -> LlamaProjector | None:
+    if spec.projector is None:
+        return None
+    # Most models have none, and its libraries take a tenth of a second to load.
+    from specd.engine.llama.projector import LlamaProjector  # noqa: PLC0415
+
+    return LlamaProjector(
+        spec.projector,
+        model,
+        native_log,
+        n_ctx=spec.n_ctx,
+        n_threads=spec.n_threads,
+        use_gpu=spec.n_gpu_layers != 0,
+        flash_attention=spec.flash_attention,
+    )
 
 
 def _load_drafter(

@@ -1,21 +1,26 @@
 """Requests that wait for a slot.
 
-First come, first served; only whoever's grammar is still being compiled lets others pass.
+First come, first served; only whose grammar is still being compiled, or whose images are still
+being read, lets others pass.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from specd.core import EngineRequest, TokenId
+from specd.core import EngineRequest
 from specd.engine.backend import Vocabulary
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.state import GrammarState
+from specd.engine.media import Prompt
 from specd.errors import InvalidRequest
+
+T = TypeVar("T")
 
 log = logging.getLogger("specd.engine")
 
@@ -25,28 +30,36 @@ _PAUSE_S = 0.005
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """tokens: the prompt's, fitted to the context."""
+    """prompt: fitted to the context."""
 
     request_id: int
     request: EngineRequest
-    tokens: list[TokenId]
+    prompt: Future[Prompt]
     grammar: Future[GrammarState] | None = None
 
     @property
-    def is_ready(self) -> bool:
-        return self.grammar is None or self.grammar.done()
+    def needs(self) -> list[Future[Any]]:
+        return [self.prompt] if self.grammar is None else [self.prompt, self.grammar]
 
-    def compiled(self) -> GrammarState | None:
-        """The grammar of one that is ready, if it has any.  Raises InvalidRequest."""
+    @property
+    def is_ready(self) -> bool:
+        return all(need.done() for need in self.needs)
+
+    def made(self) -> tuple[Prompt, GrammarState | None]:
+        """What a slot begins with, once it is ready.  Raises InvalidRequest."""
+        prompt = _result(self.prompt, "an image could not be read")
         if self.grammar is None:
-            return None
-        if (error := self.grammar.exception()) is not None and not isinstance(
-            error, InvalidRequest
-        ):
-            # Border: no process for it could be had, or the library gave up.  It costs one answer.
-            log.error("a grammar could not be compiled", exc_info=error)
-            raise InvalidRequest(f"the grammar could not be compiled: {error}") from error
-        return self.grammar.result()
+            return prompt, None
+        return prompt, _result(self.grammar, "the grammar could not be compiled")
+
+
+def _result(future: Future[T], complaint: str) -> T:
+    error = future.exception()
+    if error is not None and not isinstance(error, InvalidRequest):
+        # Border: no process for it could be had, or a library gave up.  It costs one answer.
+        log.error("%s", complaint, exc_info=error)
+        raise InvalidRequest(f"{complaint}: {error}") from error
+    return future.result()
 
 
 class Queue:
@@ -59,11 +72,15 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def append(self, request_id: int, request: EngineRequest, tokens: list[TokenId]) -> None:
+    def append(
+        self, request_id: int, request: EngineRequest, prompt: Prompt | Future[Prompt]
+    ) -> None:
+        if isinstance(prompt, Prompt):
+            prompt = _done(prompt)
         grammar = None
         if request.grammar is not None:
             grammar = self._compiler.submit(request.grammar)
-        self._waiting.append(Waiting(request_id, request, tokens, grammar))
+        self._waiting.append(Waiting(request_id, request, prompt, grammar))
 
     def first(self) -> Waiting | None:
         """Who is next among those that could begin at once."""
@@ -76,8 +93,15 @@ class Queue:
         while self._waiting:
             yield self._waiting.popleft()
 
-    def pause(self) -> None:
-        """Give compilation a moment, where there is nothing else to do."""
-        compiling = [w.grammar for w in self._waiting if w.grammar is not None]
-        if compiling:
-            wait(compiling, _PAUSE_S, return_when=FIRST_COMPLETED)
+    def pause(self, encoding: Iterable[Future[None]] = ()) -> None:
+        """Give what others are at work on a moment, where there is nothing else to do."""
+        pending = [need for waiting in self._waiting for need in waiting.needs if not need.done()]
+        pending += encoding
+        if pending:
+            wait(pending, _PAUSE_S, return_when=FIRST_COMPLETED)
+
+
+def _done(prompt: Prompt) -> Future[Prompt]:
+    future: Future[Prompt] = Future()
+    future.set_result(prompt)
+    return future

@@ -162,6 +162,10 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
     if not history or not has_penalties(params):
         return row
     recent = history[-params.repeat_last_n :] if params.repeat_last_n > 0 else history
+    if min(recent) < 0:
+        # Where an image stands nothing was said.
+        words = [token for token in history if token >= 0]
+        recent = words[-params.repeat_last_n :] if params.repeat_last_n > 0 else words
     counts = Counter(recent)
     ids = np.fromiter((t for t in counts if t < len(row)), dtype=np.int64)
     times = np.fromiter((counts[int(t)] for t in ids), dtype=np.float32, count=len(ids))

@@ -10,6 +10,7 @@ from specd.core import EngineRequest, SpeculationStats, TokenId, TokenLogprob, U
 from specd.engine.detokenizer import Detokenizer
 from specd.engine.grammar.sampler import GuidedSampler
 from specd.engine.grammar.state import GrammarState
+from specd.engine.media import Media, Prompt
 from specd.engine.sampler import CoupledSampler, Sampler
 from specd.engine.stop import StopFilter
 
@@ -96,6 +97,7 @@ class Tally:
 class Slot:
     """tokens: what the cache holds or will hold next; n_past: how many of them it does hold.
 
+    media: the images among the tokens, by where each begins.
     While decoding, the last token has been sampled but not evaluated, so n_past is one less than
     len(tokens).  An idle slot keeps its tokens: they are the prefix that a later request may reuse.
     """
@@ -103,6 +105,7 @@ class Slot:
     id: int
     state: SlotState = SlotState.IDLE
     tokens: list[TokenId] = field(default_factory=list)
+    media: dict[int, Media] = field(default_factory=dict)
     n_past: int = 0
     last_used: int = 0
     request_id: int = -1
@@ -118,20 +121,20 @@ class Slot:
         self,
         request_id: int,
         request: EngineRequest,
-        tokens: list[TokenId],
+        prompt: Prompt,
         n_cached: int,
         grammar: GrammarState | None = None,
     ) -> None:
         """Take a request whose first n_cached tokens the cache already holds."""
         self.state = SlotState.PREFILL
         self.request_id, self.request = request_id, request
-        self.tokens, self.n_past = tokens, n_cached
+        self.tokens, self.media, self.n_past = prompt.tokens, prompt.media, n_cached
         free = CoupledSampler(request.sampling)
         self.sampler = free if grammar is None else GuidedSampler(free, grammar)
         self.detokenizer = Detokenizer()
         self.stop = StopFilter(request.stop)
         self.pending_logprobs = []
-        self.tally = Tally(n_prompt=len(tokens), n_cached=n_cached)
+        self.tally = Tally(n_prompt=len(prompt.tokens), n_cached=n_cached)
 
     def release(self) -> None:
         """Forget the request, keep the cached tokens."""
@@ -146,6 +149,33 @@ class Slot:
         if self.request.n_predict < 0:
             return 1 << 31
         return self.request.n_predict - self.tally.n_generated
+
+    @property
+    def words(self) -> list[TokenId]:
+        """The tokens that are text: all, where there is no image."""
+        return [token for token in self.tokens if token >= 0] if self.media else self.tokens
+
+    def n_words(self, n: int) -> int:
+        """How many of the first n tokens are text."""
+        if not self.media:
+            return n
+        behind = ((first, part.n_tokens) for first, part in self.media.items() if first < n)
+        return n - sum(min(n - first, n_tokens) for first, n_tokens in behind)
+
+    @property
+    def next_media(self) -> tuple[int, Media] | None:
+        """The image that is not wholly in the cache yet, and where it begins."""
+        for first, part in self.media.items():
+            if self.n_past < first + part.n_tokens:
+                return first, part
+        return None
+
+    @property
+    def n_text_ahead(self) -> int:
+        """Tokens that can be read as text: up to the next image, or to the end."""
+        ahead = self.next_media
+        end = len(self.tokens) if ahead is None else ahead[0]
+        return max(end - self.n_past, 0)
 
 
 def common_prefix(a: list[TokenId], b: list[TokenId]) -> int:

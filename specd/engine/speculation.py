@@ -124,7 +124,8 @@ class Speculation:
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
         self._guesses[slot.id] = _Guesses(found)
-        n_missed = drafter.n_missed(slot.id, len(slot.tokens)) if drafter is not None else 0
+        n_words = slot.n_words(len(slot.tokens))
+        n_missed = drafter.n_missed(slot.id, n_words) if drafter is not None else 0
         n_max = self._controller.plan(
             request_id, n_missed, n_slots, found.matches, min(slot.n_left, NO_LIMIT)
         )
@@ -133,7 +134,7 @@ class Speculation:
             return None
         return DraftJob(
             slot=slot.id,
-            history=slot.tokens,
+            history=slot.words,
             sampler=slot.sampler,
             position=slot.tally.n_generated,
             n_max=n_max,
@@ -206,7 +207,8 @@ class Speculation:
 
     def rewind(self, slot: Slot, n_past: int) -> None:
         if self._drafter is not None:
-            self._drafter.rewind(slot.id, n_past)
+            # It has read the words alone.
+            self._drafter.rewind(slot.id, slot.n_words(n_past))
         if self._lookup is not None:
             self._lookup.rewind(slot.id, n_past)
 

@@ -212,6 +212,7 @@ def make_loop(
         n_ctx=loaded.facts.n_ctx,
         n_slots=spec.n_slots,
         drafter=drafter,
+        media=loaded.media,
         drafter_facts=DrafterFacts(
             name=spec.drafter_name or None,
             pair_source=spec.pair_source or None,

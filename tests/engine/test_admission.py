@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.core import EngineRequest, SamplingParams
-from specd.engine.admission import fit, n_kept, prompt_tokens
+from specd.core import EngineRequest, Image, SamplingParams
+from specd.engine.admission import fit, n_kept, prompt
+from specd.engine.media import Media, Part, Prompt
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from tests.fakes.backend import BOS, N_VOCAB, FakeVocabulary
 
@@ -18,20 +19,42 @@ def request(*prompt: str | int, **fields: object) -> EngineRequest:
     return EngineRequest(prompt=prompt, sampling=SamplingParams(), **fields)  # type: ignore[arg-type]
 
 
+IMAGE = Media(token=-7, n_tokens=3, n_positions=3)
+
+
+def made(*pieces: str | int | Image, add_bos: bool = True) -> Prompt:
+    return prompt(pieces, VOCABULARY, lambda data: [40, IMAGE, 41], add_bos=add_bos)
+
+
 def test_bos_stands_before_the_first_piece_alone() -> None:
-    assert prompt_tokens(request("A", "B"), VOCABULARY) == [BOS, 2, 3]
-    assert prompt_tokens(request(5, "B"), VOCABULARY) == [5, 3]
+    assert made("A", "B").tokens == [BOS, 2, 3]
+    assert made(5, "B").tokens == [5, 3]
+    assert made(Image(b""), "B").tokens == [BOS, 40, -7, -7, -7, 41, 3]
+    assert made(Image(b""), add_bos=False).tokens == [40, -7, -7, -7, 41]
+
+
+def test_an_image_stands_where_it_was_put() -> None:
+    shown = made("A", Image(b"1"), "B", Image(b"2"))
+    assert shown.tokens == [BOS, 2, 40, -7, -7, -7, 41, 3, 40, -7, -7, -7, 41]
+    assert list(shown.media) == [3, 9]
 
 
 @pytest.mark.parametrize("token", [-1, N_VOCAB, 2**40])
 def test_an_id_that_the_model_does_not_have_is_refused(token: int) -> None:
     with pytest.raises(InvalidRequest, match="out of range"):
-        prompt_tokens(request("A", token), VOCABULARY)
+        made("A", token)
 
 
 def test_a_prompt_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        prompt_tokens(request("", add_bos=False), VOCABULARY)
+        made("", add_bos=False)
+
+
+def test_no_image_is_cut() -> None:
+    parts: list[Part] = [*range(2, 50), IMAGE, *range(2, 50)]
+    shown = prompt([Image(b"")], VOCABULARY, lambda _: parts, add_bos=False)
+    with pytest.raises(ContextLengthExceeded):
+        fit(shown, request(), 80, 4)
 
 
 @given(st.integers(1, 3000), st.integers(8, 500), st.integers(0, 40))
@@ -40,7 +63,7 @@ def test_a_cut_prompt_fits_and_keeps_its_start_and_its_end(
 ) -> None:
     kept = n_kept(request(n_keep=n_keep), n_ctx, begins_with_bos=True)
     tokens = list(range(n_prompt))
-    fitted = fit(tokens, request(), n_ctx, kept)
+    fitted = fit(Prompt(tokens), request(), n_ctx, kept).tokens
     assert 0 < len(fitted) < max(n_ctx, 2)
     assert fitted[:kept] == tokens[:kept]
     assert fitted[-1] == tokens[-1]
@@ -51,5 +74,5 @@ def test_a_cut_prompt_fits_and_keeps_its_start_and_its_end(
 @pytest.mark.parametrize("fields", [{"truncate": False}, {"shift": False}])
 def test_a_prompt_that_may_not_be_cut_is_refused_with_both_numbers(fields: dict[str, bool]) -> None:
     with pytest.raises(ContextLengthExceeded) as caught:
-        fit(list(range(100)), request(**fields), 100, 4)
+        fit(Prompt(list(range(100))), request(**fields), 100, 4)
     assert (caught.value.n_prompt, caught.value.n_ctx) == (100, 100)

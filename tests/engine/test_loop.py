@@ -15,6 +15,7 @@ from specd.core import (
     EngineRequest,
     Failed,
     FailureKind,
+    Image,
     NoPair,
     SamplingParams,
     SpeculationMode,
@@ -23,6 +24,7 @@ from specd.core import (
 )
 from specd.engine.backend import Batch
 from specd.engine.loop import Loop
+from specd.engine.media_cache import MediaCache
 from specd.engine.slot import SlotState
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller, Guess
@@ -30,6 +32,7 @@ from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
 from specd.ipc.messages import Finished, ToDaemon, Tokens
 from tests.fakes.backend import FakeBackend, FakeVocabulary
+from tests.fakes.projector import FakeProjector
 
 VOCABULARY = FakeVocabulary()
 #: A machine on which drafting pays: wide passes cost hardly more than narrow ones.
@@ -81,6 +84,7 @@ class Engine:
         rewind_limit: int | None = None,
         can_shift: bool = True,
         eog_bias: float = -4.0,
+        projector: FakeProjector | None = None,
     ) -> None:
         self.said: list[ToDaemon] = []
         self.target = FakeBackend(
@@ -105,6 +109,7 @@ class Engine:
             n_slots=n_slots,
             drafter=drafter,
             drafter_facts=facts or DrafterFacts(name="tiny", pair_source="manifest"),
+            media=MediaCache(projector) if projector is not None else None,
             clock_ns=Clock(),
         )
 
@@ -138,7 +143,7 @@ class Engine:
 
 
 def make_request(
-    prompt: Iterable[str | int] = ("HELLO",),
+    prompt: Iterable[str | int | Image] = ("HELLO",),
     *,
     seed: int = 0,
     temperature: float = 0.8,

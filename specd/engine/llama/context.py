@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import llama_cpp
 import numpy as np
@@ -16,9 +17,17 @@ from specd.engine.llama.cache import (
     NativeMemory,
     SnapshotCache,
 )
+from specd.engine.llama.layout import Layout
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.native import NativeBatch, context_params, make_context, memory_of
+from specd.engine.llama.native import (
+    EmbeddingBatch,
+    NativeBatch,
+    context_params,
+    make_context,
+    memory_of,
+)
+from specd.engine.media import Media
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
 
@@ -83,6 +92,7 @@ class LlamaContext:
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
+        self._layouts = [Layout() for _ in range(n_slots)]
         self._batch = NativeBatch(self.n_batch)
         self._buffers = tuple(native_log.buffers)
 
@@ -90,12 +100,37 @@ class LlamaContext:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # Either would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
+        if any(self._layouts):
+            layouts, rows = self._layouts, zip(batch.slots, batch.positions, strict=True)
+            batch = replace(batch, positions=[layouts[slot].position(n) for slot, n in rows])
         self._batch.fill(batch, self._cache.sequence)
-        code = llama_cpp.llama_decode(self._handle, self._batch.native)
+        self._decode(self._batch.native)
+        self._cache.note(batch)
+
+    def decode_media(
+        self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
+    ) -> None:
+        assert media.rows is not None
+        layout, first = self._layouts[slot], n_past - begin
+        if begin == 0:
+            layout.add(first, media)
+        part = slice(begin, begin + n)
+        positions = media.positions(layout.position(first))[:, part]
+        sequence = self._cache.sequence(slot)
+        batch = EmbeddingBatch(media.rows[part], positions, sequence, wants_logits=wants_logits)
+        llama_cpp.llama_set_causal_attn(self._handle, media.is_causal)
+        try:
+            self._decode(batch.native)
+        finally:
+            llama_cpp.llama_set_causal_attn(self._handle, True)
+        # Rows in a plane leave no states that a rewind could name.
+        self._cache.note(Batch())
+
+    def _decode(self, batch: llama_cpp.llama_batch) -> None:
+        code = llama_cpp.llama_decode(self._handle, batch)
         if code != 0:
             raise DecodeFailed(f"llama.cpp could not decode the batch (code {code})")
         llama_cpp.llama_synchronize(self._handle)
-        self._cache.note(batch)
 
     def row(self, index: int) -> Row:
         address = _logits_address(self._handle, index)
@@ -109,10 +144,16 @@ class LlamaContext:
         return self._rows.setdefault(address, row)
 
     def reusable(self, slot: int, n_past: int) -> int:
-        return self._cache.reusable(slot, n_past)
+        if not (layout := self._layouts[slot]):
+            return self._cache.reusable(slot, n_past)
+        return layout.tokens(self._cache.reusable(slot, layout.held(layout.whole(n_past))))
 
     def rewind(self, slot: int, n_past: int) -> int:
-        return self._cache.rewind(slot, n_past)
+        if not (layout := self._layouts[slot]):
+            return self._cache.rewind(slot, n_past)
+        kept = layout.tokens(self._cache.rewind(slot, layout.held(layout.whole(n_past))))
+        layout.drop(kept)
+        return kept
 
     def hold(self, slot: int) -> None:
         self._cache.hold(slot)

@@ -20,8 +20,9 @@ _BUFFER = re.compile(r"(\S+)\s+(?:(\w+) )?buffer size\s*=\s*([0-9.]+) MiB")
 _STATES = "RS"
 
 
-#: llama.cpp compares the whole cache with what one sequence was trained on; slots share ours.
-_SHARED_CACHE = "n_ctx_seq"
+#: Warnings that say nothing here: llama.cpp compares the whole cache with what one sequence was
+#: trained on, and slots share ours; and images in a plane leave gaps between positions.
+_NO_WARNING = ("n_ctx_seq", "non-consecutive token position")
 
 
 class NativeLog:
@@ -38,8 +39,8 @@ class NativeLog:
         self.state_bytes = 0
         self._level = 1
         self._line = ""
-        self._callback = llama_cpp.llama_log_callback(self._receive)
-        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+        self.callback = llama_cpp.llama_log_callback(self._receive)
+        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def _receive(self, level: int, text: bytes, _user_data: Any) -> None:
         # A Python exception must never travel into native code.
@@ -61,7 +62,7 @@ class NativeLog:
             n_bytes = int(float(found[3]) * (1 << 20))
             self.buffers.append((found[1], n_bytes))
             self.state_bytes += n_bytes if found[2] == _STATES else 0
-        if level == logging.WARNING and _SHARED_CACHE in line:
+        if level == logging.WARNING and any(words in line for words in _NO_WARNING):
             level = logging.DEBUG
         log.log(level, "%s", line)
 

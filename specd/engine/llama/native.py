@@ -12,6 +12,7 @@ from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
+from specd.engine.media import Positions, Rows
 from specd.errors import LoadFailed
 
 #: ggml's numbers for core.KV_CACHE_TYPES; the bindings lack some of the names.
@@ -113,6 +114,32 @@ class NativeBatch:
 
     def free(self) -> None:
         llama_cpp.llama_batch_free(self.native)
+
+
+class EmbeddingBatch:
+    """A `llama_batch` of embeddings [n, width] for one sequence; for one pass.
+
+    positions: [1, n], or [4, n] in a plane.  wants_logits: of its last row.
+    """
+
+    def __init__(
+        self, rows: Rows, positions: Positions, sequence: int, *, wants_logits: bool
+    ) -> None:
+        n = len(rows)
+        ids = (llama_cpp.llama_seq_id * 1)(sequence)
+        logits = (ctypes.c_int8 * n)()
+        logits[n - 1] = wants_logits
+        # Referenced by native code for as long as this lives.
+        self._rows = np.ascontiguousarray(rows, np.float32)
+        self._positions = np.ascontiguousarray(positions, np.int32)
+        self.native = llama_cpp.llama_batch(
+            n_tokens=n,
+            embd=self._rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+            pos=self._positions.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_pos)),
+            n_seq_id=(ctypes.c_int32 * n)(*[1] * n),
+            seq_id=(ctypes.POINTER(llama_cpp.llama_seq_id) * n)(*[ids] * n),
+            logits=logits,
+        )
 
 
 assert set(_GGML_TYPES) == set(KV_CACHE_TYPES)

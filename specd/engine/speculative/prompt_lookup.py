@@ -67,7 +67,7 @@ class PromptLookup:
             at = table.ends.get(tuple(history[-size:]), 0)
             if 0 < at < len(history) and (n_match := _n_matching(history, at)) >= size:
                 tokens = _following(history, at, n_max)
-                return Found(tokens, [float(n_match + i) for i in range(n_max)])
+                return Found(tokens, [float(n_match + i) for i in range(len(tokens))])
         return Found()
 
     def _enter(self, table: _Table, history: Sequence[TokenId]) -> None:
@@ -82,11 +82,16 @@ class PromptLookup:
 
 
 def _following(history: Sequence[TokenId], at: int, n: int) -> list[TokenId]:
-    """N tokens from `at` on; past the end of the history the repetition goes on."""
+    """N tokens from `at` on; past the end of the history the repetition goes on.
+
+    Fewer where an image follows, which nobody can say.
+    """
     tokens = list(history[at : at + n])
     period = len(history) - at
     while len(tokens) < n:
         tokens.append(tokens[len(tokens) - period])
+    if min(tokens) < 0:
+        del tokens[next(i for i, token in enumerate(tokens) if token < 0) :]
     return tokens
 
 

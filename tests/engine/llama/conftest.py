@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import specd
-from specd.core import Done, EngineRequest, EngineSpec, SamplingParams
+from specd.core import Done, EngineRequest, EngineSpec, Image, SamplingParams
 from specd.engine import pair
 from specd.engine.backend import Backend, Batch
 from specd.engine.loop import Loop
+from specd.engine.media import Media
 from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import Row
 from specd.engine.worker import make_loop
@@ -36,7 +37,9 @@ class Engine:
     loaded: pair.LoadedPair
     said: list[ToDaemon] = field(default_factory=list)
 
-    def answer(self, prompt: str | tuple[str | int, ...], **fields: Any) -> tuple[str, Done]:
+    def answer(
+        self, prompt: str | tuple[str | int | Image, ...], **fields: Any
+    ) -> tuple[str, Done]:
         """Text and end of one request that runs alone."""
         self.said.clear()
         self.loop.submit(1, request(prompt, **fields))
@@ -49,7 +52,7 @@ class Engine:
         return text, end.event
 
 
-def request(prompt: str | tuple[str | int, ...], **fields: Any) -> EngineRequest:
+def request(prompt: str | tuple[str | int | Image, ...], **fields: Any) -> EngineRequest:
     sampling = {
         name: fields.pop(name)
         for name in ("seed", "temperature", "top_k", "top_p", "repeat_penalty")
@@ -90,6 +93,12 @@ class Recorder:
     def decode(self, batch: Batch) -> None:
         self._batch = batch
         self._backend.decode(batch)
+
+    def decode_media(
+        self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
+    ) -> None:
+        self._batch = Batch([], list(range(n_past, n_past + n)), [slot] * n)
+        self._backend.decode_media(slot, n_past, media, begin, n, wants_logits=wants_logits)
 
     def row(self, index: int) -> Row:
         row = self._backend.row(index)

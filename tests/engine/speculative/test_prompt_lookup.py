@@ -38,6 +38,13 @@ def test_a_draft_continues_an_earlier_place_with_the_same_end(history: list[int]
     assert list(found.matches) == [found.matches[0] + i for i in range(n)]
 
 
+def test_a_draft_ends_where_an_image_follows() -> None:
+    history = [1, 2, 3, 4, -9, -9, 5, 1, 2, 3]
+    found = PromptLookup(1).find(0, history, 8)
+    assert (list(found.tokens), list(found.matches)) == ([4], [3.0])
+    assert not PromptLookup(1).find(0, [1, 2, 3, -9, -9, 5, 1, 2, 3], 8).tokens
+
+
 @given(histories)
 def test_nothing_is_missed_that_ends_with_the_shortest_sequence(history: list[int]) -> None:
     end = tuple(history[-SHORTEST:])

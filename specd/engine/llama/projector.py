@@ -1,0 +1,215 @@
+"""llama.cpp's multimodal library: a GGUF that turns images and sounds into embeddings."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from gguf import GGUFReader
+from llama_cpp import mtmd_cpp
+
+from specd.core import TokenId
+from specd.engine import images
+from specd.engine.backend import DecodeFailed
+from specd.engine.llama.library import NativeLog
+from specd.engine.llama.model import LlamaModel
+from specd.engine.media import Media, Part, Plane, Positions, Rows
+from specd.errors import InvalidRequest, LoadFailed
+
+#: Models that say where in an image something is, and the tokens they need for it (contract 6).
+_EXACT, _EXACT_TOKENS = ("qwen2vl", "qwen3vl", "qwen3vlmoe"), 1024
+#: Files that a sound is unpacked from: an hour of speech.
+_MAX_SOUND_BYTES = 32 * 2**20
+#: Kinds whose images depend on where they stand in a prompt: how many of them there may be.
+_PLACED = {"hunyuanvl": 1, "deepseek4v": 0}
+_DIMENSIONS = ("t", "y", "x", "z")
+
+
+class LlamaProjector:
+    """Owns one `mtmd_context`, made for one model.  After its creation one thread uses it."""
+
+    def __init__(
+        self,
+        path: str,
+        model: LlamaModel,
+        native_log: NativeLog,
+        *,
+        n_ctx: int,
+        n_threads: int = 0,
+        use_gpu: bool = True,
+        flash_attention: bool | None = None,
+    ) -> None:
+        """n_ctx: tokens of a slot; an image takes no more than half of them where it can be helped.
+
+        Raises LoadFailed with the file and llama.cpp's own reason.
+        """
+        mtmd_cpp.mtmd_helper_log_set(native_log.callback, ctypes.c_void_p(0))
+        params = mtmd_cpp.mtmd_context_params_default()
+        params.use_gpu = use_gpu
+        params.print_timings = False
+        if model.metadata("general.architecture") in _EXACT:
+            params.image_min_tokens = min(_EXACT_TOKENS, n_ctx // 4)
+        if flash_attention is False:
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        if n_threads > 0:
+            params.n_threads = n_threads
+        n_buffers = len(native_log.buffers)
+        handle = mtmd_cpp.mtmd_init_from_file(path.encode(), model.handle, params)
+        if not handle:
+            raise LoadFailed(f"cannot load the projector {path}: {native_log.reason()}")
+        self._handle = handle
+        scratch = native_log.buffers[n_buffers:]
+        # The library tells of its scratch, not of its weights, which lie at the same place.
+        native_log.buffers.append((scratch[0][0] if scratch else "CPU", Path(path).stat().st_size))
+        self._most = max(n_ctx // 2, 1)
+        self.width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
+        self.max_files = _PLACED.get(_kind(path))
+        if self.max_files == 0:
+            raise LoadFailed(f"cannot load the projector {path}: its kind is not supported")
+        self._has_planes = bool(mtmd_cpp.mtmd_decode_use_mrope(handle))
+        self._sees = bool(mtmd_cpp.mtmd_support_vision(handle))
+        self._hears = bool(mtmd_cpp.mtmd_support_audio(handle))
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the tokens of an image see only those before them."""
+        return not mtmd_cpp.mtmd_decode_use_non_causal(self._handle, None)
+
+    def parts(self, data: bytes) -> Sequence[Part]:
+        key = hashlib.sha256(data).digest()
+        if _is_sound(data):
+            return self._parts(self._sound(data), key)
+        if not self._sees:
+            raise InvalidRequest("this model does not support image input")
+        pixels = images.read(data)
+        parts = self._parts(_bitmap(pixels), key)
+        n_tokens = sum(part.n_tokens for part in parts if isinstance(part, Media))
+        if n_tokens > self._most:
+            # Better seen smaller than not at all.  Models of fixed sizes are not to be helped.
+            parts = self._parts(_bitmap(pixels.smaller(self._most / n_tokens)), key)
+        return parts
+
+    def encode(self, media: Media) -> Rows:
+        source = media.source
+        assert isinstance(source, _Chunk)
+        if mtmd_cpp.mtmd_encode_chunk(self._handle, source.pointer) != 0:
+            raise DecodeFailed("llama.cpp could not encode the image")
+        address = mtmd_cpp.mtmd_get_output_embd(self._handle)
+        return np.ctypeslib.as_array(address, shape=(media.n_tokens, self.width)).copy()
+
+    def close(self) -> None:
+        if self._handle:
+            mtmd_cpp.mtmd_free(self._handle)
+            self._handle = None
+
+    def _sound(self, data: bytes) -> Any:
+        if not self._hears:
+            raise InvalidRequest("this model does not support audio input")
+        if len(data) > _MAX_SOUND_BYTES:
+            raise InvalidRequest(f"a sound of {len(data)} bytes is too large")
+        buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+        options = mtmd_cpp.mtmd_helper_init_opt_default()
+        wrapper = mtmd_cpp.mtmd_helper_bitmap_init_from_buf_wrapper(
+            self._handle, buffer, len(data), False, options
+        )
+        if not wrapper.bitmap:
+            raise InvalidRequest("a sound cannot be read: it is not WAV, MP3 or FLAC")
+        return wrapper.bitmap
+
+    def _parts(self, bitmap: Any, key: bytes) -> Sequence[Part]:
+        """Frees the bitmap."""
+        part = mtmd_cpp.mtmd_input_part(None, bitmap)
+        parts = (ctypes.POINTER(mtmd_cpp.mtmd_input_part) * 1)(ctypes.pointer(part))
+        chunks = _Chunks()
+        try:
+            code = mtmd_cpp.mtmd_tokenize_from_parts(self._handle, chunks.handle, parts, 1, False)
+        finally:
+            mtmd_cpp.mtmd_bitmap_free(bitmap)
+        if code != 0:
+            raise InvalidRequest(f"an image cannot be shown to this model (code {code})")
+        return list(self._each(chunks, key))
+
+    def _each(self, chunks: _Chunks, key: bytes) -> Iterator[Part]:
+        for at, chunk in enumerate(chunks):
+            kind = mtmd_cpp.mtmd_input_chunk_get_type(chunk.pointer)
+            if kind == mtmd_cpp.MTMD_INPUT_CHUNK_TYPE_TEXT:
+                yield from _words(chunk)
+            else:
+                yield self._media(chunk, kind, key + at.to_bytes(4))
+
+    def _media(self, chunk: _Chunk, kind: int, key: bytes) -> Media:
+        pointer = chunk.pointer
+        n_tokens = int(mtmd_cpp.mtmd_input_chunk_get_n_tokens(pointer))
+        return Media(
+            token=-1 - int.from_bytes(hashlib.sha256(key).digest()[:7]),
+            n_tokens=n_tokens,
+            n_positions=int(mtmd_cpp.mtmd_input_chunk_get_n_pos(pointer)),
+            plane=_plane(pointer, kind, n_tokens) if self._has_planes else None,
+            is_causal=not mtmd_cpp.mtmd_decode_use_non_causal(self._handle, pointer),
+            source=chunk,
+        )
+
+
+class _Chunks:
+    """An `mtmd_input_chunks`, freed with the last of its chunks that anyone holds."""
+
+    def __init__(self) -> None:
+        self.handle = mtmd_cpp.mtmd_input_chunks_init()
+        weakref.finalize(self, mtmd_cpp.mtmd_input_chunks_free, self.handle)
+
+    def __iter__(self) -> Iterator[_Chunk]:
+        for at in range(mtmd_cpp.mtmd_input_chunks_size(self.handle)):
+            yield _Chunk(self, mtmd_cpp.mtmd_input_chunks_get(self.handle, at))
+
+
+class _Chunk:
+    def __init__(self, owner: _Chunks, pointer: Any) -> None:
+        self._owner = owner
+        self.pointer = pointer
+
+
+def _words(chunk: _Chunk) -> list[TokenId]:
+    n = ctypes.c_size_t()
+    tokens = mtmd_cpp.mtmd_input_chunk_get_tokens_text(chunk.pointer, ctypes.byref(n))
+    return list(tokens[: n.value])
+
+
+def _plane(chunk: Any, kind: int, n_tokens: int) -> Plane:
+    """Positions are linear in where an image begins: two beginnings tell all."""
+    if kind != mtmd_cpp.MTMD_INPUT_CHUNK_TYPE_IMAGE:
+        steps = np.tile(np.arange(n_tokens, dtype=np.int32), (4, 1))
+        return Plane(steps, np.ones_like(steps))
+    tokens = mtmd_cpp.mtmd_input_chunk_get_tokens_image(chunk)
+    origin = _positions(tokens, 0, n_tokens)
+    return Plane(origin, _positions(tokens, 1, n_tokens) - origin)
+
+
+def _positions(tokens: Any, begin: int, n_tokens: int) -> Positions:
+    found = (mtmd_cpp.mtmd_decoder_pos * n_tokens)()
+    mtmd_cpp.mtmd_helper_image_get_decoder_pos(tokens, begin, found)
+    return np.array([[getattr(at, d) for at in found] for d in _DIMENSIONS], np.int32)
+
+
+def _bitmap(pixels: images.Pixels) -> Any:
+    data = (ctypes.c_uint8 * len(pixels.data)).from_buffer_copy(pixels.data)
+    return mtmd_cpp.mtmd_bitmap_init(pixels.width, pixels.height, data)
+
+
+def _is_sound(data: bytes) -> bool:
+    """WAV, FLAC, or MP3 by its tag or first frame."""
+    if data[:4] == b"RIFF":
+        return data[8:12] == b"WAVE"
+    is_frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0
+    return data.startswith((b"ID3", b"fLaC")) or is_frame
+
+
+def _kind(path: str) -> str:
+    """The projector's type; "" where it has one for images and one for sounds."""
+    field = GGUFReader(path).fields.get("clip.projector_type")
+    return str(field.contents()) if field is not None else ""

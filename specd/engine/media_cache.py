@@ -1,0 +1,65 @@
+"""Files of prompts, read and encoded in a thread of their own and kept for the next turn.
+
+While an image is encoded the loop goes on with all other slots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from specd.engine.media import Media, Part, Projector
+
+#: What is kept, as embeddings of four bytes per number: dozens of large images.
+_MAX_BYTES = 256 * 2**20
+
+T = TypeVar("T")
+
+
+class MediaCache:
+    """`parts` is called in its thread alone, all else by the loop."""
+
+    def __init__(self, projector: Projector) -> None:
+        self._projector = projector
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="media")
+        self._kept: OrderedDict[bytes, Sequence[Part]] = OrderedDict()
+        self._n_bytes = 0
+
+    @property
+    def max_files(self) -> int | None:
+        return self._projector.max_files
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do it in the thread, when its turn has come."""
+        return self._thread.submit(work)
+
+    def encode(self, media: Media) -> Future[None]:
+        """`media.rows` is there when it is done; the same one however often it is asked for."""
+        if media.encoding is None or media.encoding.cancelled():
+            media.encoding = self._thread.submit(self._encode, media)
+        return media.encoding
+
+    def parts(self, data: bytes) -> Sequence[Part]:
+        """What a file becomes in a prompt.  Raises InvalidRequest."""
+        key = hashlib.sha256(data).digest()
+        if (known := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return known
+        parts = self._kept[key] = self._projector.parts(data)
+        self._n_bytes += self._size(parts)
+        while self._n_bytes > _MAX_BYTES and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._n_bytes -= self._size(oldest)
+        return parts
+
+    def _encode(self, media: Media) -> None:
+        if media.rows is None:
+            media.rows = self._projector.encode(media)
+            media.source = None
+
+    def _size(self, parts: Sequence[Part]) -> int:
+        n_tokens = sum(part.n_tokens for part in parts if isinstance(part, Media))
+        return 4 * self._projector.width * n_tokens

@@ -1,0 +1,142 @@
+"""How a prompt is read: its pieces become tokens, and its images enter the cache piece by piece.
+
+The text of a prompt shares the passes of all slots (batching.py); embeddings have passes of their
+own, one slot's at a time, as soon as they are encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import NoReturn
+
+from specd.core import EngineRequest, Image, TokenId
+from specd.engine import admission
+from specd.engine.backend import Backend, Vocabulary
+from specd.engine.batching import Chunk
+from specd.engine.media import Media, Part, Prompt
+from specd.engine.media_cache import MediaCache
+from specd.engine.slot import Slot, SlotState
+from specd.errors import InvalidRequest
+
+Pieces = Sequence[str | TokenId | Image]
+
+
+class EncodingFailed(Exception):
+    """An image has no embeddings: the slot cannot go on."""
+
+    def __init__(self, slot: Slot, message: str) -> None:
+        super().__init__(message)
+        self.slot = slot
+
+
+class Reader:
+    """Of one loop.  cache: None where the model has no projector."""
+
+    def __init__(
+        self, target: Backend, vocabulary: Vocabulary, cache: MediaCache | None, n_ctx: int
+    ) -> None:
+        self._target = target
+        self._vocabulary = vocabulary
+        self._cache = cache
+        self._n_ctx = n_ctx
+
+    def prompt(self, request: EngineRequest) -> Prompt | Future[Prompt]:
+        """Fitted to the context; later, where there are images.  Raises InvalidRequest."""
+        n_images = sum(isinstance(piece, Image) for piece in request.prompt)
+        if self._cache is None or n_images == 0:
+            return self._fitted(request, _no_images)
+        most = self._cache.max_files
+        if most is not None and n_images > most:
+            raise InvalidRequest(f"this model can be shown {most} image in one prompt")
+        parts = self._cache.parts
+        return self._cache.submit(lambda: self._fitted(request, parts))
+
+    def tokenize(
+        self, pieces: Pieces, answer: Callable[[list[TokenId]], None], *, add_bos: bool
+    ) -> None:
+        """Answer with the tokens, from whatever thread; an image that cannot be read has none."""
+
+        def work() -> None:
+            parts = _nothing if self._cache is None else _or_nothing(self._cache.parts)
+            try:
+                made = admission.prompt(pieces, self._vocabulary, parts, add_bos=add_bos)
+            except InvalidRequest:
+                made = Prompt()
+            answer(made.tokens)
+
+        has_images = any(isinstance(piece, Image) for piece in pieces)
+        if self._cache is not None and has_images:
+            self._cache.submit(work)
+        else:
+            work()
+
+    def n_keep(self, request: EngineRequest) -> int:
+        """Tokens at the start that no shift drops."""
+        begins_with_bos = self._vocabulary.begins_with_bos()
+        return admission.n_kept(request, self._n_ctx, begins_with_bos=begins_with_bos)
+
+    def begin(self, slot: Slot) -> None:
+        """Have encoded what the slot's cache lacks."""
+        for first, media in slot.media.items():
+            if first >= slot.n_past:
+                self._encode(media)
+
+    def read_on(self, slots: Iterable[Slot]) -> Chunk | None:
+        """Evaluate a piece of the first image that is encoded and has its turn.
+
+        Raises EncodingFailed, DecodeFailed.
+        """
+        for slot, first, media in _before_media(slots):
+            encoding = self._encode(media)
+            if not encoding.done():
+                continue
+            if (error := encoding.exception()) is not None:
+                media.encoding = None
+                raise EncodingFailed(slot, str(error))
+            begin = slot.n_past - first
+            n = min(media.n_tokens - begin, self._target.n_batch)
+            ends = slot.n_past + n == len(slot.tokens)
+            self._target.decode_media(slot.id, slot.n_past, media, begin, n, wants_logits=ends)
+            return Chunk(slot, n, n - 1 if ends else -1)
+        return None
+
+    def encoding(self, slots: Iterable[Slot]) -> list[Future[None]]:
+        """What the slots wait for."""
+        return [self._encode(media) for _, _, media in _before_media(slots)]
+
+    def _encode(self, media: Media) -> Future[None]:
+        assert self._cache is not None
+        return self._cache.encode(media)
+
+    def _fitted(self, request: EngineRequest, parts: Callable[[bytes], Sequence[Part]]) -> Prompt:
+        prompt = admission.prompt(request.prompt, self._vocabulary, parts, add_bos=request.add_bos)
+        return admission.fit(prompt, request, self._n_ctx, self.n_keep(request))
+
+
+def _before_media(slots: Iterable[Slot]) -> Iterator[tuple[Slot, int, Media]]:
+    """Slots whose next token is an image's, and where that begins."""
+    for slot in slots:
+        if slot.state is SlotState.PREFILL and (ahead := slot.next_media) is not None:
+            first, media = ahead
+            if first <= slot.n_past:
+                yield slot, first, media
+
+
+def _no_images(_: bytes) -> NoReturn:
+    raise InvalidRequest("this model has no projector: it cannot be shown images")
+
+
+def _nothing(_: bytes) -> Sequence[Part]:
+    return ()
+
+
+def _or_nothing(parts: Callable[[bytes], Sequence[Part]]) -> Callable[[bytes], Sequence[Part]]:
+    def found(data: bytes) -> Sequence[Part]:
+        try:
+            return parts(data)
+        except InvalidRequest:
+            # Whoever goes on to ask for an answer is told.
+            return ()
+
+    return found

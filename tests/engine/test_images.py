@@ -1,0 +1,113 @@
+"""Image files as pixels: every kind, upright, opaque; what is none is refused with a sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from specd.engine.images import Pixels, read
+from specd.errors import InvalidRequest
+from tests.gguf_projectors import picture
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def pixels(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    found = read(data)
+    return np.frombuffer(found.data, np.uint8).reshape(found.height, found.width, 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP"])
+def test_files_without_loss_are_the_same_pixels(kind: str) -> None:
+    assert np.array_equal(pixels(picture(1, (7, 5), kind)), pixels(picture(1, (7, 5))))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "GIF"])
+def test_files_with_loss_are_nearly_the_same(kind: str) -> None:
+    plain = Image.linear_gradient("L").convert("RGB")
+    difference = pixels(saved(plain, kind)).astype(int) - np.asarray(plain)
+    assert np.abs(difference).max() < 10
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr"])
+def test_every_mode_has_three_colours(mode: str) -> None:
+    kind = "JPEG" if mode in {"CMYK", "YCbCr"} else "PNG"
+    found = read(saved(Image.new(mode, (3, 2)), kind))
+    assert (found.width, found.height, len(found.data)) == (3, 2, 18)
+
+
+def test_greys_of_sixteen_bits_keep_their_upper_half() -> None:
+    values = np.array([[0, 256, 32768, 65535]], np.uint16)
+    assert pixels(saved(Image.fromarray(values)))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_what_is_transparent_is_white() -> None:
+    assert pixels(saved(Image.new("RGBA", (1, 1), (0, 0, 0, 0)))).tolist() == [[[255] * 3]]
+    assert pixels(saved(Image.new("RGBA", (1, 1), (9, 8, 7, 255)))).tolist() == [[[9, 8, 7]]]
+
+
+def test_a_photograph_stands_upright() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # taken with the camera turned
+    image = Image.new("RGB", (8, 4))
+    image.paste((255, 255, 255), (0, 0, 4, 4))
+    found = pixels(saved(image, "PNG", exif=exif))
+    assert found.shape == (8, 4, 3)
+    assert found[:4].min() == 255
+    assert found[4:].max() == 0
+
+
+def test_the_first_of_several_pictures_counts() -> None:
+    frames = [Image.new("RGB", (2, 2), colour) for colour in ("red", "blue")]
+    data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert pixels(data)[0, 0].tolist() == [255, 0, 0]
+
+
+CUT = [picture()[:60], picture(kind="JPEG")[:200], picture(kind="WEBP")[:50]]
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"BM" * 9, *CUT])
+def test_what_is_no_image_is_refused_with_a_sentence(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="an image cannot be read"):
+        read(data)
+
+
+@pytest.mark.parametrize("size", [(2**16, 2**16), (10**8 + 1, 1)])
+def test_a_bomb_is_refused_before_it_is_unpacked(size: tuple[int, int]) -> None:
+    header = b"IHDR" + struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
+    body = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    with pytest.raises(InvalidRequest, match="too large"):
+        read(b"\x89PNG\r\n\x1a\n" + body + struct.pack(">I", 0) + b"IDAT" + bytes(4))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["PNG", "JPEG", "WEBP", "GIF", "BMP"]),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),
+)
+def test_damage_is_read_or_refused(kind: str, damage: list[tuple[int, int]]) -> None:
+    data = bytearray(picture(3, (9, 9), kind))
+    for at, value in damage:
+        data[at % len(data)] = value
+    try:
+        found = read(bytes(data))
+    except InvalidRequest:
+        return
+    assert len(found.data) == 3 * found.width * found.height
+
+
+def test_smaller_keeps_the_shape() -> None:
+    made = Pixels(40, 20, bytes(2400)).smaller(1 / 4)
+    assert (made.width, made.height, len(made.data)) == (20, 10, 600)
+    assert Pixels(1, 9, bytes(27)).smaller(1 / 100).width == 1

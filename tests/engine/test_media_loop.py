@@ -1,0 +1,188 @@
+"""Images in the loop, over strict fakes: kept whole, never shifted, never in anybody's way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specd.core import Failed, FailureKind, Image, SpeculationMode, StopReason
+from specd.engine.media_cache import MediaCache
+from specd.engine.slot import SlotState
+from tests.engine.test_loop import Engine, answer
+from tests.fakes.projector import FakeProjector
+
+CAT, DOG, BAD = Image(b"5 cat"), Image(b"3 40 dog"), Image(b"bad")
+pieces = st.lists(st.sampled_from(["HELLO", "AB", "C", CAT, DOG]), min_size=1, max_size=6)
+
+
+def engine(n_slots: int = 1, n_ctx: int = 400, **fields: object) -> Engine:
+    return Engine(projector=FakeProjector(), n_slots=n_slots, n_ctx=n_ctx, **fields)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    turns=st.lists(pieces, min_size=1, max_size=3),
+    n_batch=st.sampled_from([18, 32, 100]),
+    n_draft=st.integers(1, 8),
+    mode=st.sampled_from(SpeculationMode),
+    repeat_penalty=st.sampled_from([1.0, 1.2]),
+    rewind_limit=st.sampled_from([None, 4, 0]),
+)
+def test_the_text_depends_on_neither_cache_nor_speculation(
+    turns: list[list[str | Image]],
+    n_batch: int,
+    n_draft: int,
+    mode: SpeculationMode,
+    repeat_penalty: float,
+    rewind_limit: int | None,
+) -> None:
+    used = engine(n_batch=n_batch, rewind_limit=rewind_limit)
+    for at, prompt in enumerate(turns):
+        asked = {"prompt": prompt, "seed": at, "repeat_penalty": repeat_penalty}
+        used.submit(at, n_draft_max=n_draft, mode=mode, **asked)
+        used.run()
+        plain, done = answer(engine(agreement=None), n_draft_max=0, **asked)
+        assert used.text(at) == plain
+        assert used.done(at).usage.n_prompt == done.usage.n_prompt
+
+
+def test_all_of_an_image_is_counted() -> None:
+    _, done = answer(engine(), prompt=["AB", CAT, "C"])
+    assert done.usage.n_prompt == 1 + 2 + 7 + 1
+    assert answer(engine(), prompt=["AB", DOG, "C"])[1].usage.n_prompt == 1 + 2 + 45 + 1
+
+
+def test_the_same_image_is_read_and_encoded_once_and_another_by_itself() -> None:
+    projector = FakeProjector()
+    used = Engine(projector=projector, n_ctx=400)
+    for at, (image, n_cached) in enumerate([(CAT, 0), (CAT, 10), (Image(b"5 cow"), 4), (CAT, 4)]):
+        used.submit(at, prompt=["AB", image, "C"], n_predict=1)
+        used.run()
+        assert used.done(at).usage.n_cached == n_cached
+    assert (projector.n_read, projector.n_encoded) == (2, 2)
+
+
+def test_others_go_on_while_an_image_is_encoded() -> None:
+    projector = FakeProjector()
+    projector.gate.clear()
+    crowd = Engine(projector=projector, n_slots=2, n_ctx=400)
+    crowd.submit(1, prompt=["AB", CAT])
+    crowd.submit(2, prompt=["HELLO"])
+    while not any(getattr(m, "request_id", 0) == 2 and hasattr(m, "event") for m in crowd.said):
+        crowd.loop.step()
+    assert not crowd.text(1)
+    projector.gate.set()
+    crowd.run()
+    assert crowd.text(1) == answer(engine(), prompt=["AB", CAT])[0]
+
+
+def test_a_bad_image_costs_one_answer_with_its_reason() -> None:
+    used = engine(n_slots=2)
+    used.submit(1, prompt=["AB", BAD])
+    used.submit(2, prompt=["AB", CAT])
+    used.run()
+    failed = used.end(1)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.message) == (
+        FailureKind.INVALID,
+        "an image cannot be read: it is bad",
+    )
+    assert used.text(2)
+
+
+def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -> None:
+    used = engine(n_slots=2)
+    for request_id in (1, 3):
+        used.submit(request_id, prompt=["AB", Image(b"5 broken")])
+        used.submit(request_id + 1, prompt=["AB", CAT])
+        used.run()
+        failed = used.end(request_id)
+        assert isinstance(failed, Failed)
+        assert failed.kind is FailureKind.ENGINE
+        assert used.text(request_id + 1)
+
+
+@pytest.mark.parametrize("n_steps", range(6))
+def test_one_that_leaves_at_any_moment_frees_its_slot(n_steps: int) -> None:
+    used = engine(n_batch=18)
+    used.submit(1, prompt=["AB", DOG, "C"])
+    for _ in range(n_steps):
+        used.loop.step()
+    used.loop.cancel(1)
+    used.run()
+    assert all(slot.state is SlotState.IDLE for slot in used.loop.slots)
+    used.submit(2, prompt=["AB", DOG, "C"])
+    used.run()
+    assert used.text(2) == answer(engine(), prompt=["AB", DOG, "C"])[0]
+
+
+def test_a_prompt_with_images_that_does_not_fit_is_refused_with_both_numbers() -> None:
+    used = engine(n_ctx=48)
+    used.submit(1, prompt=["AB", DOG, "C"])
+    used.run()
+    failed = used.end(1)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 49, 48)
+
+
+def test_an_answer_that_fills_the_context_ends_instead_of_losing_its_image() -> None:
+    _, done = answer(engine(n_ctx=64), prompt=["AB", DOG, "C"], n_predict=100, seed=3)
+    assert done.reason is StopReason.LENGTH
+    assert done.usage.n_prompt + done.usage.n_generated <= 65
+
+
+def test_the_context_that_is_handed_back_is_text_alone() -> None:
+    _, done = answer(engine(), prompt=["AB", CAT, "C"], n_predict=2, want_context=True)
+    assert done.context[:6] == (0, 2, 3, 40, 41, 4)
+    assert all(token >= 0 for token in done.context)
+
+
+def test_without_a_projector_an_image_is_refused() -> None:
+    blind = Engine()
+    blind.submit(1, prompt=["AB", CAT])
+    failed = blind.end(1)
+    assert isinstance(failed, Failed)
+    assert "no projector" in failed.message
+
+
+def test_more_files_than_a_model_can_place_are_refused() -> None:
+    single = Engine(projector=FakeProjector(max_files=1))
+    single.submit(1, prompt=[CAT, "A"])
+    single.submit(2, prompt=[CAT, "A", CAT])
+    single.run()
+    assert single.text(1)
+    failed = single.end(2)
+    assert isinstance(failed, Failed)
+    assert "1 image" in failed.message
+
+
+def tokens_of(used: Engine, asked: Sequence[str | Image]) -> list[int]:
+    """As whoever fits a chat to its context asks for them."""
+    found: list[list[int]] = []
+    used.loop.reader.tokenize(asked, found.append, add_bos=True)
+    used.submit(9, prompt=["A", CAT], n_predict=1)  # behind it in the same thread
+    used.run()
+    return found[0]
+
+
+def test_tokens_are_counted_with_the_images_and_without_what_is_none() -> None:
+    tokens = tokens_of(engine(), ["AB", CAT, "C"])
+    assert [token if token >= 0 else None for token in tokens] == [0, 2, 3, 40, *[None] * 5, 41, 4]
+    assert tokens_of(engine(), ["AB", BAD, "C"]) == [0, 2, 3, 4]
+    assert tokens_of(engine(), [BAD]) == [0]
+
+
+def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specd.engine.media_cache._MAX_BYTES", 4 * 3 * 12)
+    projector = FakeProjector()
+    cache = MediaCache(projector)
+    one, two, three = (cache.parts(f"5 {name}".encode()) for name in ("a", "b", "c"))
+    assert cache.parts(b"5 c") is three
+    assert cache.parts(b"5 b") is two
+    assert cache.parts(b"5 a") is not one
+    # A single file is kept however large it is.
+    huge = cache.parts(b"500 d")
+    assert cache.parts(b"500 d") is huge
