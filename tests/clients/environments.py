@@ -1,0 +1,61 @@
+"""Where foreign clients live: environments of their own, made once and kept in the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def python_environment() -> Path:
+    """The interpreter beside the clients of requirements.txt."""
+    requirements = PROGRAMS / "requirements.txt"
+
+    def make(folder: Path) -> None:
+        _run(sys.executable, "-m", "venv", folder)
+        pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+        _run(*pip, "install", "--quiet", "--no-deps", "-r", requirements)
+
+    return _kept(requirements, make) / "bin" / "python"
+
+
+def node_environment() -> Path | None:
+    """The folder with the clients of package.json; None where there is no npm."""
+    if shutil.which("npm") is None:
+        return None
+    package = PROGRAMS / "package.json"
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        shutil.copy(package, folder)
+        _run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
+
+    return _kept(package, make)
+
+
+def _kept(recipe: Path, make: Callable[[Path], None]) -> Path:
+    """The folder made of this recipe; whoever comes while it is made waits for it."""
+    key = recipe.read_bytes() + sys.version.encode()
+    name = f"{recipe.stem}-{hashlib.sha256(key).hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specd" / "clients"
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / name
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            (folder / "complete").touch()
+    return folder
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or done.stdout
