@@ -7,6 +7,8 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
 
 from specd.errors import InvalidRequest
 from specd.store import durable
@@ -19,8 +21,9 @@ async def receive(writer: Writer, digest: str, chunks: AsyncIterator[bytes]) -> 
     Raises InvalidRequest where they are others, StoreError for a full disk; whatever ends this
     early, nothing stays behind.
     """
-    incoming = await asyncio.to_thread(_Incoming, writer)
+    incoming = _Incoming(writer)
     try:
+        await asyncio.to_thread(incoming.open)
         async for chunk in chunks:
             await asyncio.to_thread(incoming.write, chunk)
         await asyncio.to_thread(incoming.keep, digest)
@@ -31,28 +34,37 @@ async def receive(writer: Writer, digest: str, chunks: AsyncIterator[bytes]) -> 
 class _Incoming:
     """A file in the making.
 
-    Its methods wait for each other: a handler that is cancelled leaves its last write running.
+    Its methods wait for each other, and do nothing after `close`: a handler that is cancelled
+    leaves its last call running.
     """
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._lock = threading.Lock()
         self._hash = hashlib.sha256()
-        with contextlib.ExitStack() as stack:
-            self._path = stack.enter_context(writer.staged())
-            with durable.told(f"write {self._path}"):
-                self._file = stack.enter_context(self._path.open("wb", buffering=0))
-            self._stack = stack.pop_all()
+        self._stack = contextlib.ExitStack()
+        self._file: BinaryIO | None = None
+        self._path = Path()
+        self._closed = False
+
+    def open(self) -> None:
+        with self._lock, durable.told("write the blob"):
+            if not self._closed:
+                self._path = self._stack.enter_context(self._writer.staged())
+                self._file = self._stack.enter_context(self._path.open("wb"))
 
     def write(self, chunk: bytes) -> None:
         with self._lock, durable.told("write the blob"):
-            if not self._file.closed:
+            if self._file is not None:
                 self._hash.update(chunk)
                 self._file.write(chunk)
 
     def keep(self, digest: str) -> None:
         with self._lock:
-            self._file.close()
+            if self._file is None:
+                return
+            with durable.told("write the blob"):
+                self._file.close()
             received = f"sha256:{self._hash.hexdigest()}"
             if received != digest:
                 raise InvalidRequest(f'digest mismatch, expected "{digest}", got "{received}"')
@@ -60,5 +72,6 @@ class _Incoming:
 
     def close(self) -> None:
         """Remove the file unless it was kept."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):  # a full disk was told before
+            self._file, self._closed = None, True
             self._stack.close()

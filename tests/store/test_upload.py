@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
-from collections.abc import AsyncIterator
+import resource
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,20 +61,41 @@ async def test_an_upload_that_is_cancelled_leaves_nothing(writer: Writer) -> Non
 
 
 @pytest.mark.contract("store.atomic")
-async def test_a_full_disk(writer: Writer) -> None:
-    """/dev/full takes the place of the disk."""
+async def test_an_upload_that_is_cancelled_while_its_file_is_opened(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, go_on, plain = threading.Event(), threading.Event(), Writer.staged
 
-    async def first_and_more() -> AsyncIterator[bytes]:
-        yield DATA[:3]
-        path = next((writer.root / "blobs").iterdir())
-        full = os.open("/dev/full", os.O_WRONLY)
-        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-            opened = Path("/proc/self/fd") / name
-            if opened.is_symlink() and opened.readlink() == path:
-                os.dup2(full, int(name))
-        os.close(full)
-        yield DATA[3:]
+    @contextlib.contextmanager
+    def slow(self: Writer) -> Iterator[Path]:
+        opening.set()
+        assert go_on.wait(30)
+        with plain(self) as path:
+            yield path
 
-    with pytest.raises(StoreError, match=f"cannot write the blob: {os.strerror(errno.ENOSPC)}"):
-        await receive(writer, digest(DATA), first_and_more())
+    monkeypatch.setattr(Writer, "staged", slow)
+    upload = asyncio.create_task(receive(writer, digest(DATA), pieces(DATA)))
+    assert await asyncio.to_thread(opening.wait, 30)
+    upload.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    assert not list((writer.root / "blobs").iterdir())
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """A file can have 5 bytes: of a longer write the system takes as much, and refuses the rest."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.contract("store.atomic")
+@pytest.mark.usefixtures("small_disk")
+@pytest.mark.parametrize("sent", [(DATA,), (DATA[:3], DATA[3:]), (DATA * 10**5,)])
+async def test_a_full_disk(writer: Writer, sent: tuple[bytes, ...]) -> None:
+    with pytest.raises(StoreError, match=f"cannot write the blob: {os.strerror(errno.EFBIG)}"):
+        await receive(writer, digest(b"".join(sent)), pieces(*sent))
     assert not list((writer.root / "blobs").iterdir())

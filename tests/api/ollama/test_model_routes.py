@@ -192,10 +192,12 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
 
     @contextlib.contextmanager
     def watched(writer: Writer) -> Iterator[Path]:
-        with plain(writer) as path:
-            begun.set()
-            yield path
-        removed.set()
+        try:
+            with plain(writer) as path:
+                begun.set()
+                yield path
+        finally:
+            removed.set()
 
     async def half() -> AsyncIterator[bytes]:
         yield PAYLOAD[:100]
