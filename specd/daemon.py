@@ -48,7 +48,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     machine = await asyncio.to_thread(_machine, settings)
     notebooks = _notebooks(settings, machine)
     scheduler = _scheduler(settings, machine, command, notebooks)
-    library = Library(settings.models, demo=settings.demo)
+    library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     generation = Generation(library, pairs, scheduler, settings)

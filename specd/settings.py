@@ -288,6 +288,12 @@ class Settings(BaseSettings):
     kv_cache_type: KvCacheTypeSetting = _setting(
         "OLLAMA_KV_CACHE_TYPE", "f16", "Number format of the KV cache."
     )
+    go_template: AutoFlagSetting = _setting(
+        "OLLAMA_GO_TEMPLATE",
+        "",
+        "Whether a model's Go template wins over its GGUF's Jinja template; unset lets the better"
+        " one win.",
+    )
     debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.")
     origins: ListSetting = _setting(
         "OLLAMA_ORIGINS",

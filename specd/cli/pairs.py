@@ -46,7 +46,7 @@ def pairs(
 ) -> None:
     """Say which drafter serves which model, what it gained here, and why some have none."""
     settings = Settings()
-    library = Library(settings.models, demo=settings.demo)
+    library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
     console = make_console()
     if forget:

@@ -6,6 +6,7 @@ All take a template's text, and for one that does not parse they answer as for a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from specd.go_template import nodes
 from specd.go_template.error import GoTemplateError
@@ -19,6 +20,7 @@ def variables(text: str) -> frozenset[str]:
     return _parsed(text).variables
 
 
+@lru_cache(maxsize=1024)
 def capabilities(text: str) -> tuple[str, ...]:
     """Of tools, insert and thinking, those that the template serves; in this order."""
     used = variables(text)
@@ -30,6 +32,7 @@ def capabilities(text: str) -> tuple[str, ...]:
     return tuple(name for name, has in found if has)
 
 
+@lru_cache(maxsize=1024)
 def has_tool_round_trip(text: str) -> bool:
     """Whether it shows the model its tools, its calls and what came of them."""
     return {"tools", "toolcalls"} <= variables(text) and any(mark in text for mark in _TOOL_RESULTS)

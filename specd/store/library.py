@@ -15,9 +15,9 @@ from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
-from specd.store.modelfile import DEFAULT_TEMPLATE
 from specd.store.name import Name, Source
 from specd.store.stored import Stored, from_manifest
+from specd.store.templating import choose
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,18 @@ class Library:
     """Ollama's store below `root`, plus the demo pair.
 
     demo: True lists the demo always, False never, None while the store holds no manifest.
+    go_template: True has Go templates win over Jinja ones, False lose, None by what they can do.
     Methods read files and may take a while on a cold store: call them off the event loop.
     Safe to call from several threads.
     """
 
-    def __init__(self, root: Path, *, demo: bool | None = None) -> None:
+    def __init__(
+        self, root: Path, *, demo: bool | None = None, go_template: bool | None = None
+    ) -> None:
         self._root = root
         self._manifests = root / "manifests"
         self._demo = demo
+        self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
         self._facts: FileCache[GgufFacts] = FileCache(read_facts)
         self._complaints: set[str] = set()
@@ -76,7 +80,7 @@ class Library:
             capabilities=self._summary(stored).capabilities,
             architecture=facts.architecture,
             n_ctx_train=facts.n_ctx_train,
-            templating=_templating(facts.chat_template, stored.template),
+            templating=self._templating(stored, facts, stored.template),
             adapters=stored.paths("adapter"),
             projector=stored.last_path("projector"),
             family=stored.config.model_family or facts.architecture,
@@ -92,11 +96,13 @@ class Library:
         if stored.config.remote_host:
             raise Unsupported("ollama cloud is disabled: remote model details are unavailable")
         projector = stored.last_path("projector")
+        chosen = self._templating(stored, self._facts.get(stored.weights), stored.template)
         return describe(
             stored,
             self._summary(stored),
             read_header(stored.weights),
             read_header(projector) if projector else None,
+            chosen,
             verbose=verbose,
         )
 
@@ -156,7 +162,18 @@ class Library:
                 facts = self._facts.get(stored.weights)
         except StoreError as error:
             self._complain(error)
-        return summarize(stored, facts, template)
+        return summarize(stored, facts, template, self._templating(stored, facts, template))
+
+    def _templating(
+        self, stored: Stored, facts: GgufFacts | None, go_template: str | None
+    ) -> core.Templating:
+        return choose(
+            facts.chat_template if facts else None,
+            go_template,
+            stored.config,
+            architecture=facts.architecture if facts else "",
+            prefer_go=self._prefer_go,
+        )
 
     def _complain(self, error: StoreError) -> None:
         """Log a damage once, not at every listing."""
@@ -170,11 +187,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # a host may be longer than a file system's names, or a folder closed to us
         return False
-
-
-def _templating(jinja: str | None, go_template: str | None) -> core.Templating:
-    has_go = go_template is not None and go_template != DEFAULT_TEMPLATE
-    return core.Templating.GO if has_go and jinja is None else core.Templating.JINJA
 
 
 def _refuse_what_is_elsewhere(stored: Stored) -> None:

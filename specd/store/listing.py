@@ -65,13 +65,23 @@ class ModelInfo:
     requires: str
 
 
-def summarize(stored: Stored, facts: GgufFacts | None, go_template: str | None) -> ModelSummary:
-    """facts: None where the weights cannot be read."""
+def summarize(
+    stored: Stored,
+    facts: GgufFacts | None,
+    go_template: str | None,
+    chosen: core.Templating,
+) -> ModelSummary:
+    """facts: None where the weights cannot be read.  chosen: the template that is used."""
     config = stored.config
     can: tuple[str, ...] = tuple(config.capabilities or ())
     if facts is not None:
-        projector = bool(stored.paths("projector"))
-        can = capabilities(facts, config, go_template=go_template, has_projector=projector)
+        can = capabilities(
+            facts,
+            config,
+            go_template=go_template,
+            chosen=chosen,
+            has_projector=bool(stored.paths("projector")),
+        )
     return ModelSummary(
         name=stored.name.short,
         digest=stored.digest,
@@ -89,18 +99,20 @@ def describe(
     summary: ModelSummary,
     header: GgufHeader,
     projector: GgufHeader | None,
+    chosen: core.Templating,
     *,
     verbose: bool,
 ) -> ModelInfo:
     """Raises StoreError for a damaged layer of text."""
-    jinja = header.text("tokenizer.chat_template")
-    template = jinja or stored.template or DEFAULT_TEMPLATE
+    template = stored.template
+    if chosen is core.Templating.JINJA:
+        template = header.text("tokenizer.chat_template")
     return ModelInfo(
         summary=summary,
         license="\n".join(stored.licenses),
-        modelfile=modelfile_text(stored, template),
+        modelfile=modelfile_text(stored),
         parameters=parameters_text(stored.parameters),
-        template=template,
+        template=template or DEFAULT_TEMPLATE,
         system=stored.system,
         messages=stored.messages,
         model_info=_model_info(header, verbose=verbose),

@@ -11,9 +11,9 @@ from specd.store.stored import Stored
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
 
 
-def modelfile_text(stored: Stored, template: str) -> str:
-    """template: the one that is in use."""
-    return "\n".join([*_heading(stored), *_commands(stored, template), ""])
+def modelfile_text(stored: Stored) -> str:
+    """The file that makes this model again; a template of the GGUF comes with the GGUF."""
+    return "\n".join([*_heading(stored), *_commands(stored), ""])
 
 
 def parameters_text(parameters: dict[str, object]) -> str:
@@ -32,12 +32,13 @@ def _heading(stored: Stored) -> list[str]:
     ]
 
 
-def _commands(stored: Stored, template: str) -> Iterator[str]:
+def _commands(stored: Stored) -> Iterator[str]:
     yield from (f"FROM {path}" for path in stored.paths("model"))
     yield from (f"ADAPTER {path}" for path in stored.paths("adapter"))
     yield from (f"DRAFT {path}" for path in stored.paths("draft"))
     yield from (f"FROM {path}" for path in stored.paths("projector"))
-    yield f"TEMPLATE {_quoted(template)}"
+    if (template := stored.template) is not None:
+        yield f"TEMPLATE {_quoted(template)}"
     if stored.system:
         yield f"SYSTEM {_quoted(stored.system)}"
     if stored.config.renderer:

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from specd.store.capabilities import capabilities, go_variables
+from specd.core import Templating
+from specd.store.capabilities import capabilities
 from specd.store.facts import GgufFacts, human_count
 from specd.store.manifest import Config
 
@@ -23,7 +24,10 @@ FACTS = GgufFacts(
     has_vision=False,
     has_audio=False,
 )
-GO = "{{- if .Tools }}{{ end }}{{ range $i, $m := .Messages }}{{ $m.Thinking }}{{ end }}"
+GO = (
+    "{{- if .Tools }}{{ end }}"
+    "{{ range $i, $m := .Messages }}{{ if .Thinking }}<t>{{ .Thinking }}</t>{{ end }}{{ end }}"
+)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +49,17 @@ def test_capabilities_follow_the_contract(
     changes: dict[str, object], go: str | None, projector: bool, expected: list[str]
 ) -> None:
     facts = dataclasses.replace(FACTS, **changes)  # type: ignore[arg-type]
-    found = capabilities(facts, Config(), go_template=go, has_projector=projector)
+    chosen = Templating.GO if go and not facts.chat_template else Templating.JINJA
+    found = capabilities(facts, Config(), go_template=go, chosen=chosen, has_projector=projector)
     assert list(found) == expected
 
 
 def test_the_configs_own_capabilities_are_added_once() -> None:
     config = Config(model_family="gptoss", capabilities=["completion", "image"])
-    found = capabilities(FACTS, config, go_template=None, has_projector=False)
+    found = capabilities(
+        FACTS, config, go_template=None, chosen=Templating.JINJA, has_projector=False
+    )
     assert found == ("completion", "thinking", "image")
-
-
-def test_text_outside_of_actions_names_no_variable() -> None:
-    assert go_variables("Use .Tools {{ .System }}") == frozenset({"system"})
 
 
 @pytest.mark.parametrize(

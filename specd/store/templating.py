@@ -1,0 +1,90 @@
+"""Which of a model's two templates turns chats into prompts (contract 7.1), and what each can do.
+
+The Go template is the manifest's layer, the Jinja template the GGUF's own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from specd.core import Templating
+from specd.go_template import analysis
+from specd.store.manifest import Config
+from specd.store.modelfile import DEFAULT_TEMPLATE
+
+GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
+
+_CALLS: Final = ("tool_calls", "assistant_tool_call")
+_RESULTS: Final = (
+    "tool_response",
+    "tool_results",
+    "ipython",
+    *(f"role{end}] == {quote}tool{quote}" for end in "'\"" for quote in "'\""),
+    *(f"message.role == {quote}tool{quote}" for quote in "'\""),
+)
+_SPLITS: Final = ("content.split('</think>')", 'content.split("</think>")')
+#: A template with one of these splits what a client sent, and teaches no thinking.
+_SPLITS_FOR_OTHERS: Final = ("reasoning_content", "<SPECIAL_12>")
+
+
+def choose(
+    jinja: str | None,
+    go_template: str | None,
+    config: Config,
+    *,
+    architecture: str,
+    prefer_go: bool | None,
+) -> Templating:
+    """prefer_go: OLLAMA_GO_TEMPLATE, None where it is not set.
+
+    Whatever is preferred, the only template that a model has is its template.
+    """
+    if config.renderer and go_template == DEFAULT_TEMPLATE:
+        go_template = None  # it stands in for a renderer's own code
+    if jinja is None or go_template is None:
+        return Templating.JINJA if go_template is None else Templating.GO
+    if config.renderer or config.parser:
+        # Ollama renders these in Go code of its own; what they were trained on is in the GGUF.
+        return Templating.JINJA
+    is_gpt_oss = bool(GPT_OSS & {config.model_family, architecture})
+    if is_gpt_oss and "<|start|>" in go_template and "<|end|>" in go_template:
+        return Templating.GO
+    if prefer_go is None:
+        prefer_go = not _is_better(jinja, go_template)
+    return Templating.GO if prefer_go else Templating.JINJA
+
+
+def jinja_capabilities(text: str) -> tuple[str, ...]:
+    """Of tools and thinking, those that the template serves."""
+    found = [("tools", _has_tools(text)), ("thinking", _thinks(text))]
+    return tuple(name for name, has in found if has)
+
+
+def go_capabilities(text: str) -> tuple[str, ...]:
+    """Of tools, insert and thinking, those that the template serves."""
+    return analysis.capabilities(text)
+
+
+def _is_better(jinja: str, go_template: str) -> bool:
+    """Whether Jinja serves the model better than Go."""
+    here, there = jinja_capabilities(jinja), go_capabilities(go_template)
+    if len(here) > len(there):
+        return not analysis.has_tool_round_trip(go_template) or _has_tool_round_trip(jinja)
+    if set(here) != set(there) or "tools" not in here:
+        return False
+    return _has_tool_round_trip(jinja) and not analysis.has_tool_round_trip(go_template)
+
+
+def _has_tools(jinja: str) -> bool:
+    return "tools" in jinja or "tool_call" in jinja
+
+
+def _has_tool_round_trip(jinja: str) -> bool:
+    return any(mark in jinja for mark in _CALLS) and any(mark in jinja for mark in _RESULTS)
+
+
+def _thinks(jinja: str) -> bool:
+    if "<think>" in jinja and "</think>" in jinja:
+        return True
+    splits = any(mark in jinja for mark in _SPLITS)
+    return splits and not any(mark in jinja for mark in _SPLITS_FOR_OTHERS)
