@@ -53,7 +53,7 @@ async def test_an_upload_that_is_cancelled_leaves_nothing(writer: Writer) -> Non
 
     upload = asyncio.create_task(receive(writer, digest(DATA), half()))
     await waiting.wait()
-    assert [path.stat().st_size for path in (writer.root / "blobs").iterdir()] == [3]
+    assert len(list((writer.root / "blobs").iterdir())) == 1
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
