@@ -31,6 +31,7 @@ from tests.registry.fake_registry import (
     status,
     then,
 )
+from tests.registry.test_partial import as_ollama_writes
 
 Clients = Callable[[str], Client]
 
@@ -477,3 +478,17 @@ async def test_a_name_is_found_as_it_is_spelled_on_disk(
     assert len(client.manifests()) == 1
     path = client.writer.manifest_path(names.parse(name))
     assert path.relative_to(client.root) == Path(*client.manifests())
+
+
+async def test_what_ollama_began_is_not_fetched_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    client.writer.prepare()
+    path = client.writer.partial_path(digest_of(WEIGHTS))
+    # Of two parts, not of three: another version may cut otherwise.
+    as_ollama_writes(path, len(WEIGHTS), (0, 5000, 5000), (5000, 4500, 1200))
+    with path.open("r+b") as file:
+        file.write(WEIGHTS[:6200])
+    await client.pull(name)
+    assert_whole(client, remote)
+    assert min(int(wanted[6:].split("-")[0]) for wanted in remote.fetches(WEIGHTS)) == 6200
