@@ -6,12 +6,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from specd.errors import StoreError
+from specd.store import durable
 from specd.store.manifest import Manifest, read_manifest
 
 
 def manifest_files(manifests: Path) -> Iterator[Path]:
-    """Every file where a manifest may lie, whatever its name."""
-    return (path for path in manifests.glob("*/*/*/*") if path.is_file())
+    """Every file where a manifest may lie, whatever its name.
+
+    Raises StoreError where a folder is closed to us: what lies in it may name any blob.
+    """
+    folders = [manifests]
+    with durable.told(f"read {manifests}"):
+        for _ in range(3):
+            folders = [entry for each in folders for entry in each.iterdir() if entry.is_dir()]
+        files = [entry for each in folders for entry in each.iterdir() if entry.is_file()]
+    yield from files
 
 
 def digests_of(manifest: Manifest) -> frozenset[str]:

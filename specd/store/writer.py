@@ -142,7 +142,8 @@ class Writer:
 
     def prune(self) -> None:
         """At start: remove what no manifest names (contract 4); nothing with OLLAMA_NOPRUNE."""
-        if self._noprune or not self._blobs.is_dir():
+        # Without manifests (a disk that is not mounted?) every blob would seem to be unused.
+        if self._noprune or not (self._blobs.is_dir() and self._manifests.is_dir()):
             return
         with self._alone():
             prune(self._blobs, self._manifests, self.root)

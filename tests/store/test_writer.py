@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -274,6 +275,27 @@ def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_pa
     damaged.unlink()
     writer.prune()
     assert digest(b"unused") not in blobs_of(writer)
+
+
+def test_a_start_spares_all_where_manifests_cannot_be_seen(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(writer, "hidden.com/ns/m", b"used")
+    for path in (writer.root / "blobs").iterdir():
+        age(path, HOUR + 60)
+    plain = Path.iterdir
+
+    def closed(path: Path) -> Iterator[Path]:
+        if path.name == "ns":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return plain(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", closed)
+        writer.prune()
+    (writer.root / "manifests").rename(writer.root / "elsewhere")
+    writer.prune()
+    assert blobs_of(writer) == {digest(b"used"), digest(b"{}")}
 
 
 def test_a_start_on_no_store_makes_none(tmp_path: Path) -> None:
