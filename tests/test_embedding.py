@@ -48,7 +48,7 @@ class FakeEngine:
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         raise NotImplementedError
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         raise NotImplementedError
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:

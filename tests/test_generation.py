@@ -13,7 +13,6 @@ import pytest
 
 from specd import core, errors
 from specd.generation import Generation
-from specd.generation.count import TOKENS_PER_IMAGE
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -69,12 +68,13 @@ class FakeEngine:
         finally:
             self.closed = True
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         self.n_tokenized += 1
         if self.dies:
             self.dies -= 1
             raise errors.EngineCrashed("gone")
-        return list(range(len(text.split())))
+        counts = (500 if isinstance(p, core.Image) else len(p.split()) for p in pieces)
+        return list(range(sum(counts)))
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
         raise NotImplementedError
@@ -420,9 +420,41 @@ async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
     turn = core.Message(role="user", content=" a b c d e f ", images=(b"1", b"2"))
     request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
     # "<s>[user]" before the images, the words and "[assistant]" after them.
-    assert await house.generation.count_tokens(request) == 1 + 2 * TOKENS_PER_IMAGE + 7
+    assert await house.generation.count_tokens(request) == 1 + 2 * 500 + 7
     assert house.engine.asked == []
     assert house.n_released == 1
+
+
+async def test_images_stand_where_their_turns_are() -> None:
+    house = House()
+    turns = (
+        core.Message(role="user", content="what is", images=(b"1", b"2")),
+        core.Message(role="assistant", content="a cat"),
+        core.Message(role="user", content="and", images=(b"3",)),
+    )
+    asked = await house.asked(core.ChatPrompt(messages=turns))
+    assert [piece.data for piece in asked.prompt if isinstance(piece, core.Image)] == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+    first = asked.prompt.index(core.Image(b"3"))
+    assert asked.prompt[first - 1] == "what is[assistant]a cat[user]"
+
+
+async def test_a_chat_is_cut_by_what_its_images_take() -> None:
+    """An image is 500 tokens to this engine: two of them do not fit."""
+    house = House(n_ctx=800)
+    turns = [core.Message(role="user", content=f"{i}", images=(b"%d" % i,)) for i in range(3)]
+    asked = await house.asked(core.ChatPrompt(messages=tuple(turns)))
+    assert [piece.data for piece in asked.prompt if isinstance(piece, core.Image)] == [b"2"]
+
+
+@pytest.mark.parametrize("n_ctx, loaded", [(512, 2048), (0, 0), (8192, 8192)])
+async def test_a_model_with_a_projector_has_room_for_an_image(n_ctx: int, loaded: int) -> None:
+    house = House(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    await house.ask(chat("a"), options={"num_ctx": n_ctx})
+    assert house.leased[0][0].n_ctx == loaded
 
 
 async def test_an_engine_that_dies_before_it_counted_is_asked_once_more() -> None:

@@ -19,8 +19,6 @@ from specd.engine.media_cache import MediaCache
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
 
-Pieces = Sequence[str | TokenId | Image]
-
 
 class EncodingFailed(Exception):
     """An image has no embeddings: the slot cannot go on."""
@@ -51,25 +49,6 @@ class Reader:
             raise InvalidRequest(f"this model can be shown {most} image in one prompt")
         parts = self._cache.parts
         return self._cache.submit(lambda: self._fitted(request, parts))
-
-    def tokenize(
-        self, pieces: Pieces, answer: Callable[[list[TokenId]], None], *, add_bos: bool
-    ) -> None:
-        """Answer with the tokens, from whatever thread; an image that cannot be read has none."""
-
-        def work() -> None:
-            parts = _nothing if self._cache is None else _or_nothing(self._cache.parts)
-            try:
-                made = admission.prompt(pieces, self._vocabulary, parts, add_bos=add_bos)
-            except InvalidRequest:
-                made = Prompt()
-            answer(made.tokens)
-
-        has_images = any(isinstance(piece, Image) for piece in pieces)
-        if self._cache is not None and has_images:
-            self._cache.submit(work)
-        else:
-            work()
 
     def n_keep(self, request: EngineRequest) -> int:
         """Tokens at the start that no shift drops."""
@@ -127,16 +106,37 @@ def _no_images(_: bytes) -> NoReturn:
     raise InvalidRequest("this model has no projector: it cannot be shown images")
 
 
-def _nothing(_: bytes) -> Sequence[Part]:
-    return ()
+class PieceTokenizer:
+    """Counts for others what a prompt would be.  cache: None where images cannot be shown."""
 
+    def __init__(self, vocabulary: Vocabulary, cache: MediaCache | None = None) -> None:
+        self._vocabulary = vocabulary
+        self._cache = cache
 
-def _or_nothing(parts: Callable[[bytes], Sequence[Part]]) -> Callable[[bytes], Sequence[Part]]:
-    def found(data: bytes) -> Sequence[Part]:
+    def tokenize(
+        self,
+        pieces: Sequence[str | Image],
+        answer: Callable[[list[TokenId]], None],
+        *,
+        add_bos: bool,
+    ) -> None:
+        """Answer with the tokens, from whatever thread."""
+
+        def work() -> None:
+            try:
+                made = admission.prompt(pieces, self._vocabulary, self._parts, add_bos=add_bos)
+            except InvalidRequest:  # it is empty
+                made = Prompt()
+            answer(made.tokens)
+
+        if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
+            self._cache.submit(work)
+        else:
+            work()
+
+    def _parts(self, data: bytes) -> Sequence[Part]:
         try:
-            return parts(data)
+            return self._cache.parts(data) if self._cache is not None else ()
         except InvalidRequest:
             # Whoever goes on to ask for an answer is told.
             return ()
-
-    return found

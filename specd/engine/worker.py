@@ -19,10 +19,10 @@ from pathlib import Path
 
 from specd.core import EngineSpec, Failed, FailureKind, PairHistory
 from specd.engine import embedding, pair
-from specd.engine.backend import Vocabulary
 from specd.engine.embedder import Embedder
 from specd.engine.lessons import Lessons, believable
 from specd.engine.loop import Loop
+from specd.engine.reader import PieceTokenizer
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
@@ -91,15 +91,15 @@ class Worker:
             loop = make_loop(first.spec, loaded, self._outbox.put, controller)
             lessons = Lessons(controller.history, device, self._outbox.put)
             self._outbox.put(Loaded(loaded.facts))
-            self._serve(loop, loaded.vocabulary, lessons)
+            self._serve(loop, PieceTokenizer(loaded.vocabulary, loaded.media), lessons)
 
     def _embed(self, loaded: embedding.LoadedEncoder) -> None:
         embedder = Embedder(loaded.encoder, loaded.vocabulary, self._outbox.put)
         self._outbox.put(Loaded(loaded.facts))
-        self._serve(embedder, loaded.vocabulary, None)
+        self._serve(embedder, PieceTokenizer(loaded.vocabulary), None)
 
     def _serve(
-        self, work: Loop | Embedder, vocabulary: Vocabulary, lessons: Lessons | None
+        self, work: Loop | Embedder, tokenizer: PieceTokenizer, lessons: Lessons | None
     ) -> None:
         """An embedder has no lessons: there is nothing to learn."""
         try:
@@ -111,7 +111,7 @@ class Worker:
                         if lessons is not None:
                             lessons.say(busy=False)
                         return
-                    self._handle(message, work, vocabulary)
+                    self._handle(message, work, tokenizer)
                     message = self._next(wait=False)
                 work.step()
                 if lessons is not None:
@@ -123,7 +123,7 @@ class Worker:
             self._drain()
             raise
 
-    def _handle(self, message: ToEngine, work: Loop | Embedder, vocabulary: Vocabulary) -> None:
+    def _handle(self, message: ToEngine, work: Loop | Embedder, tokenizer: PieceTokenizer) -> None:
         match message:
             case Submit() if isinstance(work, Loop):
                 work.submit(message.request_id, message.request)
@@ -135,9 +135,12 @@ class Worker:
                 self._outbox.put(Finished(message.request_id, refusal))
             case Cancel():
                 work.cancel(message.request_id)
-            case Tokenize():
-                tokens = vocabulary.tokenize(message.text, add_bos=message.add_bos)
-                self._outbox.put(Tokenized(message.request_id, tokens))
+            case Tokenize(request_id, pieces, add_bos):
+                tokenizer.tokenize(
+                    pieces,
+                    lambda tokens: self._outbox.put(Tokenized(request_id, tokens)),
+                    add_bos=add_bos,
+                )
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)
 

@@ -83,7 +83,7 @@ class Call:
         can_shift = self.model.architecture != "deepseek2"
         return core.EngineRequest(
             # An earlier answer brings its own BOS, and so do many templates.
-            prompt=(*context, *self._pieces(rendered, cut_bos=bool(context))),
+            prompt=(*context, *self.pieces(rendered, cut_bos=bool(context))),
             add_bos=not context and not (bos and text.startswith(bos)),
             sampling=options.sampling(seed),
             n_predict=options.num_predict if 0 <= options.num_predict <= limit else limit,
@@ -99,7 +99,7 @@ class Call:
             drafters=self.drafters,
         )
 
-    def _pieces(self, rendered: Rendered, *, cut_bos: bool) -> Iterator[str | core.Image]:
+    def pieces(self, rendered: Rendered, *, cut_bos: bool = False) -> Iterator[str | core.Image]:
         """The text cut at its marks, with the images in their places."""
         bos = self.model.bos_token
         text = rendered.text.removeprefix(bos) if cut_bos else rendered.text

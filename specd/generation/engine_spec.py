@@ -6,6 +6,9 @@ from specd import core, errors
 from specd.options import Options
 from specd.settings import Settings
 
+#: A smaller context than this is never made for a model that can be shown images.
+MIN_CONTEXT_WITH_IMAGES = 2048
+
 
 def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
     """Who may guess for a request."""
@@ -33,7 +36,7 @@ def engine_spec(
         pair_source=drafter.source if drafter else "",
         no_pair_reason=pair.reason or "",
         no_pair_detail=pair.detail,
-        n_ctx=options.num_ctx,
+        n_ctx=_n_ctx(target, options),
         # Ollama's rule; what is asked at the same time shares passes all the same.
         n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
@@ -49,3 +52,10 @@ def engine_spec(
         projector=str(target.projector) if target.projector else None,
         embeds=embeds,
     )
+
+
+def _n_ctx(target: core.ModelRef, options: Options) -> int:
+    """0 is automatic, and never as small as what an image may need (contract 2.4)."""
+    if target.projector is None or options.num_ctx == 0:
+        return options.num_ctx
+    return max(options.num_ctx, MIN_CONTEXT_WITH_IMAGES)

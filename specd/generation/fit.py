@@ -16,12 +16,13 @@ async def fitted(call: Call, lease: Lease) -> Rendered:
     """
     rendered = await asyncio.to_thread(_render_without, call, 0)
     most = len(call.droppable)
-    if most == 0 or await _fits(rendered, lease):
+    if most == 0 or await _fits(call, rendered, lease):
         return rendered
     least = 1
     while least < most:
         middle = (least + most) // 2
-        if await _fits(await asyncio.to_thread(_render_without, call, middle), lease):
+        rendered = await asyncio.to_thread(_render_without, call, middle)
+        if await _fits(call, rendered, lease):
             most = middle
         else:
             least = middle + 1
@@ -38,8 +39,9 @@ def _render_without(call: Call, n_dropped: int) -> Rendered:
         return _render_without(call, n_dropped + 1)
 
 
-async def _fits(rendered: Rendered, lease: Lease) -> bool:
+async def _fits(call: Call, rendered: Rendered, lease: Lease) -> bool:
+    n_ctx = lease.facts.n_ctx
     # No text has more tokens than bytes, but for BOS and a leading space: spare the round trip.
-    if len(rendered.text.encode()) + 2 <= lease.facts.n_ctx:
+    if not rendered.images and len(rendered.text.encode()) + 2 <= n_ctx:
         return True
-    return len(await lease.tokenize(rendered.text, add_bos=True)) <= lease.facts.n_ctx
+    return len(await lease.tokenize(*call.pieces(rendered), add_bos=True)) <= n_ctx

@@ -46,10 +46,13 @@ class Cancel(_Message, frozen=True):
 
 
 class Tokenize(_Message, frozen=True):
-    """Ask for the token ids of a text; answered by Tokenized under the same id."""
+    """Ask for the tokens of a prompt; answered by Tokenized under the same id.
+
+    An image has as many as it takes, all negative, and none where it cannot be read.
+    """
 
     request_id: int
-    text: str
+    pieces: tuple[str | core.Image, ...]
     add_bos: bool
 
 

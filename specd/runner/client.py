@@ -102,11 +102,11 @@ class Client:
             pass  # the engine has just died: whoever reads the channel says how, by `close`
         return None
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
-        """Token ids of `text`.  EngineCrashed, or InvalidRequest for a text beyond any frame."""
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
+        """Tokens of a prompt.  EngineCrashed, or InvalidRequest for a prompt beyond any frame."""
         if self._end is not None:
             raise errors.EngineCrashed(self._end.message)
-        request = messages.Tokenize(next(self._ids), text, add_bos)
+        request = messages.Tokenize(next(self._ids), pieces, add_bos)
         return await self._ask(request, self._tokenized)
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:

@@ -100,9 +100,9 @@ class Process:
         assert self._client is not None, "generate before ready"
         return self._client.generate(request)
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         assert self._client is not None, "tokenize before ready"
-        return await self._client.tokenize(text, add_bos=add_bos)
+        return await self._client.tokenize(*pieces, add_bos=add_bos)
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
         assert self._client is not None, "embed before ready"

@@ -24,8 +24,8 @@ class Engine(Protocol):
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         """Tokens, then exactly one Done or Failed; closing it early frees the slot."""
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
-        """Token ids of `text`; EngineCrashed where the engine died."""
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
+        """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
         """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none."""
@@ -41,8 +41,8 @@ class Lease:
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         return self.engine.generate(request)
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
-        return await self.engine.tokenize(text, add_bos=add_bos)
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
+        return await self.engine.tokenize(*pieces, add_bos=add_bos)
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
         return await self.engine.embed(text, truncate=truncate)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from specd.core import Failed, FailureKind, Image, SpeculationMode, StopReason
 from specd.engine.media_cache import MediaCache
+from specd.engine.reader import PieceTokenizer
 from specd.engine.slot import SlotState
-from tests.engine.test_loop import Engine, answer
+from tests.engine.test_loop import VOCABULARY, Engine, answer
 from tests.fakes.projector import FakeProjector
 
 CAT, DOG, BAD = Image(b"5 cat"), Image(b"3 40 dog"), Image(b"bad")
@@ -159,20 +160,22 @@ def test_more_files_than_a_model_can_place_are_refused() -> None:
     assert "1 image" in failed.message
 
 
-def tokens_of(used: Engine, asked: Sequence[str | Image]) -> list[int]:
+def tokens_of(asked: Sequence[str | Image], cache: MediaCache | None) -> list[int]:
     """As whoever fits a chat to its context asks for them."""
     found: list[list[int]] = []
-    used.loop.reader.tokenize(asked, found.append, add_bos=True)
-    used.submit(9, prompt=["A", CAT], n_predict=1)  # behind it in the same thread
-    used.run()
+    PieceTokenizer(VOCABULARY, cache).tokenize(asked, found.append, add_bos=True)
+    if cache is not None:
+        cache.submit(lambda: None).result()  # behind it in the same thread
     return found[0]
 
 
 def test_tokens_are_counted_with_the_images_and_without_what_is_none() -> None:
-    tokens = tokens_of(engine(), ["AB", CAT, "C"])
+    cache = MediaCache(FakeProjector())
+    tokens = tokens_of(["AB", CAT, "C"], cache)
     assert [token if token >= 0 else None for token in tokens] == [0, 2, 3, 40, *[None] * 5, 41, 4]
-    assert tokens_of(engine(), ["AB", BAD, "C"]) == [0, 2, 3, 4]
-    assert tokens_of(engine(), [BAD]) == [0]
+    assert tokens_of(["AB", BAD, "C"], cache) == [0, 2, 3, 4]
+    assert tokens_of([BAD], cache) == [0]
+    assert tokens_of(["AB", CAT, "C"], None) == [0, 2, 3, 4]
 
 
 def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:

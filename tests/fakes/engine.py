@@ -136,9 +136,9 @@ def main() -> None:
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
                 dripping.discard(request_id)
-            case messages.Tokenize(request_id, "cancelled?", _):
+            case messages.Tokenize(request_id, ("cancelled?",), _):
                 channel.send(messages.Tokenized(request_id, cancelled))
-            case messages.Tokenize(request_id, text, _):
+            case messages.Tokenize(request_id, (str(text),), _):
                 tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
                 channel.send(messages.Tokenized(request_id, tokens))
             case messages.Shutdown() if not deaf:

@@ -23,9 +23,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 async def test_words_cross_in_both_directions(pair: tuple[socket.socket, socket.socket]) -> None:
     daemon, engine = await DaemonChannel.over(pair[0]), EngineChannel(pair[1])
-    await daemon.send(messages.Tokenize(1, "a" * 100_000, add_bos=False))
+    await daemon.send(messages.Tokenize(1, ("a" * 100_000,), add_bos=False))
     heard = await asyncio.to_thread(engine.receive)
-    assert heard == messages.Tokenize(1, "a" * 100_000, add_bos=False)
+    assert heard == messages.Tokenize(1, ("a" * 100_000,), add_bos=False)
     await asyncio.to_thread(engine.send, messages.Tokenized(1, list(range(1000))))
     assert await daemon.receive() == messages.Tokenized(1, list(range(1000)))
     await daemon.close()

@@ -72,7 +72,7 @@ def body(frame: bytes) -> bytes:
         messages.Submit(7, REQUEST),
         messages.Embed(8, "text", truncate=False),
         messages.Cancel(7),
-        messages.Tokenize(8, "text", add_bos=True),
+        messages.Tokenize(8, ("text", core.Image(b"\x89PNG")), add_bos=True),
         messages.Shutdown(),
     ],
 )

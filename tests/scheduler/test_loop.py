@@ -49,8 +49,8 @@ class FakeEngine:
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         yield core.Failed(kind=core.FailureKind.ENGINE, message="no model")
 
-    async def tokenize(self, text: str, *, add_bos: bool) -> list[int]:
-        return [len(text)]
+    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
+        return [len(pieces)]
 
     async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
         raise errors.EngineError("no model")
@@ -110,7 +110,7 @@ async def test_a_lease_comes_with_what_the_engine_found() -> None:
         engine.loading.set_result(FACTS)
         granted = await asking
         assert granted.facts == FACTS
-        assert await granted.tokenize("abc", add_bos=True) == [3]
+        assert await granted.tokenize("abc", "d", add_bos=True) == [2]
 
 
 async def test_residents_say_when_they_expire() -> None:
