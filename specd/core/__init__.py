@@ -60,6 +60,10 @@ from specd.core.request import (
 from specd.core.sampling import (
     SamplingParams,
 )
+from specd.core.thinking import (
+    THINKING_TAGS,
+    thinking_tags,
+)
 from specd.core.words import (
     TokenId,
 )
@@ -69,6 +73,7 @@ __all__ = [
     "KV_CACHE_TYPES",
     "MAX_SLOTS",
     "TEMPERATURE_BANDS",
+    "THINKING_TAGS",
     "BandHistory",
     "ChatPrompt",
     "Delta",
@@ -109,4 +114,5 @@ __all__ = [
     "ToolCall",
     "TopLogprob",
     "Usage",
+    "thinking_tags",
 ]

@@ -10,12 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specd import core
-from specd.prompt import thinking_tags
+from specd.go_template import analysis
 from specd.prompt.reasoning import ReasoningParser, opened
 from specd.prompt.tools import HarmonyParser, ToolFormat, ToolParser, Tools, formats, harmony
 from specd.prompt.tools.parser import random_call_id
 
 _GPT_OSS = frozenset({"gptoss", "gpt-oss"})
+_TAGS_OF_PARSERS = {
+    "ministral": ("[THINK]", "[/THINK]"),
+    "gemma4": ("<|channel>thought", "<channel|>"),
+    "cohere": ("<|START_THINKING|>", "<|END_THINKING|>"),
+}
 # Mistral's templates refuse a conversation whose calls have ids of any other length.
 _NINE_SIGNS = re.compile(r"length\s*!=\s*9")
 
@@ -54,17 +59,15 @@ class AnswerFormat:
         think: bool | str | None = None,
     ) -> AnswerFormat:
         """think: None is on where the model can."""
-        template = _template(model)
         if speaks_harmony(model):
             return cls(thinks=True, tools=tuple(tools), harmony=True)
-        tags = thinking_tags.thinking_tags(template, model.parser)
-        if tags is None and "thinking" in model.capabilities:
-            tags = thinking_tags.DEFAULT
+        tags, template = _tags(model), _template(model)
+        tag = analysis.tool_tag(template) if model.templating is core.Templating.GO else None
         return cls(
             tags=tags,
             thinks=think is not False and tags is not None,
             tools=tuple(tools),
-            calls=formats(template, model.parser) if tools else (),
+            calls=formats(template, parser=model.parser, tag=tag) if tools else (),
             short_ids=bool(_NINE_SIGNS.search(template)),
         )
 
@@ -145,6 +148,17 @@ def speaks_harmony(model: core.ModelRef) -> bool:
 def nine_signs() -> str:
     """An id for Mistral's templates."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+def _tags(model: core.ModelRef) -> tuple[str, str] | None:
+    """Where the model thinks, as its template shows, or else its parser's name."""
+    template = _template(model)
+    found = core.thinking_tags(template) or _TAGS_OF_PARSERS.get(model.parser)
+    if model.templating is core.Templating.GO:
+        found = analysis.thinking_tags(template) or found
+    if found is None and "thinking" in model.capabilities:
+        found = core.THINKING_TAGS[0]
+    return found
 
 
 def _template(model: core.ModelRef) -> str:

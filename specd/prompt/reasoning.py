@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from specd.core import Delta
-from specd.prompt.thinking_tags import DEFAULT
+from specd.core import THINKING_TAGS, Delta
 from specd.prompt.tools.source import overlap
+
+OPEN_TAG, CLOSE_TAG = THINKING_TAGS[0]
 
 
 class _State(Enum):
@@ -28,8 +29,8 @@ class ReasoningParser:
     def __init__(
         self,
         *,
-        open_tag: str = DEFAULT[0],
-        close_tag: str = DEFAULT[1],
+        open_tag: str = OPEN_TAG,
+        close_tag: str = CLOSE_TAG,
         starts_inside: bool = False,
     ) -> None:
         self._open_tag = open_tag
@@ -40,7 +41,7 @@ class ReasoningParser:
 
     @classmethod
     def after(
-        cls, prompt: str, *, open_tag: str = DEFAULT[0], close_tag: str = DEFAULT[1]
+        cls, prompt: str, *, open_tag: str = OPEN_TAG, close_tag: str = CLOSE_TAG
     ) -> ReasoningParser:
         """The parser for what follows a rendered prompt."""
         inside = opened(prompt, open_tag)

@@ -11,6 +11,7 @@ from specd.prompt.tools.glm import Glm
 from specd.prompt.tools.mistral import Mistral
 from specd.prompt.tools.pythonic import LFM2, LLAMA_4, OLMO_3, BarePython
 from specd.prompt.tools.tagged_json import PAIRS, TaggedJson
+from specd.prompt.tools.template_tag import TemplateTag
 from specd.prompt.tools.tool_format import ToolFormat
 from specd.prompt.tools.xml_functions import XmlFunctions
 
@@ -59,14 +60,18 @@ _OF_PARSERS: Mapping[str, tuple[ToolFormat, ...]] = {
 _UNKNOWN: tuple[ToolFormat, ...] = (_HERMES, Mistral(), XmlFunctions(), PythonTag())
 
 
-def formats(template: str | None, parser: str = "") -> tuple[ToolFormat, ...]:
-    """In the order in which they are to be tried, and bare JSON after all of them."""
-    text = template or ""
+def formats(template: str, *, parser: str = "", tag: str | None = None) -> tuple[ToolFormat, ...]:
+    """In the order in which they are to be tried, and what needs no tag after all of them.
+
+    tag: of a Go template, which tells where its calls begin.
+    """
     fitting = [
         form
         for signs, family in _OF_TEMPLATES
-        if any(sign in text for sign in signs)
+        if any(sign in template for sign in signs)
         for form in family
     ]
-    found = [*fitting, *_OF_PARSERS.get(parser, ())] or [*_UNKNOWN]
-    return tuple(dict.fromkeys([*found, BareJson()]))
+    found = [*fitting, *_OF_PARSERS.get(parser, ())]
+    if tag is not None:
+        return tuple(dict.fromkeys([*found, BareJson(), TemplateTag.of(tag)]))
+    return tuple(dict.fromkeys([*(found or _UNKNOWN), BareJson()]))

@@ -29,7 +29,12 @@ _MAX_BEFORE_JSON = 256
 class TemplateTag:
     """tag: as the template has it; `{` and `[` count at the answer's beginning alone."""
 
-    tag: str = "{"
+    tag: str
+
+    @classmethod
+    def of(cls, tag: str) -> TemplateTag:
+        """A list's bracket is no part of the tag: many a model leaves it out."""
+        return cls(tag.removesuffix("[").rstrip() or tag)
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -45,7 +50,9 @@ class TemplateTag:
 
     @property
     def _closers(self) -> tuple[str, ...]:
-        """<x> is closed by </x>, <|x|> by <|/x|>, [x] by [/x]."""
+        """<x> is closed by </x>, <|x|> by <|/x|>, [x] by [/x], a fence by its like."""
+        if "```" in self.tag:
+            return ("```",)
         for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):
             if self.tag.startswith(left) and self.tag.endswith(right) and not self.leading:
                 return (f"{left}/{self.tag[len(left) :]}",)
