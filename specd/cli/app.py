@@ -8,7 +8,23 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli import bench, cp, create, demo, list_, pairs, ps, rm, run, serve, show, stop, trace
+from specd.cli import (
+    bench,
+    cp,
+    create,
+    demo,
+    list_,
+    pairs,
+    ps,
+    pull,
+    push,
+    rm,
+    run,
+    serve,
+    show,
+    stop,
+    trace,
+)
 from specd.errors import SpecdError
 
 app = typer.Typer(
@@ -26,6 +42,8 @@ app.command("list")(list_.list_models)
 app.command("ls", hidden=True)(list_.list_models)
 app.command("ps")(ps.ps)
 app.command("show")(show.show)
+app.command("pull")(pull.pull)
+app.command("push")(push.push)
 app.command("create")(create.create)
 app.command("stop")(stop.stop)
 app.command("cp")(cp.cp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from specd.cli.client import Client, DaemonRefused, Json, daemon_client
+from specd.cli.pull import pull_model
 from specd.cli.words import make_console
 
 _HELP = """\
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="A model of `specd list`.")],
+    model: Annotated[str, typer.Argument(help="A model; one that is missing is pulled.")],
     prompt: Annotated[
         list[str] | None, typer.Argument(help="Answer this; without it, chat.")
     ] = None,
@@ -71,16 +72,28 @@ class Conversation:
 
     async def answer_once(self, prompt: str) -> None:
         async with self.client:
-            final, _ = await self._stream("/api/generate", {"prompt": prompt})
+            body: Json = {"prompt": prompt}
+            final, _ = await self._or_pull(lambda: self._stream("/api/generate", body))
         self._report(final)
 
     async def chat(self, read_line: Callable[[str], str]) -> None:
         """Turns until /bye or the end of the input.  read_line: as `input`."""
         async with self.client:
             # Loads the model while the first message is being typed, and finds it missing now.
-            await self.client.post("/api/generate", {**self.fields, "stream": False})
+            body = {**self.fields, "stream": False}
+            await self._or_pull(lambda: self.client.post("/api/generate", body))
             while (text := read_message(read_line)) is not None:
                 await self._turn(text)
+
+    async def _or_pull(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer of `ask`, the second time where a model that is missing had to be pulled."""
+        try:
+            return await ask()
+        except DaemonRefused as error:
+            if error.status != 404:
+                raise
+        await pull_model(self.client, self.console, self.fields["model"])
+        return await ask()
 
     async def _turn(self, text: str) -> None:
         match text.split():

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 
 import pytest
+from aiohttp import web
 from rich.console import Console
 
 from specd.cli.client import Client, DaemonRefused
@@ -87,13 +88,44 @@ async def test_a_refused_turn_is_said_and_is_not_remembered() -> None:
     assert talk.messages == []
 
 
-async def test_a_model_that_is_missing_is_known_before_anything_is_typed() -> None:
+class Missing(FakeDaemon):
+    """Has no model until it is pulled."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/generate" and "/api/pull" not in [path for path, _ in self.asked]:
+            self.asked.append((request.path, {}))
+            return web.json_response({"error": "model 'm' not found"}, status=404)
+        return await super().handle(request)
+
+
+@pytest.mark.parametrize("chats", [False, True])
+async def test_a_model_that_is_missing_is_pulled(chats: bool) -> None:
+    daemon = Missing(
+        {
+            "/api/generate": FINAL if chats else [{"response": "Hello"}, FINAL],
+            "/api/pull": [{"status": "pulling manifest"}, {"status": "success"}],
+        }
+    )
+    async with daemon.serve() as url:
+        talk, out = conversation(url)
+        await (talk.chat(typed("/bye")) if chats else talk.answer_once("Hi"))
+    assert [path for path, _ in daemon.asked] == ["/api/generate", "/api/pull", "/api/generate"]
+    assert daemon.asked[1][1] == {"model": "m"}
+    assert "pulling manifest\nsuccess\n" in out.getvalue()
+    assert chats or out.getvalue().endswith("Hello\n")
+
+
+async def test_a_model_that_no_registry_has_is_known_before_anything_is_typed() -> None:
     daemon = FakeDaemon(
-        {"/api/generate": {"error": "model 'm' not found"}}, status={"/api/generate": 404}
+        {
+            "/api/generate": {"error": "model 'm' not found"},
+            "/api/pull": [{"error": "pull model manifest: file does not exist"}],
+        },
+        status={"/api/generate": 404},
     )
     async with daemon.serve() as url:
         talk, _ = conversation(url)
-        with pytest.raises(DaemonRefused, match="model 'm' not found"):
+        with pytest.raises(DaemonRefused, match="pull model manifest: file does not exist"):
             await talk.chat(typed("one"))
 
 

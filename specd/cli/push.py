@@ -1,0 +1,30 @@
+"""`specd push`: give a model to a registry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specd.cli.client import Client, daemon_client
+from specd.cli.progress import show_progress
+from specd.cli.words import make_console
+
+
+def push(
+    model: Annotated[str, typer.Argument(help="Its name says where to: host:port/user/model:tag.")],
+    *,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
+) -> None:
+    """Upload a model to the registry that its name says."""
+    asyncio.run(_push(daemon_client(), make_console(), model, insecure=insecure))
+
+
+async def _push(client: Client, console: Console, model: str, *, insecure: bool) -> None:
+    body: dict[str, object] = {"model": model}
+    if insecure:
+        body["insecure"] = True
+    async with client:
+        await show_progress(console, client.progress("/api/push", body))
