@@ -12,7 +12,7 @@ from typing import TypeVar
 from specd import core
 from specd.api.ports import Library
 from specd.api.wire import quote
-from specd.errors import InvalidRequest, ModelNotFound, NotImplementedHere, SpecdError, Unsupported
+from specd.errors import InvalidRequest, ModelNotFound, SpecdError, Unsupported
 from specd.store import ModelInfo
 
 T = TypeVar("T")
@@ -63,12 +63,16 @@ def require_thinking(ref: core.ModelRef, sent_name: str, think: bool | str | Non
         raise Unsupported(f"{quote(sent_name)} does not support thinking")
 
 
-def refuse_images(ref: core.ModelRef) -> None:
-    if "vision" not in ref.capabilities:
+def require_images(ref: core.ModelRef) -> None:
+    """For requests with images or sounds, before anything is loaded for them."""
+    if {"vision", "audio"}.isdisjoint(ref.capabilities):
         raise Unsupported(
             "Multimodal data provided, but model does not support multimodal requests."
         )
-    raise NotImplementedHere("images are not supported by this version of specd")
+    if ref.projector is None:
+        raise Unsupported(
+            f"{ref.full_name} has no projector: llama.cpp cannot show it images without one"
+        )
 
 
 def check_top_logprobs(n: int) -> None:

@@ -56,6 +56,7 @@ def model_ref(name: str, *capabilities: str) -> core.ModelRef:
         weights=Path("weights.gguf"),
         capabilities=capabilities or ("completion",),
         architecture="llama",
+        projector=Path("mmproj.gguf") if "vision" in capabilities else None,
     )
 
 

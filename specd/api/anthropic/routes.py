@@ -63,8 +63,8 @@ class AnthropicRoutes:
         lookup.require_completion(ref, body.model, "chat")
         if prompt.tools:
             lookup.require(ref, "tools")
-        if any(turn.images for turn in prompt.messages) and "vision" not in ref.capabilities:
-            lookup.refuse_images(ref)
+        if any(turn.images for turn in prompt.messages):
+            lookup.require_images(ref)
         return generate_request(body, ref, prompt), prompt
 
     async def _events(

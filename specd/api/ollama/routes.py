@@ -97,7 +97,7 @@ class OllamaRoutes:
         if not body.prompt:
             return await self._load(body, ref, writer)
         if body.images:
-            lookup.refuse_images(ref)
+            lookup.require_images(ref)
         return await self._answer(request, body, generate_request(body, ref), writer, started_ns)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -114,7 +114,7 @@ class OllamaRoutes:
         if not body.messages:
             return await self._load(body, ref, writer)
         if any(message.images for message in body.messages):
-            lookup.refuse_images(ref)
+            lookup.require_images(ref)
         return await self._answer(request, body, chat_request(body, ref), writer, started_ns)
 
     async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:

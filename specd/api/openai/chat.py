@@ -67,6 +67,5 @@ def check_chat(
     lookup.require_completion(ref, sent_name, "chat")
     if prompt.tools:
         lookup.require(ref, "tools")
-    sees_or_hears = not {"vision", "audio"}.isdisjoint(ref.capabilities)
-    if any(message.images for message in prompt.messages) and not sees_or_hears:
-        lookup.refuse_images(ref)
+    if any(message.images for message in prompt.messages):
+        lookup.require_images(ref)

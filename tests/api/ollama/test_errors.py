@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from specd import errors
-from tests.api.fakes import FakeGeneration, client
+from tests.api.fakes import FakeGeneration, client, model_ref
 
 GENERATE, CHAT, SHOW = "/api/generate", "/api/chat", "/api/show"
 FQ = "registry.ollama.ai/library"
@@ -206,6 +207,20 @@ async def test_images_to_a_model_without_eyes_are_400() -> None:
     async with client() as http, http.post(GENERATE, json=body) as reply:
         assert reply.status == 400
         assert "does not support multimodal" in (await reply.json())["error"]
+
+
+@pytest.mark.parametrize("path", [GENERATE, CHAT])
+async def test_images_to_a_model_whose_eyes_are_in_its_weights_are_400(path: str) -> None:
+    blind = replace(model_ref("blind", "completion", "vision"), projector=None)
+    body = {
+        "model": "blind",
+        "prompt": "x",
+        "images": ["AAAA"],
+        "messages": [{"role": "user", "content": "x", "images": ["AAAA"]}],
+    }
+    async with client(models=[blind]) as http, http.post(path, json=body) as reply:
+        assert reply.status == 400
+        assert "has no projector" in (await reply.json())["error"]
 
 
 @pytest.mark.contract("names.cloud")
