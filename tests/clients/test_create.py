@@ -25,7 +25,8 @@ SHAPE = Shape(n_embd=256, n_ff=256)
 async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
     """Over a store with one old blob that no model names."""
     blobs = tmp_path / "models" / "blobs"
-    blobs.mkdir(parents=True)
+    for folder in (blobs, blobs.with_name("manifests")):
+        folder.mkdir(parents=True)
     (blobs / f"sha256-{'0' * 64}").touch()
     os.utime(blobs / f"sha256-{'0' * 64}", (0, 0))
     async with running(tmp_path) as daemon:
