@@ -19,7 +19,7 @@ _WORD = re.compile(r"[\w.:/\-]*")
 # What JSON has outside of its strings, brackets excepted, and inside, quote and escape excepted.
 _BETWEEN = re.compile(r"[\s\w+\-.,:]*")
 _WITHIN = re.compile(r'[^"\\]*')
-_STRAY = re.compile(r"[\s}\]]*")
+_STRAY = re.compile(r"[\s}]*")
 
 
 class NotACall(Exception):
@@ -146,7 +146,7 @@ def more_json(source: Source) -> Reading[bool]:
 
 
 def closed(source: Source, *tags: str) -> Reading[None]:
-    """Read one of the closing tags, and brackets too many before it; where none comes, nothing."""
+    """Read one of the closing tags, and braces too many before it; where none comes, nothing."""
     begin = source.at
     while True:
         source.at = _end(_STRAY, source.text, source.at)

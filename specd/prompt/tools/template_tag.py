@@ -71,11 +71,8 @@ class TemplateTag:
             except NotACall:
                 source.at = begin
                 break
-        if self.leading:
-            yield from skip_space(source)
-            yield from comes(source, "]")
-        else:
-            yield from closed(source, *self._closers)
+        yield from closed(source, "]")
+        yield from closed(source, *self._closers)
         return calls
 
 
