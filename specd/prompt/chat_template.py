@@ -1,43 +1,29 @@
-"""The GGUF's own Jinja chat template, rendered in a sandbox the way its authors expect.
+"""The GGUF's own Jinja chat template, given what its authors expect.
 
-The environment is the one of Hugging Face's `apply_chat_template`, whose output such templates
-were written against; keyword arguments are llama-server's.
+The keyword arguments are those of Hugging Face's `apply_chat_template` and of llama-server.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import NoReturn
+from dataclasses import replace
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specd.core import Message, ToolCall
+from specd.core import Message, ToolCall, thinking_tags
 from specd.errors import InvalidRequest, StoreError
+from specd.prompt.jinja import FAULTS, compiled
+from specd.prompt.jinja_needs import Needs, needs
+from specd.prompt.reasoning import opened
+from specd.prompt.turns import linked, orderly
 
-#: What llama.cpp renders with where a GGUF has no template.
+# What llama.cpp renders with where a GGUF has no template.
 CHATML = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
-)
-
-# What untrusted template code raises: Jinja's own errors and those of the Python under it.
-_TEMPLATE_FAULTS = (
-    jinja2.TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
 )
 
 
@@ -56,26 +42,35 @@ def render_chat(
     """The conversation as the model's prompt; `template` None is ChatML.
 
     think: None is on; a string is an effort level besides.  A leading BOS text is cut where the
-    vocabulary adds its own (`adds_bos`), or there would be two.
+    vocabulary adds its own (`adds_bos`), or there would be two.  An answer that comes last is to be
+    gone on with.
     Raises InvalidRequest with the template's own message, StoreError where it is no template.
     """
+    source = CHATML if template is None else template
+    answer = messages[-1] if add_generation_prompt and _is_begun(messages) else None
+    if answer is not None:
+        messages, think = messages[:-1], False
     variables: dict[str, object] = {
-        "messages": [_as_mapping(message) for message in messages],
         "tools": list(tools) or None,
         "bos_token": bos_token,
         "eos_token": eos_token,
         "add_generation_prompt": add_generation_prompt,
         "enable_thinking": think is not False,
+        "thinking": think is not False,  # Granite's and DeepSeek's word for it
         "strftime_now": lambda form: now().strftime(form),
+        "date_string": now().strftime("%d %b %Y"),
+        "tools_in_user_message": False,  # Llama 3: in the system text, as llama-server has it
     }
     if isinstance(think, str):
         variables["reasoning_effort"] = think
     try:
-        prompt = _compiled(CHATML if template is None else template).render(variables)
+        prompt = _render(source, messages, variables)
     except jinja2.TemplateSyntaxError as error:
         raise StoreError(f"the model's chat template is damaged: {error}") from error
-    except _TEMPLATE_FAULTS as error:
+    except FAULTS as error:
         raise InvalidRequest(f"chat template: {error}") from error
+    if answer is not None:
+        prompt = _begun(prompt, answer, source)
     return prompt.removeprefix(bos_token) if adds_bos else prompt
 
 
@@ -104,70 +99,74 @@ def render_text(
     )
 
 
-def _as_mapping(message: Message) -> dict[str, object]:
+def _render(source: str, messages: Sequence[Message], variables: Mapping[str, object]) -> str:
+    """What a template refuses it is offered once more in better order."""
+    shape, template = needs(source), compiled(source)
+    try:
+        return template.render(variables, messages=_mappings(linked(messages), shape))
+    except FAULTS:
+        better = _mappings(orderly(messages), shape)
+        if better == _mappings(linked(messages), shape):
+            raise
+        try:
+            return template.render(variables, messages=better)
+        except FAULTS:
+            pass
+        raise
+
+
+def _is_begun(messages: Sequence[Message]) -> bool:
+    return len(messages) > 1 and messages[-1].role == "assistant" and not messages[-1].tool_calls
+
+
+def _begun(prompt: str, answer: Message, template: str) -> str:
+    """The prompt with the beginning of its answer."""
+    tags = thinking_tags(template)
+    if tags is not None and opened(prompt, tags[0]):
+        return f"{prompt}{answer.thinking}{tags[1]}\n\n{answer.content}"
+    return prompt + answer.content
+
+
+# ----------------------------------------------------------------------------- messages
+
+
+def _mappings(messages: Sequence[Message], shape: Needs) -> list[dict[str, object]]:
+    if not shape.system:
+        messages = _without_system(messages)
+    return [_as_mapping(message, shape) for message in messages]
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """For a template without that role: the text stands at the head of the turn that follows."""
+    found: list[Message] = []
+    pending = ""
+    for message in messages:
+        if message.role == "system":
+            pending += f"{message.content}\n"
+        elif pending and message.role == "user":
+            found.append(replace(message, content=pending + message.content))
+            pending = ""
+        else:
+            found.append(message)
+    return [*found, Message(role="user", content=pending.rstrip("\n"))] if pending else found
+
+
+def _as_mapping(message: Message, shape: Needs) -> dict[str, object]:
     """A message under the names templates ask for; absent keys stay undefined."""
-    mapping: dict[str, object] = {"role": message.role, "content": message.content}
+    content = shape.content(message.content)
+    if message.tool_calls and not message.content and shape.null_content:
+        content = None
+    mapping: dict[str, object] = {"role": message.role, "content": content}
     optional = {
         "reasoning_content": message.thinking,
         "thinking": message.thinking,
-        "tool_calls": [_call_mapping(call) for call in message.tool_calls],
+        "tool_calls": [_call_mapping(call, shape) for call in message.tool_calls],
         "name": message.tool_name,
         "tool_call_id": message.tool_call_id,
     }
     return mapping | {key: value for key, value in optional.items() if value}
 
 
-def _call_mapping(call: ToolCall) -> dict[str, object]:
-    function = {"name": call.name, "arguments": dict(call.arguments)}
-    mapping: dict[str, object] = {"type": "function", "function": function}
-    return mapping | ({"id": call.id} if call.id else {})
-
-
-class _GenerationTag(Extension):
-    """`{% generation %}` marks what a trainer learns from; a server renders its body."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance's attribute
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _raise_exception(message: object) -> NoReturn:
-    raise jinja2.TemplateError(str(message))
-
-
-def _tojson(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own filter escapes HTML and sorts keys; models were trained on neither."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[loopcontrols, _GenerationTag],
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
-
-
-_ENVIRONMENT = _environment()
-
-
-@lru_cache(maxsize=64)
-def _compiled(source: str) -> jinja2.Template:
-    return _ENVIRONMENT.from_string(source)
+def _call_mapping(call: ToolCall, shape: Needs) -> dict[str, object]:
+    function = {"name": call.name, "arguments": shape.arguments(call.arguments)}
+    return {"type": "function", "function": function, "id": call.id}

@@ -13,6 +13,7 @@ from functools import lru_cache
 from specd.core import Message
 from specd.go_template import Template, nodes, parse
 from specd.prompt.go_values import go_messages, go_tools
+from specd.prompt.turns import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +65,6 @@ def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
     """What stands between two texts; raises GoTemplateError."""
     gap = {"Prompt": before, "Suffix": after, "Response": ""}
     return _completed(text).render(gap | thinking.values)
-
-
-def merged(messages: Sequence[Message]) -> list[Message]:
-    """Neighbours of one role, tools excepted, become one message."""
-    found: list[Message] = []
-    for message in messages:
-        if found and found[-1].role == message.role != "tool":
-            last = found[-1]
-            found[-1] = replace(
-                last,
-                content=f"{last.content}\n\n{message.content}",
-                thinking="\n\n".join(filter(None, (last.thinking, message.thinking))),
-                images=last.images + message.images,
-                tool_calls=last.tool_calls + message.tool_calls,
-            )
-        else:
-            found.append(message)
-    return found
 
 
 def _turn_by_turn(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:

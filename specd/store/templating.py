@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from specd.core import Templating
+from specd.core import Templating, thinking_tags
 from specd.go_template import analysis
 from specd.store.manifest import Config
 from specd.store.modelfile import DEFAULT_TEMPLATE
@@ -84,7 +84,7 @@ def _has_tool_round_trip(jinja: str) -> bool:
 
 
 def _thinks(jinja: str) -> bool:
-    if "<think>" in jinja and "</think>" in jinja:
+    if thinking_tags(jinja) is not None:
         return True
     splits = any(mark in jinja for mark in _SPLITS)
     return splits and not any(mark in jinja for mark in _SPLITS_FOR_OTHERS)

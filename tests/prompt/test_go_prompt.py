@@ -9,7 +9,7 @@ import pytest
 
 from specd.core import Message, ToolCall
 from specd.go_template import GoTemplateError
-from specd.prompt.go_prompt import Thinking, go_chat, go_infill, merged
+from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 
 OFF = Thinking()
 TURNS = "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}"
@@ -61,15 +61,6 @@ def test_neighbours_of_one_role_become_one_message_and_system_texts_are_joined()
         "[system:Be brief.\n\nBe brief.][user:Hi\n\nBye][tool:1][tool:1][system:Be brief.]"
         "Be brief.\n\nBe brief.\n\nBe brief."
     )
-
-
-def test_what_is_merged_keeps_its_calls_images_and_thoughts() -> None:
-    call = ToolCall(name="f")
-    first = Message(role="assistant", content="a", thinking="x", images=(b"1",))
-    second = Message(role="assistant", thinking="y", tool_calls=(call,), images=(b"2",))
-    (message,) = merged([first, second])
-    assert (message.content, message.thinking) == ("a\n\n", "x\n\ny")
-    assert (message.images, message.tool_calls) == ((b"1", b"2"), (call,))
 
 
 def test_a_message_brings_all_that_it_has() -> None:
