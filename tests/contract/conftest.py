@@ -1,0 +1,104 @@
+"""One daemon with a model of each kind, which all tests of a module ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from tests.daemon_process import Daemon, running
+from tests.gguf_files import (
+    CHAT_TEMPLATE,
+    OllamaStore,
+    write_llama,
+    write_truncated,
+    write_unknown_architecture,
+)
+
+THINKING = CHAT_TEMPLATE + "{#- <think></think> -#}"
+#: Knows tools by Jinja, infill by Go.
+ABLE = THINKING + "{#- tools -#}"
+INFILL = "{{ .Prompt }}<fill>{{ .Suffix }}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    type: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Models: plain, thinker, able (thinking, tools, infill), embedder, infinite (its vectors are
+    not finite), painter, remote, safetensors, strange and cut (weights that no engine loads).
+    """
+
+    daemon: Daemon
+    store: OllamaStore
+
+    async def ask(self, path: str, body: object = None, **headers: str) -> Reply:
+        """body: bytes as they are, all else as JSON.  path: without `/api/`, but for `/v1/...`."""
+        method = "DELETE" if path == "delete" else "POST"
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        url = path if path.startswith("/") else f"/api/{path}"
+        async with self.daemon.http.request(method, url, data=data, headers=headers) as response:
+            kind = response.headers.get("Content-Type", "")
+            return Reply(response.status, kind, await response.read())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker]:
+    folder = tmp_path_factory.mktemp("daemon")
+    store = OllamaStore(folder / "models")
+    lay_out(store, folder)
+    async with running(folder, HOME=str(folder)) as daemon:
+        yield Asker(daemon, store)
+
+
+def lay_out(store: OllamaStore, folder: Path) -> None:
+    plain = write_llama(folder / "plain.gguf")
+    store.add("plain", weights=plain, params={"num_predict": 16})
+    store.add("thinker", weights=write_llama(folder / "t.gguf", chat_template=THINKING))
+    able = write_llama(folder / "able.gguf", chat_template=ABLE)
+    store.add("able", weights=able, template=INFILL)
+    pooled = {"llama.pooling_type": 1}
+    store.add("embedder", weights=write_llama(folder / "embedder.gguf", extra=pooled))
+    nowhere = {"output_norm.weight": np.full(32, np.nan, np.float32)}
+    infinite = write_llama(folder / "infinite.gguf", extra=pooled, tensors=nowhere)
+    store.add("infinite", weights=infinite)
+    store.add("painter", weights=plain, config={"capabilities": ["image"]})
+    remote = {"remote_host": "https://ollama.com:443", "remote_model": "big"}
+    store.add("remote", weights=None, config=remote)
+    store.add("strange", weights=write_unknown_architecture(folder / "strange.gguf"))
+    store.add("cut", weights=write_llama(folder / "cut.gguf", seed=5))
+    write_truncated(store.weights_path("cut"))
+    _add_safetensors(store)
+
+
+def _add_safetensors(store: OllamaStore) -> None:
+    """A model that MLX would serve: each tensor a layer."""
+    store.add("safetensors", weights=None, config={"model_format": "safetensors"})
+    path = store.manifest_path("safetensors")
+    manifest = json.loads(path.read_bytes())
+    data = bytes(64)
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    store.blob_path(digest).write_bytes(data)
+    media = "application/vnd.ollama.image.tensor"
+    manifest["layers"] = [{"mediaType": media, "digest": digest, "size": 64, "name": "w"}]
+    path.write_text(json.dumps(manifest))
