@@ -33,6 +33,13 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
         yield daemon
 
 
+@pytest.fixture
+async def client(daemon: Daemon) -> AsyncIterator[ollama.AsyncClient]:
+    client = ollama.AsyncClient(daemon.url)
+    yield client
+    await client._client.aclose()
+
+
 async def create(daemon: Daemon, **fields: object) -> list[dict[str, Any]]:
     async with daemon.http.post("/api/create", json=fields) as response:
         lines = [json.loads(line) async for line in response.content]
@@ -41,11 +48,12 @@ async def create(daemon: Daemon, **fields: object) -> list[dict[str, Any]]:
 
 
 @pytest.mark.contract("create.from-files", "create.draft", "create.from-model", "store.prune")
-async def test_a_pair_is_uploaded_and_answers_speculatively(tmp_path: Path, daemon: Daemon) -> None:
+async def test_a_pair_is_uploaded_and_answers_speculatively(
+    tmp_path: Path, daemon: Daemon, client: ollama.AsyncClient
+) -> None:
     assert not list((tmp_path / "models" / "blobs").iterdir())
     target = write_llama(tmp_path / "target.gguf")
     draft = write_llama(tmp_path / "draft.gguf", noise=0.01)
-    client = ollama.AsyncClient(daemon.url)
     digests = [await client.create_blob(path) for path in (target, draft)]
     await create(
         daemon,
@@ -63,7 +71,7 @@ async def test_a_pair_is_uploaded_and_answers_speculatively(tmp_path: Path, daem
     await client.create("child", from_="pair", system="Be brief.", parameters={"num_predict": 4})
     shown = await client.show("child")
     assert shown.details is not None
-    assert shown.details.parent_model == "pair:latest"
+    assert shown.details.parent_model == "Pair:latest"
     answer = (await daemon.answer("Hello", model="child"))[-1]
     assert answer["eval_count"] == 4
     assert answer["speculation"]["drafter"]
@@ -75,12 +83,12 @@ async def test_a_pair_is_uploaded_and_answers_speculatively(tmp_path: Path, daem
     assert (await daemon.answer("Hello", model="other:v1"))[-1]["eval_count"] == 4
     await client.delete("other:v1")
     assert not list((tmp_path / "models" / "blobs").iterdir())
-    await client._client.aclose()
 
 
 @pytest.mark.contract("create.quantize", "create.progress")
-async def test_weights_are_quantized(tmp_path: Path, daemon: Daemon) -> None:
-    client = ollama.AsyncClient(daemon.url)
+async def test_weights_are_quantized(
+    tmp_path: Path, daemon: Daemon, client: ollama.AsyncClient
+) -> None:
     digest = await client.create_blob(write_llama(tmp_path / "target.gguf", shape=SHAPE))
     lines = await create(daemon, model="f16", files={"t.gguf": digest}, quantize="f16")
     assert [line["status"] for line in lines[:2]] == [
@@ -112,4 +120,3 @@ async def test_weights_are_quantized(tmp_path: Path, daemon: Daemon) -> None:
         assert response.status == 400
         text = "quantization is only supported for F16, BF16 and F32 models"
         assert await response.json() == {"error": text}
-    await client._client.aclose()
