@@ -6,6 +6,8 @@ import pytest
 
 from specd.go_template import analysis
 
+pytestmark = pytest.mark.contract("templates.thinking-tags")
+
 THINKS = (
     "{{ range $i, $_ := .Messages }}"
     "{{ if and $.IsThinkSet .Thinking -}}\n<reason>\n{{ .Thinking }}\n</reason>\n{{ end }}"

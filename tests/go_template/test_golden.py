@@ -57,6 +57,7 @@ def typed(value: object) -> object:
             return value
 
 
+@pytest.mark.contract("templates.go")
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: ascii(case["template"])[:60])
 def test_a_template_does_what_it_does_in_go(case: Mapping[str, str]) -> None:
     try:

@@ -11,6 +11,8 @@ from specd.core import Message, ToolCall
 from specd.go_template import GoTemplateError
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 
+pytestmark = pytest.mark.contract("templates.go-modes", "templates.go-json")
+
 OFF = Thinking()
 TURNS = "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}"
 LEGACY = "{{ if .System }}<s>{{ .System }}{{ end }}<u>{{ .Prompt }}<a>{{ .Response }}<end>"

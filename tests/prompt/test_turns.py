@@ -1,0 +1,62 @@
+"""Chats made over for templates that ask for order."""
+
+from __future__ import annotations
+
+from specd.core import Message, ToolCall
+from specd.prompt.turns import linked, merged, orderly
+
+F, G = ToolCall(name="f"), ToolCall(name="g", id="mine")
+
+
+def calls(*found: ToolCall) -> Message:
+    return Message(role="assistant", tool_calls=found)
+
+
+def result(content: str, **fields: str) -> Message:
+    return Message(role="tool", content=content, **fields)  # type: ignore[arg-type]
+
+
+def test_what_is_merged_keeps_its_calls_images_and_thoughts() -> None:
+    first = Message(role="assistant", content="a", thinking="x", images=(b"1",))
+    second = Message(role="assistant", thinking="y", tool_calls=(F,), images=(b"2",))
+    (message,) = merged([first, second])
+    assert (message.content, message.thinking) == ("a\n\n", "x\n\ny")
+    assert (message.images, message.tool_calls) == ((b"1", b"2"), (F,))
+
+
+def test_results_of_tools_are_not_merged() -> None:
+    assert len(merged([result("1"), result("2")])) == 2
+
+
+def test_calls_without_an_id_get_one_and_results_find_their_calls() -> None:
+    chat = linked(
+        [calls(F, G), result("of g", tool_name="g"), result("of f"), calls(F), result("2")]
+    )
+    assert [call.id for turn in chat for call in turn.tool_calls] == [
+        "call00001",
+        "mine",
+        "call00003",
+    ]
+    assert [(m.tool_call_id, m.tool_name) for m in chat if m.role == "tool"] == [
+        ("mine", "g"),
+        ("call00001", "f"),
+        ("call00003", "f"),
+    ]
+
+
+def test_a_result_without_its_call_stays_as_it_is() -> None:
+    strays = [result("1"), result("2", tool_call_id="other"), result("3", tool_name="h")]
+    assert linked([*strays[:1], calls(G), *strays[1:]])[2:] == strays[1:]
+    assert linked(strays) == strays
+
+
+def test_order_puts_one_system_text_in_front_and_renames_calls() -> None:
+    system = Message(role="system", content="s")
+    user = Message(role="user", content="u")
+    chat = [user, user, system, calls(G), result("1", tool_call_id="mine"), system]
+    assert orderly(chat) == [
+        Message(role="system", content="s\n\ns"),
+        Message(role="user", content="u\n\nu"),
+        calls(ToolCall(name="g", id="call00001")),
+        result("1", tool_call_id="call00001", tool_name="g"),
+    ]
