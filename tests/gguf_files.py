@@ -351,6 +351,7 @@ class OllamaStore:
         messages: Sequence[Mapping[str, object]] | None = None,
         license: str | Sequence[str] = (),  # noqa: A002  Ollama's word
         projector: Path | None = None,
+        adapter: Path | None = None,
         config: Mapping[str, object] | None = None,
         parent: str | None = None,
         modified: float | None = None,
@@ -360,7 +361,9 @@ class OllamaStore:
         config: merged over the plain one.  modified: Unix time of the manifest file.
         """
         layers = [
-            *self._file_layers(weights, draft, projector, parent),
+            *self._file_layers(
+                parent, model=weights, draft=draft, projector=projector, adapter=adapter
+            ),
             *self._text_layers(template, system, params, messages, license),
         ]
         manifest = {
@@ -394,13 +397,9 @@ class OllamaStore:
         layer = next(e for e in manifest["layers"] if e["mediaType"] == _MEDIA + kind)
         return self.blob_path(layer["digest"])
 
-    def _file_layers(
-        self, weights: Path | None, draft: Path | None, projector: Path | None, parent: str | None
-    ) -> list[dict[str, Any]]:
-        layers = []
-        for kind, path in (("model", weights), ("draft", draft), ("projector", projector)):
-            if path is not None:
-                layers.append(self._layer(_MEDIA + kind, path.read_bytes()))
+    def _file_layers(self, parent: str | None, **files: Path | None) -> list[dict[str, Any]]:
+        present = ((kind, path) for kind, path in files.items() if path is not None)
+        layers = [self._layer(_MEDIA + kind, path.read_bytes()) for kind, path in present]
         if parent is not None:
             layers[0]["from"] = parent
         return layers

@@ -1,0 +1,174 @@
+"""Images from the wire to the weights and back: the whole daemon, a real engine, small weights."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.daemon_process import Daemon, running
+from tests.gguf_adapters import write_lora
+from tests.gguf_files import OllamaStore, Shape, write_llama
+from tests.gguf_projectors import picture, write_llava
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OPTIONS = {"temperature": 0, "num_predict": 16, "num_ctx": 256, "seed": 1}
+N_IMAGE = 16
+
+
+def encoded(seed: int, kind: str = "PNG") -> str:
+    return base64.b64encode(picture(seed, kind=kind)).decode()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    tmp_path = tmp_path_factory.mktemp("vision")
+    store = OllamaStore(tmp_path / "models")
+    weights = write_llama(tmp_path / "text.gguf", shape=Shape(n_ctx=4096))
+    store.add("m", weights=weights, projector=write_llava(tmp_path / "mmproj.gguf"))
+    store.add("blind", weights=weights)
+    async with running(tmp_path, OLLAMA_NUM_PARALLEL="2") as started:
+        yield started
+
+
+async def post(daemon: Daemon, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    async with daemon.http.post(path, json={"model": "m", "stream": False, **body}) as reply:
+        return reply.status, await reply.json()
+
+
+async def generate(daemon: Daemon, *images: str, **body: Any) -> dict[str, Any]:
+    status, answer = await post(
+        daemon,
+        "/api/generate",
+        **{"prompt": "see", "raw": True, "images": images, "options": OPTIONS, **body},
+    )
+    assert status == 200, answer
+    return answer
+
+
+async def test_a_model_with_a_projector_says_that_it_sees(daemon: Daemon) -> None:
+    status, shown = await post(daemon, "/api/show")
+    assert (status, "vision" in shown["capabilities"]) == (200, True)
+    assert shown["projector_info"]["general.architecture"] == "clip"
+    _, blind = await post(daemon, "/api/show", model="blind")
+    assert "vision" not in blind["capabilities"]
+
+
+async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
+    daemon: Daemon,
+) -> None:
+    none, one = await generate(daemon), await generate(daemon, encoded(1))
+    other, both = await generate(daemon, encoded(2)), await generate(daemon, encoded(1), encoded(2))
+    assert len({answer["response"] for answer in (none, one, other, both)}) == 4
+    counts = [answer["prompt_eval_count"] for answer in (none, one, both)]
+    assert counts == [counts[0], counts[0] + N_IMAGE, counts[0] + 2 * N_IMAGE]
+    assert (await generate(daemon, encoded(1)))["response"] == one["response"]
+    assert (await generate(daemon, encoded(1, "WEBP")))["response"] == one["response"]
+    plain = await generate(daemon, encoded(1), options=OPTIONS | {"draft_num_predict": 0})
+    assert plain["response"] == one["response"]
+
+
+async def test_a_chat_and_its_next_turn(daemon: Daemon) -> None:
+    asked = [{"role": "user", "content": "what is it?", "images": [encoded(1)]}]
+    _, first = await post(daemon, "/api/chat", messages=asked, options=OPTIONS)
+    turns = [*asked, first["message"], {"role": "user", "content": "and now?"}]
+    status, second = await post(daemon, "/api/chat", messages=turns, options=OPTIONS)
+    assert status == 200
+    assert second["prompt_eval_count"] > first["prompt_eval_count"] > N_IMAGE
+    other = [asked[0] | {"images": [encoded(2)]}]
+    _, answer = await post(daemon, "/api/chat", messages=other, options=OPTIONS)
+    assert answer["message"]["content"] != first["message"]["content"]
+
+
+async def test_the_other_dialects_show_the_same(daemon: Daemon) -> None:
+    asked = [{"role": "user", "content": "see"}, {"role": "user", "images": [encoded(1)]}]
+    settings = {"temperature": 0, "seed": 1}
+    _, native = await post(daemon, "/api/chat", messages=asked, options=OPTIONS)
+    url = {"url": f"data:image/png;base64,{encoded(1)}"}
+    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": url}]
+    status, openai = await post(
+        daemon,
+        "/v1/chat/completions",
+        messages=[{"role": "user", "content": parts}],
+        max_tokens=16,
+        **settings,
+    )
+    assert status == 200, openai
+    assert openai["choices"][0]["message"]["content"] == native["message"]["content"]
+    assert openai["usage"]["prompt_tokens"] == native["prompt_eval_count"]
+    source = {"type": "base64", "media_type": "image/png", "data": encoded(1)}
+    status, anthropic = await post(
+        daemon,
+        "/v1/messages",
+        messages=[{"role": "user", "content": [{"type": "image", "source": source}]}],
+        max_tokens=4,
+        **settings,
+    )
+    assert status == 200, anthropic
+    assert anthropic["usage"]["input_tokens"] > N_IMAGE
+
+
+async def test_several_at_once_are_answered_as_one_by_one(daemon: Daemon) -> None:
+    alone = [(await generate(daemon, encoded(seed)))["response"] for seed in range(4)]
+    together = await asyncio.gather(*(generate(daemon, encoded(seed)) for seed in range(4)))
+    assert [answer["response"] for answer in together] == alone
+
+
+@pytest.mark.parametrize(
+    "image, words",
+    [(b"hello", "an image cannot be read"), (b"RIFF\0\0\0\0WAVEfmt ", "does not support audio")],
+)
+async def test_what_is_no_image_is_400_and_the_next_one_is_answered(
+    daemon: Daemon, image: bytes, words: str
+) -> None:
+    bad = base64.b64encode(image).decode()
+    turn = {"role": "user", "content": "see", "images": [bad]}
+    status, answer = await post(daemon, "/api/chat", messages=[turn], options=OPTIONS)
+    assert status == 400
+    assert words in answer["error"]
+    engines = daemon.engines()
+    await generate(daemon, encoded(1))
+    assert daemon.engines() == engines
+
+
+async def test_a_model_without_a_projector_is_not_loaded_for_an_image(daemon: Daemon) -> None:
+    engines = daemon.engines()
+    asked = {"prompt": "see", "images": [encoded(1)]}
+    status, answer = await post(daemon, "/api/generate", model="blind", **asked)
+    assert status == 400
+    assert "does not support multimodal requests" in answer["error"]
+    assert daemon.engines() == engines
+
+
+async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
+    """Old turns are left out with their images; where one turn is too long it is an error."""
+    turns = [
+        {"role": "user", "content": "see", "images": [encoded(seed) for seed in range(20)]}
+        for _ in range(10)
+    ]
+    options = OPTIONS | {"num_ctx": 2048}
+    status, answer = await post(daemon, "/api/chat", messages=turns, options=options)
+    assert status == 200
+    assert 20 * N_IMAGE < answer["prompt_eval_count"] <= 2048
+    turns[-1]["images"] = [encoded(0)] * 130
+    status, answer = await post(daemon, "/api/chat", messages=turns, options=options)
+    assert status == 400
+    assert "context" in answer["error"]
+
+
+async def test_an_adapter_of_the_manifest_is_heard(tmp_path: Path) -> None:
+    store = OllamaStore(tmp_path / "models")
+    weights = write_llama(tmp_path / "text.gguf")
+    store.add("m", weights=weights)
+    store.add("tuned", weights=weights, adapter=write_lora(tmp_path / "lora.gguf", weights))
+    async with running(tmp_path) as daemon:
+        bare = await generate(daemon)
+        tuned = await generate(daemon, model="tuned")
+        assert tuned["response"] != bare["response"]
+        assert (await generate(daemon))["response"] == bare["response"]
