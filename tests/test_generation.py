@@ -13,6 +13,7 @@ import pytest
 
 from specd import core, errors
 from specd.generation import Generation
+from specd.go_template import GoTemplateError
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -240,14 +241,13 @@ async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfi
     assert not asked.add_bos
 
 
-async def test_a_go_template_alone_is_a_clear_error() -> None:
-    house = House(
-        model=replace(
-            MODEL, chat_template=None, go_template="{{ .System }}", templating=core.Templating.GO
-        )
-    )
-    with pytest.raises(errors.NotImplementedHere, match="Go template"):
-        await house.ask(chat("x"))
+async def test_a_go_template_renders_chats_and_its_errors_are_the_answer() -> None:
+    by_go = replace(MODEL, go_template="{{ .System }}>{{ .Prompt }}<{{ .Response }}|")
+    by_go = replace(by_go, system="S", templating=core.Templating.GO)
+    assert (await House(model=by_go).asked(chat("x", "y", "z"))).prompt == ("S>x<y|>z<",)
+    damaged = replace(by_go, go_template="{{ .System")
+    with pytest.raises(GoTemplateError, match=r"^template: :1: unclosed action$"):
+        await House(model=damaged).ask(chat("x"))
 
 
 def test_render_shows_the_prompt() -> None:
@@ -264,8 +264,8 @@ SPACED = replace(MODEL, chat_template="{% for m in messages %}{{ m.content }} {%
 @pytest.mark.contract("truncate.chat")
 async def test_a_long_chat_loses_the_fewest_oldest_turns() -> None:
     house = House(model=replace(SPACED, system="system"), n_ctx=4)
-    asked = await house.asked(chat("one", "two", "three", "four", "five", "six"))
-    assert asked.prompt == ("system four five six ",)
+    asked = await house.asked(chat("one", "two", "three", "four", "five"))
+    assert asked.prompt == ("system three four five ",)
 
 
 @pytest.mark.contract("truncate.chat")
