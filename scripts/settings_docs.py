@@ -1,4 +1,4 @@
-"""Writes `docs/settings.md` and `configs/specd.env` from specd/settings.py, or checks them.
+"""Writes `docs/settings.md` and `configs/specd.env` from what the code declares, or checks them.
 
 `python scripts/settings_docs.py --write` after a change; `--check` fails where they differ.
 """
@@ -9,11 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from specd.no_effect import NO_EFFECT, OF_OTHERS
 from specd.settings import Settings, rule_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_MARK = "from specd/settings.py by scripts/settings_docs.py"
+_MARK = "from specd/settings.py (and no_effect.py) by scripts/settings_docs.py"
 
 _INTRO = f"""\
 <!-- Generated {_MARK}: change it there. -->
@@ -30,6 +31,22 @@ out, in [`configs/specd.env`](../configs/specd.env), for systemd's `EnvironmentF
 |---|---|---|---|
 """
 
+_OF_OTHERS = """
+## Variables that others read
+Engines inherit the environment, and so do drivers and libraries in them.
+
+| variable | what it does |
+|---|---|
+"""
+
+_NO_EFFECT = """
+## Variables of Ollama without effect here
+Where one of these is set, the daemon says so when it starts.
+
+| variable | why |
+|---|---|
+"""
+
 _ENV_INTRO = f"""\
 # Every setting of specd with its default (docs/settings.md).
 # Generated {_MARK}: change it there.
@@ -42,7 +59,13 @@ def render_markdown() -> str:
         default = f"`{field.default}`" if field.default else "unset"
         allowed = rule_of(field).allowed
         rows.append(f"| `{variable_of(field)}` | {default} | {allowed} | {field.description} |\n")
-    return _INTRO + "".join(rows)
+    others = [f"| {_codes(names)} | {what} |\n" for names, what in OF_OTHERS.items()]
+    idle = [f"| {_codes(name)} | {why} |\n" for name, why in NO_EFFECT.items()]
+    return "".join([_INTRO, *rows, _OF_OTHERS, *others, _NO_EFFECT, *idle])
+
+
+def _codes(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 def render_env() -> str:

@@ -27,7 +27,7 @@ from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
 from specd.sd_notify import notify
-from specd.settings import Settings
+from specd.settings import Settings, set_without_effect
 from specd.store import Library, Writer
 
 log = logging.getLogger(__name__)
@@ -166,6 +166,8 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> N
     log.info("specd %s listens on %s, models in %s", specd.__version__, where, settings.models)
     for device in machine.devices:
         log.info("%s: %.1f GiB", device.name, device.total_bytes / 2**30)
+    for variable, why in set_without_effect().items():
+        log.warning("%s is set, and has no effect here: %s", variable, why)
     notify("READY=1", f"STATUS=listening on {where}")
 
 

@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from specd.core import KV_CACHE_TYPES, MAX_SLOTS
 from specd.durations import parse_go_duration
 from specd.errors import BadSetting
+from specd.no_effect import NO_EFFECT
 
 log = logging.getLogger(__name__)
 
@@ -349,7 +350,7 @@ class Settings(BaseSettings):
             return value
         field = cls.model_fields[info.field_name]
         variable, rule, default = variable_of(field), rule_of(field), str(field.default)
-        text = value.strip().strip("\"'")
+        text = _unquoted(value)
         try:
             return _parse(rule, text or default)
         except ValueError as error:
@@ -358,6 +359,15 @@ class Settings(BaseSettings):
                 raise BadSetting(said) from error
             log.warning("%s; using the default %s", said, default)
             return _parse(rule, default)
+
+
+def set_without_effect() -> dict[str, str]:
+    """Variables of Ollama's that are set and change nothing here, each with the reason."""
+    return {name: why for name, why in NO_EFFECT.items() if _unquoted(os.environ.get(name, ""))}
+
+
+def _unquoted(value: str) -> str:
+    return value.strip().strip("\"'")
 
 
 def _parse(rule: Rule, text: str) -> object:

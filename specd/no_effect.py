@@ -1,0 +1,42 @@
+"""Ollama's variables that change nothing here, and why (contract 9).
+
+`docs/settings.md` lists them; the daemon names at its start those that are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_LIBRARY: Final = "llama.cpp is built for this machine when specd is installed (`SPECD_ACCEL`)."
+_NO_CLOUD: Final = "specd never asks Ollama's cloud."
+_CLIENTS: Final = "Read by Ollama's own command alone."
+
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "OLLAMA_LLM_LIBRARY": _LIBRARY,
+    "OLLAMA_LIBRARY_PATH": _LIBRARY,
+    "OLLAMA_VULKAN": _LIBRARY,
+    "OLLAMA_IGPU_ENABLE": _LIBRARY,
+    "OLLAMA_SCHED_SPREAD": "A model is always spread over all GPUs, unless `main_gpu` is given.",
+    "OLLAMA_GPU_OVERHEAD": "No memory is reserved: a model is loaded whole, or as `num_gpu` says.",
+    "LLAMA_ARG_FIT": "There is no llama-server here whose arguments these are.",
+    "LLAMA_ARG_FIT_TARGET": "There is no llama-server here whose arguments these are.",
+    "OLLAMA_MAX_TRANSFER_STREAMS": "Of MLX's transfers; a GGUF always comes in up to 16 streams.",
+    "OLLAMA_DEBUG_LOG_REQUESTS": "What users write is never written to a disk.",
+    "OLLAMA_NO_CLOUD": _NO_CLOUD,
+    "OLLAMA_REMOTES": _NO_CLOUD,
+    "OLLAMA_CLOUD_BASE_URL": _NO_CLOUD,
+    "OLLAMA_API_KEY": _NO_CLOUD,
+    "OLLAMA_AUTH": _CLIENTS,
+    "OLLAMA_EDITOR": _CLIENTS,
+    "OLLAMA_NOHISTORY": "`specd run` keeps no history.",
+    "OLLAMA_EXPERIMENT": "Ollama itself no longer reads it.",
+}
+#: Who else reads the environment that an engine and a pull inherit.
+OF_OTHERS: Final[Mapping[str, str]] = {
+    "CUDA_VISIBLE_DEVICES": "Which NVIDIA GPUs are used.",
+    "HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL": "Which AMD GPUs are used.",
+    "HSA_OVERRIDE_GFX_VERSION": "What an AMD GPU is taken for.",
+    "GGML_VK_VISIBLE_DEVICES": "Which GPUs are used through Vulkan.",
+    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "How registries are reached; in small letters too.",
+}
