@@ -41,7 +41,19 @@ def _fetch(target: Path) -> None:
         raise NoRegistry(f"{PACKAGE} is not installed, and this system is not Debian's")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        _run(["apt-get", "download", PACKAGE], scratch)
+        try:
+            _run(["apt-get", "download", PACKAGE], scratch)
+        except NoRegistry:  # the system's lists are empty, and are not ours to fill
+            Path(scratch, "lists", "partial").mkdir(parents=True)
+            own = [
+                "apt-get",
+                "-o",
+                f"Dir::State::lists={scratch}/lists",
+                "-o",
+                f"Dir::Cache={scratch}",
+            ]
+            _run([*own, "update"], scratch)
+            _run([*own, "download", PACKAGE], scratch)
         package = next(Path(scratch).glob("*.deb"), None)
         if package is None:
             raise NoRegistry(f"apt-get gave no package {PACKAGE}")

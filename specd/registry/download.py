@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -84,9 +85,10 @@ class Download:
         """
         path = self._writer.partial_path(self.digest)
         part_size = self._sizes.download_part(self.total)
-        await self._disk.do(self._writer.prepare)
-        files = await self._disk.do(partial(Partial.open, path, self.total, part_size))
+        files = Partial(path, self.total, part_size)
         try:
+            await self._disk.do(self._writer.prepare)
+            await self._disk.do(files.open)
             if await self._disk.do(self._is_here):  # another client's has just ended
                 return await self._disk.do(files.remove)
             self._spans = Spans(files.parts, self._sizes.span)
@@ -97,8 +99,7 @@ class Download:
                     "digest mismatch, file must be downloaded again:"
                     f" want {self.digest}, got {digest}"
                 )
-            await self._disk.do(lambda: self._writer.keep(path, self.digest))
-            await self._disk.do(files.forget)
+            await self._disk.do(lambda: self._finish(files, path))
         finally:
             files.close()
 
@@ -116,6 +117,11 @@ class Download:
         finally:
             with contextlib.suppress(StoreError):  # what ended the transfer is the error to tell
                 await self._disk.do(lambda: files.save(self._spans.parts()))
+
+    def _finish(self, files: Partial, path: Path) -> None:
+        """The blob first: a crash in between costs nothing."""
+        self._writer.keep(path, self.digest)
+        files.forget()
 
     def _is_here(self) -> bool:
         path = self._writer.blob_path(self.digest)
@@ -213,12 +219,9 @@ class Download:
         position = 0
         async with self._open(0, self.total) as response:
             while data := await self._piece(response):
-                for span in list(self._spans):
-                    if span.start >= position + len(data):
-                        break
-                    if span.end > position:
-                        wanted = data[span.start - position : span.end - position]
-                        await self._keep(files, span, wanted)
+                for span in self._spans.before(position + len(data)):
+                    wanted = data[span.start - position : span.end - position]
+                    await self._keep(files, span, wanted)
                 position += len(data)
                 if self.completed == self.total:
                     return

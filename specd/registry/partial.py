@@ -14,10 +14,11 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from specd.errors import StoreError
 
+_CLOSED: Final = -1
 _KEYS: Final = ("N", "Offset", "Size", "Completed")
 
 
@@ -47,27 +48,30 @@ class Partial:
     parts: as the files had them; where those are missing or make no whole, what is sure of them.
     """
 
-    def __init__(self, path: Path, file: int, total: int, part_size: int) -> None:
+    def __init__(self, path: Path, total: int, part_size: int) -> None:
+        """part_size: for a download that begins."""
+        self.parts: list[Part] = []
         self._path = path
-        self._file = file
         self._total = total
         self._part_size = part_size
+        self._file = _CLOSED
         self._saved: dict[int, Part] = {}
-        self.parts = self._load()
 
-    @classmethod
-    def open(cls, path: Path, total: int, part_size: int) -> Self:
-        """part_size: for a download that begins.  Raises StoreError."""
-        file = _opened(path)
-        try:
-            with _told(path):
-                return cls(path, file, total, part_size)
-        except BaseException:
-            os.close(file)
-            raise
+    def open(self) -> None:
+        """Raises StoreError.  Close this, also where it failed or was not waited for."""
+        with _told(self._path):
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                said = f"another process is downloading {self._path.name}"
+                raise StoreError(said) from error
+            self.parts = self._load()
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file != _CLOSED:
+            os.close(self._file)
+            self._file = _CLOSED
 
     # ------------------------------------------------------------------ bytes
 
@@ -156,17 +160,6 @@ def bytes_on_disk(path: Path) -> int:
         return 0
     states = path.parent.glob(f"{path.name}-*")
     return sum(part.completed for part in filter(None, map(_read, states)))
-
-
-def _opened(path: Path) -> int:
-    with _told(path):
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(file)
-            raise StoreError(f"another process is downloading {path.name}") from error
-        return file
 
 
 def _read(path: Path) -> Part | None:

@@ -191,6 +191,7 @@ class Registry:
             raise RegistryError("insecure protocol http")
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # each transfer has its own bound
                 headers={hdrs.USER_AGENT: USER_AGENT},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER_BYTES,

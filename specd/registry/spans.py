@@ -7,6 +7,7 @@ the first can be hashed while later ones arrive.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -42,6 +43,10 @@ class Spans:
         """The unfinished ones, first to last."""
         for part in self._parts:
             yield from (span for span in self._wanted[part.number] if not span.done)
+
+    def before(self, end: int) -> list[Span]:
+        """The unfinished ones that begin before that byte."""
+        return list(itertools.takewhile(lambda span: span.start < end, self))
 
     def advance(self, span: Span, n: int) -> None:
         """The next n bytes of the span are on disk."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import aiohttp
 from aiohttp import hdrs
@@ -224,31 +224,32 @@ class Upload:
     async def _body(self, offset: int, end: int, alive: Callable[[], None]) -> AsyncIterator[bytes]:
         md5 = hashlib.md5(usedforsecurity=False)
 
-        def read(file: BinaryIO, n: int) -> bytes:
-            data = file.read(n)
+        def read(position: int) -> bytes:
+            data = _read(self._path, position, min(_READ_BYTES, end - position))
             md5.update(data)
             return data
 
-        with await self._disk.do(partial(_opened, self._path, offset)) as file:
-            position = offset
-            while position < end:
-                data = await self._disk.do(partial(read, file, min(_READ_BYTES, end - position)))
-                if not data:
-                    raise StoreError(f"{self._path} is shorter than its manifest says")
-                yield data
-                position += len(data)
-                self._sent[offset] = position - offset
-                alive()
+        position = offset
+        while position < end:
+            data = await self._disk.do(partial(read, position))
+            yield data
+            position += len(data)
+            self._sent[offset] = position - offset
+            alive()
         self._sums[offset] = md5.digest()
 
 
-def _opened(path: Path, offset: int) -> BinaryIO:
+def _read(path: Path, offset: int, n: int) -> bytes:
+    """Opens the file each time: whoever waits for this may be gone before it is done."""
     try:
-        file = path.open("rb")
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read(n)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-    file.seek(offset)
-    return file
+    if not data:
+        raise StoreError(f"{path} is shorter than its manifest says")
+    return data
 
 
 def _next_url(base: URL, headers: Mapping[str, str]) -> URL:

@@ -38,6 +38,16 @@ def as_ollama_writes(path: Path, total: int, *parts: tuple[int, int, int]) -> No
         path.with_name(f"{path.name}-{n}").write_text(json.dumps(state) + "\n")
 
 
+def opened(path: Path, total: int, part_size: int) -> Partial:
+    files = Partial(path, total, part_size)
+    try:
+        files.open()
+    except StoreError:
+        files.close()
+        raise
+    return files
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / f"sha256-{'a' * 64}-partial"
@@ -62,7 +72,7 @@ def test_parts_are_a_sixteenth_of_100_mb_to_1_gb(total: int, n_parts: int, size:
 
 
 def test_a_new_download_looks_like_ollamas(path: Path) -> None:
-    files = Partial.open(path, 250 * MB, PART(250 * MB))
+    files = opened(path, 250 * MB, PART(250 * MB))
     files.save([Part(0, 0, 100 * MB, 12), *files.parts[1:]])
     files.close()
     first = path.with_name(f"{path.name}-0").read_bytes()
@@ -74,13 +84,13 @@ def test_a_new_download_looks_like_ollamas(path: Path) -> None:
 def test_what_ollama_began_goes_on(path: Path) -> None:
     as_ollama_writes(path, 1000, (0, 600, 250), (600, 400, 400))
     assert bytes_on_disk(path) == 650
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
     assert files.parts == [Part(0, 0, 600, 250), Part(1, 600, 400, 400)]
     files.close()
 
 
 def test_a_state_that_shrinks_has_no_old_tail(path: Path) -> None:
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
     files.save([Part(0, 0, 1000, 999)])
     files.save([Part(0, 0, 1000, 1)])
     files.close()
@@ -94,7 +104,7 @@ def test_what_a_crash_cut_short_is_fetched_again(path: Path) -> None:
         path, total, *((n * 100 * MB, min(100, 250 - n * 100) * MB, 7) for n in (0, 1, 2))
     )
     path.with_name(f"{path.name}-1").write_bytes(b"")
-    files = Partial.open(path, total, PART(total))
+    files = opened(path, total, PART(total))
     assert [part.completed for part in files.parts] == [7, 0, 7]
     files.close()
 
@@ -103,7 +113,7 @@ def test_state_without_bytes_counts_for_nothing(path: Path) -> None:
     as_ollama_writes(path, 1000, (0, 1000, 900))
     path.unlink()
     assert bytes_on_disk(path) == 0
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
     assert files.parts == [Part(0, 0, 1000, 0)]
     files.close()
 
@@ -111,22 +121,22 @@ def test_state_without_bytes_counts_for_nothing(path: Path) -> None:
 def test_another_blobs_files_are_left_alone(path: Path) -> None:
     foreign = path.with_name(f"{path.name}-x")
     foreign.write_text("{}")
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
     files.remove()
     files.close()
     assert list(path.parent.iterdir()) == [foreign]
 
 
 def test_one_process_at_a_time(path: Path) -> None:
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
     with pytest.raises(StoreError, match="another process is downloading sha256-aaa"):
-        Partial.open(path, 1000, PART(1000))
+        opened(path, 1000, PART(1000))
     files.close()
-    Partial.open(path, 1000, PART(1000)).close()
+    opened(path, 1000, PART(1000)).close()
 
 
 def test_a_full_disk_has_gos_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = Partial.open(path, 1000, PART(1000))
+    files = opened(path, 1000, PART(1000))
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -139,7 +149,7 @@ def test_a_full_disk_has_gos_words(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_folder_that_cannot_be_written(path: Path) -> None:
     with pytest.raises(StoreError, match="No such file or directory"):
-        Partial.open(path / "none" / "x", 1000, PART(1000))
+        opened(path / "none" / "x", 1000, PART(1000))
 
 
 _NUMBER = st.integers(-5, 1200) | st.none() | st.just("7") | st.just(1.5) | st.booleans()
@@ -168,7 +178,7 @@ def test_whatever_lies_there_becomes_a_download(
             path.write_bytes(bytes(size))
         for number, state in states.items():
             path.with_name(f"{path.name}-{number}").write_bytes(state)
-        files = Partial.open(path, total, 100)
+        files = opened(path, total, 100)
         files.close()
         end = 0
         for part in files.parts:

@@ -1,0 +1,47 @@
+"""Registries behind a proxy, as the environment names it."""
+
+from __future__ import annotations
+
+import pytest
+from yarl import URL
+
+from specd.registry.proxy import proxy_for
+from tests.registry.conftest import Client
+from tests.registry.fake_registry import FakeRegistry, digest_of
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scheme in ("http", "https", "all", "no"):
+        for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "url,proxy",
+    [
+        ("https://registry.ollama.ai/v2/", "http://user:pass@proxy.lan:3128"),
+        ("http://plain.example/v2/", None),
+        ("https://host.corp.lan/v2/", None),
+        ("https://direct.example:8443/v2/", None),
+        ("https://localhost:5000/v2/", None),
+        ("https://127.0.0.2:5000/v2/", None),
+        ("https://[::1]:5000/v2/", None),
+        ("https://192.168.0.9/v2/", "http://user:pass@proxy.lan:3128"),
+    ],
+)
+def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "user:pass@proxy.lan:3128")
+    monkeypatch.setenv("NO_PROXY", "corp.lan, direct.example:8443")
+    assert proxy_for(URL(url)) == (URL(proxy) if proxy else None)
+
+
+async def test_a_pull_through_a_proxy(
+    client: Client, remote: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", remote.url.replace("http://", "http://me:secret@"))
+    remote.add("me/m/x", b"weights")
+    await client.pull("http://registry.invalid/me/m:x")
+    assert client.writer.has_blob(digest_of(b"weights"))
+    assert {seen.host for seen in remote.seen} == {"registry.invalid"}
+    assert {seen.headers["Proxy-Authorization"] for seen in remote.seen} == {"Basic bWU6c2VjcmV0"}
