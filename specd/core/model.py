@@ -29,6 +29,7 @@ class ModelRef:
     templating: which of the two templates a chat is rendered with.
     adapters: LoRA files.  projector: the GGUF that turns images into embeddings.
     family, renderer, parser: the config's words for how the model is spoken to; "" where silent.
+    infill: the GGUF's tokens before a text, before what follows its gap, and before the gap.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ModelRef:
     family: str = ""
     renderer: str = ""
     parser: str = ""
+    infill: tuple[str, str, str] | None = None
 
     @property
     def only_embeds(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from specd import core
 from specd.errors import Unsupported
+from specd.go_template import analysis
 from specd.prompt.answer_format import speaks_harmony
 from specd.prompt.chat_template import render_chat, render_text
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
@@ -49,8 +50,8 @@ def text_prompt(
 ) -> str:
     """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
 
-    A suffix, and a template of the request, are for Go templates alone.  image_mark and errors are
-    as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
+    A suffix goes by the Go template that knows it, else by the GGUF's own tokens.  image_mark and
+    errors are as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
     """
     text = image_mark * len(prompt.images) + prompt.text
     if prompt.raw:
@@ -80,10 +81,13 @@ def text_prompt(
 def _infill(
     model: core.ModelRef, prompt: core.TextPrompt, text: str, think: bool | str | None
 ) -> str:
-    template = prompt.template or model.go_template
-    if template is None:
+    own = model.go_template if "suffix" in analysis.variables(model.go_template or "") else None
+    if template := prompt.template or own:
+        return go_infill(template, text, prompt.suffix, _thinking(model, think))
+    if model.infill is None:
         raise Unsupported(f"{model.full_name} does not support insert")
-    return go_infill(template, text, prompt.suffix, _thinking(model, think))
+    before, after, gap = model.infill
+    return f"{before}{text}{after}{prompt.suffix}{gap}"
 
 
 def _thinking(model: core.ModelRef, think: bool | str | None) -> Thinking:

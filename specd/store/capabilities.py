@@ -31,8 +31,9 @@ def capabilities(
         found += go
     else:
         found += templating.jinja_capabilities(facts.chat_template or "")
-        # Infill is written in Go templates alone, whichever serves the chat.
-        found += [name for name in go if name == "insert"]
+    # Infill goes by a Go template or by the GGUF's own tokens, whichever serves the chat.
+    if "insert" in go or facts.infill:
+        found.append("insert")
     if templating.GPT_OSS & {config.model_family, facts.architecture}:
         found.append("thinking")
     return tuple(dict.fromkeys([*found, *(config.capabilities or ())]))

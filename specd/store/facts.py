@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from specd.store.gguf import GgufHeader, read_header
+
+#: Names of the infill tokens, today's and those of older files.
+_INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufFacts:
-    """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M."""
+    """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M.
+
+    infill: the tokens before the text, before what follows the gap, and before the gap.
+    """
 
     architecture: str
     n_ctx_train: int
@@ -26,6 +33,7 @@ class GgufFacts:
     has_pooling: bool
     has_vision: bool
     has_audio: bool
+    infill: tuple[str, str, str] | None = None
 
 
 def read_facts(path: Path) -> GgufFacts:
@@ -46,7 +54,16 @@ def facts_of(header: GgufHeader) -> GgufFacts:
         has_pooling=f"{header.architecture}.pooling_type" in header.values,
         has_vision=f"{header.architecture}.vision.block_count" in header.values,
         has_audio=f"{header.architecture}.audio.block_count" in header.values,
+        infill=_infill(header),
     )
+
+
+def _infill(header: GgufHeader) -> tuple[str, str, str] | None:
+    for names in _INFILL:
+        before, after, gap = (header.token(f"tokenizer.ggml.{name}_token_id") for name in names)
+        if before and after and gap:
+            return before, after, gap
+    return None
 
 
 def _file_type(header: GgufHeader) -> str:

@@ -86,6 +86,7 @@ class Library:
             family=stored.config.model_family or facts.architecture,
             renderer=stored.config.renderer,
             parser=stored.config.parser,
+            infill=facts.infill,
         )
 
     def show(self, name: str, *, verbose: bool = False) -> ModelInfo:

@@ -52,14 +52,18 @@ def test_a_template_of_the_request_is_go_whatever_the_model_has() -> None:
     assert text_prompt(MODEL, text) == "Be brief.>1|2>Hi|"
 
 
-def test_a_suffix_is_for_go_templates() -> None:
+@pytest.mark.contract("generate.suffix")
+def test_a_suffix_is_for_go_templates_or_for_the_ggufs_own_tokens() -> None:
     gap = TextPrompt(text="a", suffix="b", system="unused")
     infills = replace(MODEL, go_template="{{ .Prompt }}_{{ .Suffix }}{{ .System }}")
     assert text_prompt(infills, gap) == "a_b<no value>"
     own = replace(gap, template="{{ .Suffix }}{{ .Prompt }}")
     assert text_prompt(MODEL, own) == "ba"
     with pytest.raises(Unsupported, match=r"^registry.ollama.ai/user/m:1 does not support insert$"):
-        text_prompt(replace(MODEL, go_template=None), gap)
+        text_prompt(MODEL, gap)
+    by_tokens = replace(MODEL, infill=("<pre>", "<suf>", "<mid>"))
+    assert text_prompt(by_tokens, gap) == "<pre>a<suf>b<mid>"
+    assert text_prompt(replace(infills, infill=by_tokens.infill), gap) == "a_b<no value>"
 
 
 def test_thinking_is_on_where_the_model_can() -> None:

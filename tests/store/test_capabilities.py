@@ -42,6 +42,7 @@ GO = (
         ({"chat_template": "<think>"}, GO, False, ["completion"]),
         ({}, GO, False, ["completion", "tools", "thinking"]),
         ({"chat_template": "x"}, "{{ .Suffix }}", False, ["completion", "insert"]),
+        ({"infill": ("a", "b", "c")}, None, False, ["completion", "insert"]),
         ({"architecture": "gptoss"}, None, False, ["completion", "thinking"]),
     ],
 )

@@ -10,7 +10,7 @@ from specd.core import Templating
 from specd.store import Library
 from specd.store.manifest import Config
 from specd.store.templating import choose, go_capabilities, jinja_capabilities
-from tests.gguf_files import CHAT_TEMPLATE, OllamaStore, write_llama
+from tests.gguf_files import CHAT_TEMPLATE, OllamaStore, byte_vocabulary, write_llama
 
 JINJA, GO = Templating.JINJA, Templating.GO
 
@@ -158,3 +158,25 @@ def test_a_modelfile_leaves_the_ggufs_own_template_to_the_gguf(tmp_path: Path) -
     shown = Library(store.root, demo=False).show("tiny")
     assert shown.template == CHAT_TEMPLATE
     assert "TEMPLATE" not in shown.modelfile
+
+
+@pytest.mark.parametrize(
+    "keys,infill",
+    [
+        (("fim_pre", "fim_suf", "fim_mid"), ("<|begin|>", "<|end|>", "a")),
+        (("prefix", "suffix", "middle"), ("<|begin|>", "<|end|>", "a")),
+        (("fim_pre", "fim_suf"), None),
+        ((), None),
+    ],
+)
+def test_a_gguf_may_name_its_tokens_of_infill(
+    tmp_path: Path, keys: tuple[str, ...], infill: tuple[str, str, str] | None
+) -> None:
+    texts = byte_vocabulary().tokens
+    ids = [texts.index(text) for text in ("<|begin|>", "<|end|>", "a")]
+    extra = {f"tokenizer.ggml.{key}_token_id": i for key, i in zip(keys, ids, strict=False)}
+    store = OllamaStore(tmp_path / "models")
+    store.add("tiny", weights=write_llama(tmp_path / "a.gguf", extra=extra))
+    model = Library(store.root, demo=False).resolve("tiny")
+    assert model.infill == infill
+    assert ("insert" in model.capabilities) is (infill is not None)
