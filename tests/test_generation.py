@@ -442,6 +442,21 @@ async def test_images_stand_where_their_turns_are() -> None:
     assert asked.prompt[first - 1] == "what is[assistant]a cat[user]"
 
 
+async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
+    template = "{{ messages[0].content }}{{ messages[0].content }}{{ messages[2].content }}"
+    house = House(model=replace(MODEL, chat_template=template))
+    turns = tuple(core.Message(role="user", images=(b"%d" % i,)) for i in range(3))
+    asked = await house.asked(core.ChatPrompt(messages=turns))
+    shown = [piece.data for piece in asked.prompt if isinstance(piece, core.Image)]
+    assert shown == [b"0", b"0", b"2"]
+
+
+async def test_a_rendered_prompt_names_its_images() -> None:
+    turn = core.Message(role="user", content="what is", images=(b"1", b"2"))
+    request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
+    assert "[img-0][img-1]what is" in House().generation.render(request)
+
+
 async def test_a_chat_is_cut_by_what_its_images_take() -> None:
     """An image is 500 tokens to this engine: two of them do not fit."""
     house = House(n_ctx=800)

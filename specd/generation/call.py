@@ -16,13 +16,13 @@ MAX_PREDICTED_CONTEXTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """image_mark: stands for each image in the prompt's text; no text of a caller may hold it."""
+    """secret: what no caller's text can hold; marks of images are made of it."""
 
     request: core.GenerateRequest
     model: core.ModelRef
     options: Options
     drafters: tuple[core.DrafterKind, ...]
-    image_mark: str
+    secret: str
 
     @property
     def messages(self) -> tuple[core.Message, ...]:
@@ -56,6 +56,18 @@ class Call:
             turns, tools = self.kept(n_dropped), prompt.tools
             return chat_prompt(self.model, turns, tools=tools, think=think, image_mark=mark)
         return text_prompt(self.model, prompt, think=think, image_mark=mark)
+
+    def image_mark(self, number: int) -> str:
+        """What stands for an image in the prompt's text."""
+        return f"<image {self.secret} {number}>"
+
+    def shown(self) -> str:
+        """The prompt as a person may read it."""
+        return re.sub(self._any_mark, r"[img-\1]", self.render())
+
+    @property
+    def _any_mark(self) -> str:
+        return f"<image {self.secret} ([0-9]+)>"
 
     @property
     def format(self) -> AnswerFormat:
@@ -106,12 +118,13 @@ class Call:
         if not rendered.images:
             yield text
             return
-        images = iter(rendered.images)
-        for piece in re.split(f"({re.escape(self.image_mark)})", text):
-            if piece == self.image_mark:
-                yield core.Image(next(images))
-            elif piece:
-                yield piece
+        # A template may show an image twice, or not at all.
+        parts = re.split(self._any_mark, text)
+        for place, part in enumerate(parts):
+            if place % 2:
+                yield core.Image(rendered.images[int(part)])
+            elif part:
+                yield part
 
     def _grammar(self, prompt: str) -> core.Grammar | None:
         if self.request.grammar is None:

@@ -178,8 +178,11 @@ class Generation:
         self._scheduler.unload(await asyncio.to_thread(self._library.resolve, model))
 
     def render(self, request: core.GenerateRequest) -> str:
-        """The prompt before anything is left out to make it fit.  Reads files: call in a thread."""
-        return self._resolve(request).render()
+        """The prompt before anything is left out to make it fit; `[img-0]` is the first image.
+
+        Reads files: call in a thread.
+        """
+        return self._resolve(request).shown()
 
     def _resolve(self, request: core.GenerateRequest) -> Call:
         model = self._library.resolve(request.model)
@@ -189,7 +192,7 @@ class Generation:
             model=model,
             options=options,
             drafters=drafters(self._settings),
-            image_mark=f"<image {secrets.token_hex(8)}>",
+            secret=secrets.token_hex(8),
         )
 
     @asynccontextmanager

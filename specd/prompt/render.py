@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from specd import core
@@ -12,6 +13,9 @@ from specd.prompt.answer_format import speaks_harmony
 from specd.prompt.chat_template import render_chat, render_text
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 
+#: The text that stands for an image, by its number.
+ImageMark = Callable[[int], str]
+
 
 def chat_prompt(
     model: core.ModelRef,
@@ -19,14 +23,14 @@ def chat_prompt(
     *,
     tools: Sequence[Mapping[str, object]] = (),
     think: bool | str | None = None,
-    image_mark: str = "",
+    image_mark: ImageMark = lambda _: "",
 ) -> str:
-    """The conversation as text.  image_mark stands for each image, in order, before its turn.
+    """The conversation as text.  image_mark(n) stands for image n, counted over all turns.
 
     BOS is not added, but may be the template's.  Raises InvalidRequest with the template's own
     words, StoreError where it is none; GoTemplateError for a Go template.
     """
-    marked = [_marked(message, image_mark) for message in _without_old_thoughts(model, messages)]
+    marked = _marked(_without_old_thoughts(model, messages), image_mark)
     if model.templating is core.Templating.GO and model.go_template is not None:
         thinking = _thinking(model, think)
         return go_chat(model.go_template, marked, tools=tools, thinking=thinking)
@@ -46,14 +50,14 @@ def text_prompt(
     prompt: core.TextPrompt,
     *,
     think: bool | str | None = None,
-    image_mark: str = "",
+    image_mark: ImageMark = lambda _: "",
 ) -> str:
     """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
 
     A suffix goes by the Go template that knows it, else by the GGUF's own tokens.  image_mark and
     errors are as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
     """
-    text = image_mark * len(prompt.images) + prompt.text
+    text = "".join(map(image_mark, range(len(prompt.images)))) + prompt.text
     if prompt.raw:
         return text
     if prompt.suffix:
@@ -123,7 +127,12 @@ def _answer_of(content: str) -> str:
     return answer.lstrip() if begins and closed else content
 
 
-def _marked(message: core.Message, mark: str) -> core.Message:
-    if not message.images:
-        return message
-    return replace(message, content=mark * len(message.images) + message.content)
+def _marked(messages: Sequence[core.Message], mark: ImageMark) -> list[core.Message]:
+    """Each turn's images stand before its words."""
+    numbers = itertools.count()
+    return [
+        replace(
+            message, content="".join(mark(next(numbers)) for _ in message.images) + message.content
+        )
+        for message in messages
+    ]

@@ -80,12 +80,17 @@ def test_the_greatest_effort_of_harmony_is_high(model: ModelRef) -> None:
     assert chat_prompt(oss, [HI], think="low").endswith("low")
 
 
+def mark(number: int) -> str:
+    return f"#{number}"
+
+
 @pytest.mark.parametrize("model", [MODEL, BY_GO])
 def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
     messages = [Message(role="user", content="a", images=(b"1", b"2")), HI]
-    text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_mark="#")
-    assert "##a" in text
-    assert text_prompt(model, TextPrompt(text="a", images=(b"1",)), image_mark="#").count("#a") == 1
+    text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_mark=mark)
+    assert "#0#1a" in text
+    prompt = TextPrompt(text="a", images=(b"1",))
+    assert text_prompt(model, prompt, image_mark=mark).count("#0a") == 1
 
 
 @pytest.mark.parametrize(
