@@ -1,4 +1,4 @@
-"""Small multimodal projectors with random weights, as mtmd reads them, and pictures to show them.
+"""Small multimodal projectors with random weights, as mtmd reads them, and files to show them.
 
 Each turns a picture into a few embeddings for a `gguf_files.write_llama` of the same width, strong
 enough that what is seen is heard.
@@ -7,6 +7,7 @@ enough that what is seen is heard.
 from __future__ import annotations
 
 import io
+import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,18 @@ def picture(seed: int = 0, size: tuple[int, int] = (24, 24), kind: str = "PNG") 
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **({"lossless": True} if kind == "WEBP" else {}))
+    return file.getvalue()
+
+
+def sound(seed: int = 0, seconds: float = 1.0) -> bytes:
+    """A WAV file of noise."""
+    samples = np.random.default_rng(seed).normal(0, 8000, int(16_000 * seconds)).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16_000)
+        writer.writeframes(samples.tobytes())
     return file.getvalue()
 
 
@@ -87,29 +100,60 @@ def write_qwen2vl_projector(path: Path, *, width: int = SHAPE.n_embd, seed: int 
     return _finish(writer, tensors, path)
 
 
+def write_ultravox(path: Path, *, width: int = SHAPE.n_embd, seed: int = 0) -> Path:
+    """30 embeddings for each half minute of sound."""
+    n_mel, n_stacked = 80, 50
+    weights = Weights(seed, 0.0)
+    writer = _writer(path, "ultravox", "audio", width)
+    writer.add_uint32("clip.audio.num_mel_bins", n_mel)
+    writer.add_uint32("clip.audio.projector.stack_factor", n_stacked)
+    tensors = _layers(weights, "a")
+    for layer in range(N_LAYER):
+        del tensors[f"a.blk.{layer}.attn_k.bias"]
+    for at, n_channels in ((1, n_mel), (2, N_EMBD)):
+        kernel = weights.matrix(N_EMBD, 3 * n_channels, gain=2.0)
+        tensors[f"a.conv1d.{at}.weight"] = kernel.reshape(N_EMBD, n_channels, 3)
+        tensors[f"a.conv1d.{at}.bias"] = np.zeros((N_EMBD, 1), np.float32)
+    tensors |= {
+        "a.position_embd.weight": weights.matrix(1500, N_EMBD),
+        "a.post_ln.weight": np.ones(N_EMBD, np.float32),
+        "a.post_ln.bias": np.zeros(N_EMBD, np.float32),
+        "mm.a.norm_pre.weight": np.ones(N_EMBD * n_stacked, np.float32),
+        "mm.a.mlp.1.weight": weights.matrix(2 * N_EMBD, N_EMBD * n_stacked),
+        "mm.a.norm_mid.weight": np.ones(N_EMBD, np.float32),
+        "mm.a.mlp.2.weight": weights.matrix(width, N_EMBD, gain=3.0),
+    }
+    return _finish(writer, tensors, path)
+
+
 def _begin(
     path: Path, projector_type: str, *, image_size: int, width: int, patch_size: int = 4
 ) -> GGUFWriter:
+    writer = _writer(path, projector_type, "vision", width)
+    writer.add_uint32("clip.vision.image_size", image_size)
+    writer.add_uint32("clip.vision.patch_size", patch_size)
+    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+    return writer
+
+
+def _writer(path: Path, projector_type: str, sense: str, width: int) -> GGUFWriter:
     writer = GGUFWriter(path, "clip")
     writer.add_type("mmproj")
     writer.add_name(path.stem)
     writer.add_file_type(LlamaFileType.ALL_F32)
     writer.add_string("clip.projector_type", projector_type)
-    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_bool(f"clip.has_{sense}_encoder", True)
     writer.add_bool("clip.use_gelu", True)
     for key, value in {
-        "image_size": image_size,
-        "patch_size": patch_size,
         "embedding_length": N_EMBD,
         "feed_forward_length": N_FF,
         "block_count": N_LAYER,
         "projection_dim": width,
         "attention.head_count": N_HEAD,
     }.items():
-        writer.add_uint32(f"clip.vision.{key}", value)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
-    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+        writer.add_uint32(f"clip.{sense}.{key}", value)
+    writer.add_float32(f"clip.{sense}.attention.layer_norm_epsilon", 1e-5)
     return writer
 
 
@@ -126,10 +170,10 @@ def _vision(weights: Weights, n_patches: int) -> dict[str, Array]:
     }
 
 
-def _layers(weights: Weights) -> dict[str, Array]:
+def _layers(weights: Weights, prefix: str = "v") -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     for layer in range(N_LAYER):
-        block = f"v.blk.{layer}."
+        block = f"{prefix}.blk.{layer}."
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
             tensors[f"{block}{name}.weight"] = weights.matrix(N_EMBD, N_EMBD)
             tensors[f"{block}{name}.bias"] = np.zeros(N_EMBD, np.float32)

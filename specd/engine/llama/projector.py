@@ -15,7 +15,7 @@ from gguf import GGUFReader
 from llama_cpp import mtmd_cpp
 
 from specd.core import TokenId
-from specd.engine import images
+from specd.engine import images, sounds
 from specd.engine.backend import DecodeFailed
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
@@ -24,8 +24,6 @@ from specd.errors import InvalidRequest, LoadFailed
 
 #: Models that say where in an image something is, and the tokens they need for it (contract 6).
 _EXACT, _EXACT_TOKENS = ("qwen2vl", "qwen3vl", "qwen3vlmoe"), 1024
-#: Files that a sound is unpacked from: an hour of speech.
-_MAX_SOUND_BYTES = 32 * 2**20
 #: Kinds whose images depend on where they stand in a prompt: how many of them there may be.
 _PLACED = {"hunyuanvl": 1, "deepseek4v": 0}
 _DIMENSIONS = ("t", "y", "x", "z")
@@ -83,7 +81,7 @@ class LlamaProjector:
 
     def parts(self, data: bytes) -> Sequence[Part]:
         key = hashlib.sha256(data).digest()
-        if _is_sound(data):
+        if sounds.is_sound(data):
             return self._parts(self._sound(data), key)
         if not self._sees:
             raise InvalidRequest("this model does not support image input")
@@ -111,8 +109,7 @@ class LlamaProjector:
     def _sound(self, data: bytes) -> Any:
         if not self._hears:
             raise InvalidRequest("this model does not support audio input")
-        if len(data) > _MAX_SOUND_BYTES:
-            raise InvalidRequest(f"a sound of {len(data)} bytes is too large")
+        data = sounds.checked(data)
         buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
         options = mtmd_cpp.mtmd_helper_init_opt_default()
         wrapper = mtmd_cpp.mtmd_helper_bitmap_init_from_buf_wrapper(
@@ -120,6 +117,11 @@ class LlamaProjector:
         )
         if not wrapper.bitmap:
             raise InvalidRequest("a sound cannot be read: it is not WAV, MP3 or FLAC")
+        n_samples = mtmd_cpp.mtmd_bitmap_get_n_bytes(wrapper.bitmap) // 4
+        if n_samples < mtmd_cpp.mtmd_get_audio_sample_rate(self._handle) // 10:
+            # Of a single sample the library would end the process.
+            mtmd_cpp.mtmd_bitmap_free(wrapper.bitmap)
+            raise InvalidRequest("a sound is too short: it lasts less than a tenth of a second")
         return wrapper.bitmap
 
     def _parts(self, bitmap: Any, key: bytes) -> Sequence[Part]:
@@ -132,7 +134,7 @@ class LlamaProjector:
         finally:
             mtmd_cpp.mtmd_bitmap_free(bitmap)
         if code != 0:
-            raise InvalidRequest(f"an image cannot be shown to this model (code {code})")
+            raise InvalidRequest(f"a file cannot be shown to this model (code {code})")
         return list(self._each(chunks, key))
 
     def _each(self, chunks: _Chunks, key: bytes) -> Iterator[Part]:
@@ -199,14 +201,6 @@ def _positions(tokens: Any, begin: int, n_tokens: int) -> Positions:
 def _bitmap(pixels: images.Pixels) -> Any:
     data = (ctypes.c_uint8 * len(pixels.data)).from_buffer_copy(pixels.data)
     return mtmd_cpp.mtmd_bitmap_init(pixels.width, pixels.height, data)
-
-
-def _is_sound(data: bytes) -> bool:
-    """WAV, FLAC, or MP3 by its tag or first frame."""
-    if data[:4] == b"RIFF":
-        return data[8:12] == b"WAVE"
-    is_frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0
-    return data.startswith((b"ID3", b"fLaC")) or is_frame
 
 
 def _kind(path: str) -> str:

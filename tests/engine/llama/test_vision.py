@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
+import re
+import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +29,11 @@ from tests.gguf_architectures import SMALL, write_gemma3, write_qwen2vl, write_q
 from tests.gguf_files import write_llama
 from tests.gguf_projectors import (
     picture,
+    sound,
     write_gemma3_projector,
     write_llava,
     write_qwen2vl_projector,
+    write_ultravox,
 )
 
 GREEDY = {"temperature": 0.0, "n_predict": 24}
@@ -39,6 +44,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
     "tiles": (write_llama, lambda path: write_llava(path, tiles=(32, 32, 16, 32))),
     "gemma3": (write_llama, write_gemma3_projector),
     "qwen2vl": (write_qwen2vl, write_qwen2vl_projector),
+    "ultravox": (write_llama, write_ultravox),
     "gemma3 window": (
         functools.partial(write_gemma3, quantized=True),
         functools.partial(write_gemma3_projector, width=SMALL.n_embd),
@@ -127,6 +133,13 @@ def _parts(pieces: Sequence[str | Image]) -> tuple[object, list[int]]:
             words = piece.encode()
             text = mtmd_cpp.mtmd_input_text(words, len(words), False, True)
             part = mtmd_cpp.mtmd_input_part(ctypes.pointer(text), None)
+        elif piece.data[:4] == b"RIFF" and piece.data[8:12] == b"WAVE":
+            with wave.open(io.BytesIO(piece.data)) as reader:
+                samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2")
+            heard = (samples / 32768).astype(np.float32)
+            values = heard.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            bitmaps.append(mtmd_cpp.mtmd_bitmap_init_from_audio(len(heard), values))
+            part = mtmd_cpp.mtmd_input_part(None, bitmaps[-1])
         else:
             pixels = images.read(piece.data)
             data = (ctypes.c_uint8 * len(pixels.data)).from_buffer_copy(pixels.data)
@@ -294,6 +307,12 @@ def test_what_cannot_be_shown_costs_one_answer_with_its_reason(
     seeing: Callable[..., Engine], data: bytes, reason: str
 ) -> None:
     engine = seeing("llava")
+    assert reason in refused(engine, data)
+    assert engine.answer(("see ", ONE), **GREEDY)[0]
+
+
+def refused(engine: Engine, data: bytes) -> str:
+    """Why it was."""
     engine.said.clear()
     engine.loop.submit(9, request(("see ", Image(data))))
     while engine.loop.busy:
@@ -302,8 +321,7 @@ def test_what_cannot_be_shown_costs_one_answer_with_its_reason(
     assert isinstance(end, Finished)
     assert isinstance(end.event, Failed)
     assert end.event.kind is FailureKind.INVALID
-    assert reason in end.event.message
-    assert engine.answer(("see ", ONE), **GREEDY)[0]
+    return end.event.message
 
 
 def cut(path: Path) -> Path:
@@ -336,3 +354,30 @@ def test_what_a_projector_takes_is_counted(files: Callable[[str], tuple[Path, Pa
     facts = load(text, projector=str(projector)).loaded.facts
     more = facts.target.total_bytes - load(text).loaded.facts.target.total_bytes
     assert more >= projector.stat().st_size
+
+
+def test_a_sound_is_heard_as_the_library_hears_it(
+    seeing: Callable[..., Engine], files: Callable[[str], tuple[Path, Path]]
+) -> None:
+    pieces = ("hear ", Image(sound(1)), " and ", Image(sound(2, seconds=40.0)), "the")
+    expected = row_of_mtmd(*files("ultravox"), *pieces)
+    np.testing.assert_allclose(last_row(seeing("ultravox"), *pieces), expected, atol=CLOSE)
+    other = ("hear ", Image(sound(1)), " and ", Image(sound(3, seconds=40.0)), "the")
+    assert np.abs(last_row(seeing("ultravox"), *other) - expected).max() > 10 * CLOSE
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (picture(), "does not support image"),
+        (b"ID3" + bytes(100), "a sound cannot be read"),
+        (sound(seconds=0.05), "too short"),
+        (sound()[:46], "too short"),
+        (b"RIFF    WAVEfmt " + bytes(range(200)), "a sound cannot be read"),
+    ],
+    ids=["image", "no mp3", "short", "a sample", "no wav"],
+)
+def test_what_cannot_be_heard_costs_one_answer_with_its_reason(
+    seeing: Callable[..., Engine], data: bytes, reason: str
+) -> None:
+    assert re.search(reason, refused(seeing("ultravox"), data))
