@@ -21,7 +21,40 @@ from tests.gguf_files import (
     write_truncated,
     write_unknown_architecture,
 )
+from tests.gguf_projectors import write_llava
+from tests.speaking_model import write_speaker
 
+WORDS = "Only a few words, no more."
+THOUGHT = "It is all the same to me."
+CALL = '<tool_call>\n{"name": "look", "arguments": {"z": {"y": [1, "<&>"]}, "a": 0}}\n</tool_call>'
+AFTER = "It looks fine."
+#: Says `think` and `level` as it was told them, and what it is to say next in its last letter.
+SPEAKING = (
+    "{%- for message in messages -%}"
+    "<|{{ message.role }}|>"
+    "{%- if message.thinking -%}({{ message.thinking }}){%- endif -%}{{ message.content }}"
+    "{%- for call in message.tool_calls or [] -%}"
+    "<tool_call>{{ call.function | tojson }}</tool_call>"
+    "{%- endfor -%}<|end|>"
+    "{%- endfor -%}"
+    "{%- if tools -%}[{{ tools | tojson }}]{%- endif -%}"
+    "{%- if reasoning_effort is defined -%}<effort {{ reasoning_effort }}>{%- endif -%}"
+    "{#- <think></think> -#}<|assistant|>"
+    "{%- if messages[-1].role == 'tool' -%}R"
+    "{%- elif tools -%}C"
+    "{%- elif enable_thinking -%}T"
+    "{%- else -%}A{%- endif -%}"
+)
+SCRIPTS = {
+    "A": WORDS,
+    "C": CALL,
+    "R": AFTER,
+    "T": f"<think>\n{THOUGHT}\n</think>\n\nSo be it, then.",
+}
+GO = (
+    "{{ if .System }}<s>{{ .System }}</s>{{ end }}{{ .Prompt }}"
+    "|{{ .Think }}|{{ .ThinkLevel }}|{{ .IsThinkSet }}>{{ .Response }}"
+)
 THINKING = CHAT_TEMPLATE + "{#- <think></think> -#}"
 #: Knows tools by Jinja, infill by Go.
 ABLE = THINKING + "{#- tools -#}"
@@ -46,7 +79,9 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Models: plain, thinker, able (thinking, tools, infill), embedder, infinite (its vectors are
-    not finite), painter, remote, safetensors, strange and cut (weights that no engine loads).
+    not finite), painter, remote, safetensors, strange and cut (weights that no engine loads),
+    Speaker (says SCRIPTS), dressed (a Modelfile of all kinds over it), gopher (a Go template),
+    seeing (with a projector).
     """
 
     daemon: Daemon
@@ -60,6 +95,23 @@ class Asker:
         async with self.daemon.http.request(method, url, data=data, headers=headers) as response:
             kind = response.headers.get("Content-Type", "")
             return Reply(response.status, kind, await response.read())
+
+    async def get(self, path: str, **headers: str) -> Reply:
+        async with self.daemon.http.get(path, headers=headers) as response:
+            kind = response.headers.get("Content-Type", "")
+            return Reply(response.status, kind, await response.read())
+
+    async def rendered(self, path: str, **fields: object) -> str:
+        """The prompt that the request becomes."""
+        reply = await self.ask(path, fields | {"_debug_render_only": True})
+        assert reply.status == 200, reply
+        text: str = reply.json["_debug_info"]["rendered_template"]
+        return text
+
+    async def residents(self) -> dict[str, Any]:
+        """Entries of ps by name."""
+        models = (await self.get("/api/ps")).json["models"]
+        return {model["name"]: model for model in models}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -89,6 +141,22 @@ def lay_out(store: OllamaStore, folder: Path) -> None:
     store.add("cut", weights=write_llama(folder / "cut.gguf", seed=5))
     write_truncated(store.weights_path("cut"))
     _add_safetensors(store)
+    speaker = write_speaker(folder / "speaker.gguf", SCRIPTS, SPEAKING)
+    store.add("Speaker", weights=speaker)
+    store.add(
+        "dressed",
+        weights=speaker,
+        system="Be kind.",
+        messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+        params={"temperature": 0, "stop": ["few"], "num_ctx": 256},
+        license=["MIT", "BSD"],
+        parent="speaker:latest",
+    )
+    bare = write_llama(folder / "bare.gguf", chat_template=None)
+    store.add("bare", weights=bare)
+    store.add("gopher", weights=bare, template=GO)
+    seeing = write_llama(folder / "seeing.gguf", seed=3)
+    store.add("seeing", weights=seeing, projector=write_llava(folder / "p.gguf"))
 
 
 def _add_safetensors(store: OllamaStore) -> None:
