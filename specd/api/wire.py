@@ -6,10 +6,8 @@ import datetime as dt
 import json
 from typing import Final
 
-# Go escapes these in every string (encoding/json, HTML-safe by default).
-_ESCAPES: Final = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
+from specd.json_text import ESCAPES
+
 #: Go's longest duration, in seconds: what counts as for ever.
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
@@ -17,7 +15,7 @@ MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 def dump(value: object) -> bytes:
     """Compact JSON in the order of the keys; raises ValueError for NaN and infinity."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(_ESCAPES).encode(errors="replace")
+    return text.translate(ESCAPES).encode(errors="replace")
 
 
 def quote(text: str) -> str:

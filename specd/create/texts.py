@@ -9,10 +9,10 @@ from typing import Final
 from specd import core
 from specd.create.parts import Base, Part, put
 from specd.create.request import CreateRequest
+from specd.json_text import go_json
 from specd.settings import parse_host
 from specd.store import Writer, blobs
 from specd.store.facts import facts_of, human_count
-from specd.store.json_text import go_json
 
 Json = dict[str, object]
 

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Final
 
 from specd.go_template.values import NoValue, Struct
+from specd.json_text import json_number, json_string
 
-_ESCAPES: Final = str.maketrans(
-    {
-        "<": "\\u003c",
-        ">": "\\u003e",
-        "&": "\\u0026",
-        "\u2028": "\\u2028",
-        "\u2029": "\\u2029",
-        **{chr(code): "\ufffd" for code in range(0xD800, 0xE000)},
-    }
-)
+_SURROGATES: Final = dict.fromkeys(range(55296, 57344), "�")
 
 
 def json_text(value: object) -> str:
@@ -33,7 +22,7 @@ def json_text(value: object) -> str:
 def _encoded(value: object) -> str:
     match value:
         case str():
-            return json.dumps(value, ensure_ascii=False).translate(_ESCAPES)
+            return json_string(value.translate(_SURROGATES))
         case None | NoValue():
             return "null"
         case bool():
@@ -41,7 +30,7 @@ def _encoded(value: object) -> str:
         case int():
             return str(value)
         case float():
-            return _number(value)
+            return json_number(value)
         case Struct():
             fields = value.fields if value.json is None else value.json
             return _object(fields.items())
@@ -55,16 +44,3 @@ def _encoded(value: object) -> str:
 
 def _object(items: Iterable[tuple[str, object]]) -> str:
     return "{" + ",".join(f"{_encoded(key)}:{_encoded(value)}" for key, value in items) + "}"
-
-
-def _number(value: float) -> str:
-    """Like JavaScript: digits below 1e21, an exponent from there on and below 1e-6."""
-    if not math.isfinite(value):
-        raise ValueError(value)
-    if value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    digits = Decimal(repr(value)).normalize()
-    if 1e-6 <= abs(value) < 1e21:
-        return f"{digits:f}"
-    mantissa, _, exponent = f"{digits:e}".partition("e")
-    return f"{mantissa}e{exponent[0]}{exponent[1:].lstrip('0')}"

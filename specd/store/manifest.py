@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from specd.errors import StoreError
+from specd.json_text import go_json
 from specd.store import blobs
-from specd.store.json_text import go_json
 
 _MEDIA: Final = "application/vnd.ollama.image."
 _CONFIG_MEDIA: Final = "application/vnd.docker.container.image.v1+json"

@@ -1,4 +1,4 @@
-"""JSON as Go writes it, so that equal models have equal digests here and in Ollama."""
+"""JSON as Go's encoding/json writes it, for wires, digests and templates."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-# Go escapes these in every string (encoding/json, HTML-safe by default).
-_ESCAPES: Final = str.maketrans(
+#: Go escapes these in every string (HTML-safe by default), and has no halves of surrogate pairs.
+ESCAPES: Final = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
 
@@ -28,12 +28,12 @@ def _text(value: object, *, sort: bool) -> str:
         case None | bool() | int():
             return json.dumps(value)
         case float():
-            return _number(value)
+            return json_number(value)
         case str():
-            return _string(value)
+            return json_string(value)
         case Mapping():
             keys = sorted(value) if sort else value
-            entries = (f"{_string(key)}:{_text(value[key], sort=sort)}" for key in keys)
+            entries = (f"{json_string(key)}:{_text(value[key], sort=sort)}" for key in keys)
             return "{" + ",".join(entries) + "}"
         case list() | tuple():
             return "[" + ",".join(_text(item, sort=sort) for item in value) + "]"
@@ -41,12 +41,15 @@ def _text(value: object, *, sort: bool) -> str:
             raise ValueError(f"JSON has no {type(value).__name__}")
 
 
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).translate(_ESCAPES)
+def json_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).translate(ESCAPES)
 
 
-def _number(value: float) -> str:
-    """Shortest digits; an exponent below 1e-6 and from 1e21 on, and no `.0` (float64 in Go)."""
+def json_number(value: float) -> str:
+    """A float64: shortest digits, an exponent below 1e-6 and from 1e21 on, and no `.0`.
+
+    Raises ValueError for what is not finite.
+    """
     if not math.isfinite(value):
         raise ValueError(f"JSON has no {value}")
     if value == 0 or 1e-6 <= abs(value) < 1e21:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.store.json_text import go_json
+from specd.json_text import go_json
 
 VALUES = st.recursive(
     st.none()
