@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.daemon_process import Daemon, running
 from tests.gguf_adapters import write_lora
 from tests.gguf_files import OllamaStore, Shape, write_llama
-from tests.gguf_projectors import picture, write_llava
+from tests.gguf_projectors import picture, sound, write_llava, write_ultravox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,6 +33,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     weights = write_llama(tmp_path / "text.gguf", shape=Shape(n_ctx=4096))
     store.add("m", weights=weights, projector=write_llava(tmp_path / "mmproj.gguf"))
     store.add("blind", weights=weights)
+    store.add("ear", weights=weights, projector=write_ultravox(tmp_path / "ear.gguf"))
     async with running(tmp_path, OLLAMA_NUM_PARALLEL="2") as started:
         yield started
 
@@ -60,6 +61,7 @@ async def test_a_model_with_a_projector_says_that_it_sees(daemon: Daemon) -> Non
     assert "vision" not in blind["capabilities"]
 
 
+@pytest.mark.contract("images.served")
 async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
     daemon: Daemon,
 ) -> None:
@@ -72,6 +74,14 @@ async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
     assert (await generate(daemon, encoded(1, "WEBP")))["response"] == one["response"]
     plain = await generate(daemon, encoded(1), options=OPTIONS | {"draft_num_predict": 0})
     assert plain["response"] == one["response"]
+
+
+@pytest.mark.contract("audio.served")
+async def test_what_a_sound_says_is_in_the_answer(daemon: Daemon) -> None:
+    sounds = [base64.b64encode(sound(seed)).decode() for seed in (1, 2)]
+    one, other = [await generate(daemon, file, model="ear") for file in sounds]
+    assert one["response"] != other["response"]
+    assert one["prompt_eval_count"] > 30
 
 
 async def test_a_chat_and_its_next_turn(daemon: Daemon) -> None:
@@ -139,13 +149,14 @@ async def test_what_is_no_image_is_400_and_the_next_one_is_answered(
 
 async def test_a_model_without_a_projector_is_not_loaded_for_an_image(daemon: Daemon) -> None:
     engines = daemon.engines()
-    asked = {"prompt": "see", "images": [encoded(1)]}
-    status, answer = await post(daemon, "/api/generate", model="blind", **asked)
+    asked = {"model": "blind", "prompt": "see", "images": [encoded(1)]}
+    status, answer = await post(daemon, "/api/generate", **asked)
     assert status == 400
     assert "does not support multimodal requests" in answer["error"]
     assert daemon.engines() == engines
 
 
+@pytest.mark.contract("truncate.chat")
 async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
     """Old turns are left out with their images; where one turn is too long it is an error."""
     turns = [

@@ -66,6 +66,8 @@ class Reader:
 
         Raises EncodingFailed, DecodeFailed.
         """
+        if self._cache is None:
+            return None
         for slot, first, media in _before_media(slots):
             encoding = self._encode(media)
             if not encoding.done():
