@@ -75,7 +75,7 @@ class Download:
 
     @property
     def completed(self) -> int:
-        """Bytes; never fewer than a moment ago."""
+        """Bytes; fewer than a moment ago only where what was resumed turned out to be damaged."""
         return self._spans.completed
 
     async def run(self) -> None:
@@ -92,7 +92,15 @@ class Download:
             if await self._disk.do(self._is_here):  # another client's has just ended
                 return await self._disk.do(files.remove)
             self._spans = Spans(files.parts, self._sizes.span)
+            resumed = self.completed > 0
             digest = await self._fetch_and_hash(files)
+            if resumed and digest != self.digest:
+                log.warning(
+                    "%s: what was here already is damaged, all is fetched", self.digest[7:19]
+                )
+                await self._disk.do(files.restart)
+                self._spans = Spans(files.parts, self._sizes.span)
+                digest = await self._fetch_and_hash(files)
             if digest != self.digest:
                 await self._disk.do(files.remove)
                 raise DigestMismatch(

@@ -98,6 +98,15 @@ class Partial:
                 for part in changed:
                     self._write_state(part)
 
+    def restart(self) -> None:
+        """As if nothing had come."""
+        self.parts = layout(self._total, self._part_size)
+        for path in self._state_files():
+            path.unlink(missing_ok=True)
+        with _told(self._path):
+            for part in self.parts:
+                self._write_state(part)
+
     def remove(self) -> None:
         """The bytes and the state."""
         self._path.unlink(missing_ok=True)

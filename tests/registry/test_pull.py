@@ -255,6 +255,17 @@ async def test_a_wrong_digest_leaves_nothing_behind(
     assert_whole(client, remote)
 
 
+async def test_what_was_resumed_and_is_damaged_is_fetched_anew(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    client.writer.prepare()
+    path = client.writer.partial_path(digest_of(WEIGHTS))
+    as_ollama_writes(path, len(WEIGHTS), (0, 5000, 5000), (5000, 4500, 1200))
+    lines = await client.pull(name)
+    assert lines[-3:] == ENDING
+    assert_whole(client, remote)
+
+
 async def test_a_client_that_leaves_keeps_what_came(
     clients: Clients, remote: FakeRegistry, name: str
 ) -> None:
