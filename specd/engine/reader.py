@@ -125,11 +125,15 @@ class PieceTokenizer:
         """Answer with the tokens, from whatever thread."""
 
         def work() -> None:
+            tokens: list[TokenId] = []
             try:
-                made = admission.prompt(pieces, self._vocabulary, self._parts, add_bos=add_bos)
-            except InvalidRequest:  # it is empty
-                made = Prompt()
-            answer(made.tokens)
+                prompt = admission.prompt(pieces, self._vocabulary, self._parts, add_bos=add_bos)
+                tokens = prompt.tokens
+            except InvalidRequest:
+                pass  # it is empty
+            finally:
+                # Whatever went wrong, someone waits.
+                answer(tokens)
 
         if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
             self._cache.submit(work)
