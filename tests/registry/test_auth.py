@@ -39,6 +39,7 @@ def signed_by(folder: Path) -> Callable[[web.Request], bool]:
     return admits
 
 
+@pytest.mark.contract("pull.auth")
 async def test_the_users_key_opens_a_private_model(client: Client, remote: FakeRegistry) -> None:
     assert client.keys is not None
     remote.token, remote.admits = "secret", signed_by(client.keys)
@@ -56,6 +57,7 @@ async def test_a_token_server_that_wants_no_signature(client: Client, remote: Fa
     await client.pull(remote.name("me/m/x"))
 
 
+@pytest.mark.contract("pull.anonymous")
 async def test_a_user_without_a_home_asks_without_a_key(
     tmp_path: Path, remote: FakeRegistry
 ) -> None:
@@ -85,6 +87,7 @@ async def test_who_is_not_admitted_is_told_so(client: Client, remote: FakeRegist
         await client.pull(remote.name("me/m/x"))
 
 
+@pytest.mark.contract("pull.auth")
 async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeRegistry) -> None:
     remote.token = "secret"
     remote.realm = f"{remote.url.replace('127.0.0.1', 'localhost')}/token"

@@ -64,6 +64,7 @@ async def lines_of(daemon: Daemon, path: str, **body: Any) -> list[dict[str, Any
         return [json.loads(line) async for line in response.content]
 
 
+@pytest.mark.contract("push.registry")
 async def test_what_is_pushed_is_pulled_byte_for_byte(
     address: str, tmp_path: Path, clients: Callable[[str], Client]
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_pulled_model_answers(address: str, tmp_path: Path) -> None:
         await client._client.aclose()
 
 
+@pytest.mark.contract("pull.resume")
 async def test_a_daemon_killed_in_mid_pull_goes_on_where_it_was(
     remote: FakeRegistry, tmp_path: Path
 ) -> None:

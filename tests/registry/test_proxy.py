@@ -45,3 +45,16 @@ async def test_a_pull_through_a_proxy(
     assert client.writer.has_blob(digest_of(b"weights"))
     assert {seen.host for seen in remote.seen} == {"registry.invalid"}
     assert {seen.headers["Proxy-Authorization"] for seen in remote.seen} == {"Basic bWU6c2VjcmV0"}
+
+
+@pytest.mark.contract("pull.hf")
+@pytest.mark.parametrize("host", ["hf.co", "huggingface.co"])
+async def test_hugging_face_is_a_registry_of_its_own(
+    host: str, client: Client, remote: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", remote.url)
+    remote.add("user/Repo-GGUF/Q4_K_M", b"weights")
+    await client.pull(f"{host}/user/Repo-GGUF:Q4_K_M")
+    assert client.manifests() == {f"manifests/{host}/user/Repo-GGUF/Q4_K_M"}
+    assert {seen.host for seen in remote.seen} == {host}
+    assert all(seen.headers["User-Agent"].startswith("ollama/") for seen in remote.seen)

@@ -73,6 +73,7 @@ def assert_whole(client: Client, remote: FakeRegistry) -> None:
     assert (client.root / manifest).read_bytes() == remote.manifests["me/m/latest"]
 
 
+@pytest.mark.contract("pull.sequence")
 async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: str) -> None:
     lines = await client.pull(name)
     assert lines[0] == core.Progress(status="pulling manifest")
@@ -85,6 +86,7 @@ async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: s
     assert remote.seen[0].headers["User-Agent"].startswith("ollama/")
 
 
+@pytest.mark.contract("pull.cached")
 async def test_what_is_there_is_not_fetched_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -107,6 +109,7 @@ async def test_a_truncated_blob_is_fetched_again(
     assert_whole(client, remote)
 
 
+@pytest.mark.contract("pull.sequence")
 async def test_a_newer_version_replaces_what_only_the_old_one_used(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -122,6 +125,7 @@ async def test_a_newer_version_replaces_what_only_the_old_one_used(
     assert_whole(client, remote)
 
 
+@pytest.mark.contract("pull.ranges", "pull.redirect")
 async def test_storage_elsewhere_gets_the_ranges_and_no_token(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -158,6 +162,7 @@ async def test_a_server_that_knows_no_ranges_any_more(
     assert_whole(client, remote)
 
 
+@pytest.mark.contract("pull.ranges")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -217,6 +222,7 @@ async def test_a_refusal_for_good_ends_the_pull_at_once(
     assert not client.manifests()
 
 
+@pytest.mark.contract("pull.ranges")
 async def test_a_stalled_connection_is_replaced(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -242,6 +248,7 @@ async def test_an_expired_address_is_asked_for_again(
     assert len(of_weights) == 2
 
 
+@pytest.mark.contract("pull.digest")
 async def test_a_wrong_digest_leaves_nothing_behind(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -266,6 +273,7 @@ async def test_what_was_resumed_and_is_damaged_is_fetched_anew(
     assert_whole(client, remote)
 
 
+@pytest.mark.contract("pull.resume")
 async def test_a_client_that_leaves_keeps_what_came(
     clients: Clients, remote: FakeRegistry, name: str
 ) -> None:
@@ -288,6 +296,7 @@ async def test_a_client_that_leaves_keeps_what_came(
     assert fetched == len(WEIGHTS) - 3 * 700
 
 
+@pytest.mark.contract("pull.shared")
 async def test_clients_of_one_model_share_its_download(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -303,6 +312,7 @@ async def test_clients_of_one_model_share_its_download(
     assert_whole(client, remote)
 
 
+@pytest.mark.contract("pull.shared")
 async def test_the_download_ends_with_the_last_client_that_leaves(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -424,6 +434,7 @@ async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeReg
     assert not client.manifests()
 
 
+@pytest.mark.contract("pull.unknown")
 async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
     with pytest.raises(RegistryError, match=r"^pull model manifest: file does not exist$"):
         await client.pull(remote.name("me/none/latest"))
@@ -465,6 +476,7 @@ async def test_a_digest_is_no_path(client: Client, remote: FakeRegistry) -> None
         await client.pull(remote.name("me/m/x"))
 
 
+@pytest.mark.contract("pull.insecure")
 async def test_plain_http_must_be_asked_for(client: Client, remote: FakeRegistry) -> None:
     with pytest.raises(RegistryError, match=r"^insecure protocol http$"):
         await anext(client.registry.pull(remote.name("me/m/latest")))
@@ -491,6 +503,7 @@ async def test_a_name_is_found_as_it_is_spelled_on_disk(
     assert path.relative_to(client.root) == Path(*client.manifests())
 
 
+@pytest.mark.contract("pull.resume")
 async def test_what_ollama_began_is_not_fetched_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:

@@ -48,6 +48,7 @@ def done(data: bytes) -> core.Progress:
     )
 
 
+@pytest.mark.contract("push.sequence")
 @pytest.mark.parametrize("storage", [False, True])
 async def test_the_lines_of_a_push(client: Client, remote: FakeRegistry, storage: bool) -> None:
     remote.storage = storage
@@ -160,6 +161,7 @@ async def test_a_client_that_leaves_ends_the_push(client: Client, remote: FakeRe
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("upload")]
 
 
+@pytest.mark.contract("push.sequence")
 async def test_a_model_that_is_not_here(client: Client, remote: FakeRegistry) -> None:
     lines = client.registry.push(remote.name("me/m/x"), insecure=True)
     assert (await anext(lines)).status == "retrieving manifest"

@@ -52,6 +52,7 @@ async def test_the_last_line_alone(verb: str) -> None:
     assert answer == (200, "application/json; charset=utf-8", '{"status":"success"}')
 
 
+@pytest.mark.contract("pull.unknown")
 async def test_an_error_after_the_first_line_is_the_last() -> None:
     error = RegistryError("pull model manifest: file does not exist")
     status, _, text = await asked("/api/pull", {"model": "m"}, FakeRegistry((LINES[0], error)))
@@ -75,6 +76,7 @@ async def test_an_error_before_the_first_line_has_a_status() -> None:
     assert (status, text) == (503, '{"error":"the server is shutting down"}')
 
 
+@pytest.mark.contract("pull.names")
 @pytest.mark.parametrize(
     "path,body,status,error",
     [
@@ -135,6 +137,7 @@ async def test_a_client_that_leaves_ends_the_pull(stream: bool) -> None:
         await left.wait()
 
 
+@pytest.mark.contract("routes.me", "routes.signout", "routes.recommendations", "routes.web")
 @pytest.mark.parametrize(
     "method,path,status,answer",
     [
