@@ -17,7 +17,6 @@ from typing import Final
 
 import aiohttp
 from aiohttp import hdrs
-from multidict import CIMultiDictProxy
 from yarl import URL
 
 import specd
@@ -71,8 +70,10 @@ class Redirects(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
+    """headers: their names in any case."""
+
     status: int
-    headers: CIMultiDictProxy[str]
+    headers: Mapping[str, str]
     body: bytes
 
 
