@@ -23,7 +23,22 @@ def test_the_version_is_ours_and_ollamas() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "demo", "run", "list", "ps", "show", "stop", "cp", "rm", "pairs", "bench", "trace"],
+    [
+        "serve",
+        "demo",
+        "run",
+        "list",
+        "ps",
+        "show",
+        "stop",
+        "pull",
+        "push",
+        "cp",
+        "rm",
+        "pairs",
+        "bench",
+        "trace",
+    ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
