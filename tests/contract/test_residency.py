@@ -1,0 +1,77 @@
+"""Contract 2.4 and 6: which options load a model anew, and who shares one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Asker
+
+pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def engines(asker: Asker) -> set[int]:
+    return {engine.pid for engine in asker.daemon.engines()}
+
+
+async def load(asker: Asker, options: dict[str, object], model: str = "plain") -> set[int]:
+    """The engines afterwards."""
+    reply = await asker.ask("generate", {"model": model, "options": options})
+    assert reply.status == 200, reply
+    return await engines(asker)
+
+
+async def context_of(asker: Asker, model: str = "plain:latest") -> Any:
+    return (await asker.residents())[model]["context_length"]
+
+
+@pytest.mark.contract("sched.reload", "options.num-ctx")
+async def test_runner_options_load_anew_and_others_do_not(asker: Asker) -> None:
+    loaded = await load(asker, {"num_ctx": 128})
+    assert await context_of(asker) == 128
+    same: tuple[dict[str, object], ...] = (
+        {"num_ctx": 128, "temperature": 0.1, "seed": 4, "stop": ["x"]},
+        {"num_ctx": 128, "num_gpu": -1},
+        {"num_ctx": 128, "draft_num_predict": 0},
+        {},  # an automatic context takes what is there
+    )
+    for options in same:
+        assert await load(asker, options) == loaded
+    others: tuple[dict[str, object], ...] = (
+        {"num_ctx": 64},
+        {"num_ctx": 64, "num_batch": 32},
+        {"num_thread": 1},
+    )
+    for changed in others:
+        found = await load(asker, changed)
+        assert found != loaded
+        loaded = found
+
+
+@pytest.mark.contract("options.num-ctx")
+@pytest.mark.parametrize("asked, given", [(10**6, 512), (100, 100), (1, 4), (-7, 4)])
+async def test_the_context_has_bounds(asker: Asker, asked: int, given: int) -> None:
+    await load(asker, {"num_ctx": asked})
+    assert await context_of(asker) == given
+
+
+@pytest.mark.contract("sched.identity")
+async def test_models_of_the_same_weights_share_an_engine(asker: Asker) -> None:
+    await asker.ask("copy", {"source": "plain", "destination": "twin"})
+    first = await load(asker, {"num_ctx": 128})
+    assert await load(asker, {"num_ctx": 128}, "twin") == first
+    await asker.ask("delete", {"model": "twin"})
+
+
+@pytest.mark.contract("options.precedence", "options.modelfile")
+async def test_the_request_wins_over_the_modelfile(asker: Asker) -> None:
+    """The model "dressed" says num_ctx 256, and that "few" ends an answer."""
+    await load(asker, {}, "dressed")
+    assert await context_of(asker, "dressed:latest") == 256
+    body = {"model": "dressed", "prompt": "x", "think": False, "stream": False}
+    assert (await asker.ask("generate", body)).json["response"] == "Only a "
+    body["options"] = {"stop": ["words"]}
+    assert (await asker.ask("generate", body)).json["response"] == "Only a few "
+    await load(asker, {"num_ctx": 128}, "dressed")
+    assert await context_of(asker, "dressed:latest") == 128
