@@ -44,6 +44,7 @@ _PATIENCE: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=
 _CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
 _TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
+_NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
 
 Body = Callable[[], AsyncIterator[bytes]]
 
@@ -127,7 +128,8 @@ class Remote:
             except (aiohttp.ClientError, TimeoutError) as error:
                 unreachable = isinstance(error, aiohttp.ClientConnectorError)
                 if unreachable or attempt == _TRIES:
-                    raise RegistryError(f"{method} {url}: {words_of(error)}") from error
+                    hint = _NO_TLS if isinstance(error, aiohttp.ClientSSLError) else ""
+                    raise RegistryError(f"{method} {url}: {words_of(error)}{hint}") from error
                 pause_s = 0.0
             await self._waits.sleep(max(pause_s, 2.0 ** (attempt - 1)))
         raise AssertionError("the last try returns or raises")
@@ -145,13 +147,11 @@ class Remote:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer of any status, with its body still to come; also raises ClientError."""
         for _ in range(_MAX_REDIRECTS + 1):
-            response = await self._send(method, url, headers or {}, body, timeout)
-            target = redirect_target(response)
-            if target is None or self._stops(redirects, target):
-                async with response:
+            async with await self._send(method, url, headers or {}, body, timeout) as response:
+                target = redirect_target(response)
+                if target is None or self._stops(redirects, target):
                     yield response
-                return
-            response.release()
+                    return
             url = target
         raise RegistryError(f"more than {_MAX_REDIRECTS} redirects, the last to {url.host}")
 

@@ -482,6 +482,19 @@ async def test_plain_http_must_be_asked_for(client: Client, remote: FakeRegistry
         await anext(client.registry.pull(remote.name("me/m/latest")))
 
 
+async def test_a_registry_without_tls_is_told_apart(client: Client, remote: FakeRegistry) -> None:
+    lines = client.registry.pull(remote.name("me/m/latest").replace("http:", "https:"))
+    await anext(lines)
+    with pytest.raises(RegistryError, match=r"a registry over plain HTTP needs `insecure`$"):
+        await anext(lines)
+
+
+async def test_a_redirect_to_nowhere(client: Client, remote: FakeRegistry, name: str) -> None:
+    remote.faults.extend([status(302, Location="http://[")] * 100)
+    with pytest.raises(RegistryError, match="a redirect to nowhere"):
+        await client.pull(name)
+
+
 async def test_a_bad_name_is_told_before_anything_is_sent(client: Client) -> None:
     with pytest.raises(InvalidName, match="invalid model name"):
         await anext(client.registry.pull("a b"))
