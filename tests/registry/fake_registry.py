@@ -47,13 +47,17 @@ class Seen:
 class FakeRegistry:
     """faults: taken one by one by the requests for bytes; the rest are answered well.
 
+    manifest_faults: likewise, by those for manifests.
+
     storage: blobs lie at another host (another name of this one), as at Ollama's registry.
-    token: what requests need; `/token` gives it to whoever `admits` says.
+    token: what requests need; `/token` gives it to whoever `admits` says, or says token_answer.
     """
 
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, bytes] = field(default_factory=dict)
     faults: deque[Fault] = field(default_factory=deque)
+    manifest_faults: deque[Fault] = field(default_factory=deque)
+    token_answer: str = ""
     storage: bool = False
     ranges: bool = True
     token: str = ""
@@ -146,11 +150,13 @@ class FakeRegistry:
     async def _token(self, request: web.Request) -> web.Response:
         if not self.admits(request):
             return web.Response(status=401, text="who are you")
-        return web.json_response({"token": self.token})
+        return web.Response(text=self.token_answer or json.dumps({"access_token": self.token}))
 
     # ------------------------------------------------------------------ pull
 
-    async def _manifest(self, request: web.Request) -> web.Response:
+    async def _manifest(self, request: web.Request) -> web.StreamResponse:
+        if self.manifest_faults:
+            return await self.manifest_faults.popleft()(request, b"promised", 0)
         found = self.manifests.get("/".join(request.match_info.values()))
         if found is None:
             return web.Response(status=404, text='{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')

@@ -88,6 +88,23 @@ async def test_who_is_not_admitted_is_told_so(client: Client, remote: FakeRegist
 
 
 @pytest.mark.contract("pull.auth")
+@pytest.mark.parametrize("answer", ["<html>", "[]", "{}", '{"token":""}', '{"token":"a\\nb"}'])
+async def test_a_token_server_that_gives_no_token(
+    answer: str, client: Client, remote: FakeRegistry
+) -> None:
+    remote.token, remote.token_answer = "secret", answer
+    remote.add("me/m/x", WEIGHTS)
+    with pytest.raises(RegistryError, match="the token server's answer"):
+        await client.pull(remote.name("me/m/x"))
+
+
+async def test_a_realm_that_is_not_there(client: Client, remote: FakeRegistry) -> None:
+    remote.token, remote.realm = "secret", f"{remote.url}/none"
+    remote.add("me/m/x", WEIGHTS)
+    with pytest.raises(RegistryError, match="404: no token server"):
+        await client.pull(remote.name("me/m/x"))
+
+
 async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeRegistry) -> None:
     remote.token = "secret"
     remote.realm = f"{remote.url.replace('127.0.0.1', 'localhost')}/token"

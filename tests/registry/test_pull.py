@@ -495,6 +495,37 @@ async def test_a_redirect_to_nowhere(client: Client, remote: FakeRegistry, name:
         await client.pull(name)
 
 
+async def test_a_registry_that_is_busy_is_asked_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.manifest_faults.extend([status(503), cut(0)])
+    await client.pull(name)
+    assert_whole(client, remote)
+    assert client.waits.slept[:2] == [1.0, 2.0]
+
+
+async def test_a_registry_that_stays_busy_is_told(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.manifest_faults.extend([status(503, "busy", Retry_After="900")] * 3)
+    with pytest.raises(RegistryError, match=r"^pull model manifest: 503: busy$"):
+        await client.pull(name)
+    assert client.waits.slept == [60.0, 60.0]
+
+
+async def test_a_manifest_may_be_elsewhere(client: Client, remote: FakeRegistry, name: str) -> None:
+    moved = f"{remote.url.replace('127.0.0.1', 'localhost')}/v2/me/m/manifests/latest"
+    remote.manifest_faults.append(status(307, Location=moved))
+    await client.pull(name)
+    assert_whole(client, remote)
+
+
+async def test_redirects_that_never_end(client: Client, remote: FakeRegistry, name: str) -> None:
+    remote.manifest_faults.extend([status(302, Location="/v2/me/m/manifests/latest")] * 100)
+    with pytest.raises(RegistryError, match="more than 10 redirects"):
+        await client.pull(name)
+
+
 async def test_a_bad_name_is_told_before_anything_is_sent(client: Client) -> None:
     with pytest.raises(InvalidName, match="invalid model name"):
         await anext(client.registry.pull("a b"))
