@@ -65,8 +65,12 @@ class Wire:
         return parsed(bytes(answer))
 
     def peak_bytes(self) -> int:
-        """The most memory that the daemon ever took."""
-        status = Path(f"/proc/{self.daemon.process.pid}/status").read_text(encoding="ascii")
+        """The most memory that the daemon ever took; without procfs, what it takes now."""
+        pid = self.daemon.process.pid
+        path = Path(f"/proc/{pid}/status")
+        if not path.exists():
+            return int(psutil.Process(pid).memory_info().rss)
+        status = path.read_text(encoding="ascii")
         [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) * 1024
 

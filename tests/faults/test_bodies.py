@@ -20,7 +20,11 @@ _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd
 zstd: Any = importlib.import_module(_MODULE)
 
 MIB = 2**20
-PATHS = ("/api/generate", "/api/chat", "/api/show", "/v1/chat/completions", "/v1/messages")
+PATHS = (
+    *(f"/api/{name}" for name in ("generate", "chat", "show", "embed", "pull", "create", "copy")),
+    *(f"/v1/{name}" for name in ("chat/completions", "completions", "responses", "embeddings")),
+    "/v1/messages",
+)
 ASKED = {"model": "m", "prompt": "a b", "stream": False}
 BODY = json.dumps(ASKED).encode()
 DEEP = 100_000
@@ -38,45 +42,60 @@ def complaint(path: str, reply: Reply | None) -> str:
     return str(error["message"])
 
 
+NO_JSON: tuple[tuple[bytes, str], ...] = (
+    (b"[" * DEEP, "exceeded max depth"),
+    (b"[" * DEEP + b"]" * DEEP, "exceeded max depth"),
+    (b'{"tools":' * DEEP, "exceeded max depth"),
+    (
+        b'{"x":' + b"[" * 900 + b'"\\u0041"' + b"]" * 900 + b"}",
+        "exceeded max depth",
+    ),
+    (b"[" * 450 + b"?", "exceeded max depth"),
+    (BODY.decode().encode("utf-16"), "invalid character 'ÿ' looking"),
+    (
+        BODY.decode().encode("utf-16-le"),
+        r"invalid character '\x00' looking for beginning of object key string",
+    ),
+    (b"\xef\xbb\xbf" + BODY, "invalid character 'ï' looking"),
+    (BODY[:-1], "unexpected EOF"),
+    (b"{'model': 'm'}", r"invalid character '\'' looking"),
+    (b'{"model":"m",}', "invalid character '}' looking"),
+    (b'{"x":NaN}', "invalid character 'N' looking"),
+    (b'{"x":1e999}', "json: cannot unmarshal number 1e999"),
+    (b'{"model":"\n"}', "in string literal"),
+    (b"\0" * 100, r"invalid character '\x00' looking"),
+    (b"--x\r\n", "invalid character '-' in numeric literal"),
+    (b"model=m&prompt=x", "invalid character 'm' looking"),
+    (b'["m"]', "json: cannot unmarshal array into Go value"),
+)
+
+
 @pytest.mark.parametrize("path", PATHS)
+async def test_what_is_no_json_is_told_in_gos_words(wire: Wire, path: str) -> None:
+    for body, sentence in NO_JSON:
+        reply = await wire.send(post(path, body))
+        assert reply is not None
+        assert reply.status == 400
+        assert sentence in complaint(path, reply)
+
+
 @pytest.mark.parametrize(
-    "body, sentence",
+    "path, body",
     [
-        pytest.param(b"[" * DEEP, "exceeded max depth", id="arrays"),
-        pytest.param(b"[" * DEEP + b"]" * DEEP, "exceeded max depth", id="closed arrays"),
-        pytest.param(b'{"tools":' * DEEP, "exceeded max depth", id="objects"),
-        pytest.param(
-            b'{"x":' + b"[" * 900 + b'"\\u0041"' + b"]" * 900 + b"}",
-            "exceeded max depth",
-            id="as deep as Python reads",
+        (
+            "/v1/chat/completions",
+            {"messages": [{"tool_calls": [{"function": {"name": "f", "arguments": "[" * DEEP}}]}]},
         ),
-        pytest.param(b"[" * 450 + b"?", "exceeded max depth", id="deep and broken"),
-        pytest.param(BODY.decode().encode("utf-16"), "invalid character 'ÿ' looking", id="utf-16"),
-        pytest.param(
-            BODY.decode().encode("utf-16-le"),
-            r"invalid character '\x00' looking for beginning of object key string",
-            id="utf-16 without BOM",
-        ),
-        pytest.param(b"\xef\xbb\xbf" + BODY, "invalid character 'ï' looking", id="BOM"),
-        pytest.param(BODY[:-1], "unexpected EOF", id="cut"),
-        pytest.param(b"{'model': 'm'}", r"invalid character '\'' looking", id="single quotes"),
-        pytest.param(b'{"model":"m",}', "invalid character '}' looking", id="a comma too many"),
-        pytest.param(b'{"x":NaN}', "invalid character 'N' looking", id="NaN"),
-        pytest.param(b'{"x":1e999}', "json: cannot unmarshal number 1e999", id="beyond a float"),
-        pytest.param(b'{"model":"\n"}', "in string literal", id="a bare line break"),
-        pytest.param(b"\0" * 100, r"invalid character '\x00' looking", id="zeros"),
-        pytest.param(b"--x\r\n", "invalid character '-' in numeric literal", id="multipart"),
-        pytest.param(b"model=m&prompt=x", "invalid character 'm' looking", id="a form"),
-        pytest.param(b'["m"]', "json: cannot unmarshal array into Go value", id="an array"),
+        ("/v1/responses", {"input": [{"type": "function_call", "arguments": "[" * DEEP}]}),
     ],
 )
-async def test_what_is_no_json_is_told_in_gos_words(
-    wire: Wire, path: str, body: bytes, sentence: str
+async def test_json_inside_of_json_has_a_bound_too(
+    wire: Wire, path: str, body: dict[str, object]
 ) -> None:
-    reply = await wire.send(post(path, body))
+    reply = await wire.send(post(path, json.dumps({"model": "m"} | body).encode()))
     assert reply is not None
     assert reply.status == 400
-    assert sentence in complaint(path, reply)
+    assert "arguments" in complaint(path, reply)
 
 
 @pytest.mark.parametrize("kind", ["text/plain; charset=utf-99", "multipart/form-data", "\xff"])
