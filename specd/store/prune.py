@@ -1,4 +1,4 @@
-"""What a start removes from a store: Ollama's own rule (contract 4)."""
+"""What a start removes from a store: Ollama's own rule (contract 4), but for paused downloads."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 #: What was written since may belong to a model in the making, here or in a running Ollama.
 GRACE_S: Final = 3600.0
+#: A download that was cut off is gone on with after a restart, where Ollama begins anew.
+PAUSED_S: Final = 7 * 24 * 3600.0
+_PAUSED: Final = re.compile(r"(sha256-[0-9a-f]{64}-partial)(?:-[0-9]+)?")
 _BLOB: Final = re.compile(r"sha256-[0-9a-f]{64}")
 _OLD_BLOB: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
 
@@ -24,7 +27,8 @@ _OLD_BLOB: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
 def prune(blobs: Path, manifests: Path, root: Path) -> None:
     """Remove blobs that no manifest names, files that are no blobs, and empty manifest folders.
 
-    Spares what is younger than GRACE_S; removes nothing while a manifest is damaged.
+    Spares what is younger than GRACE_S, a download with its state PAUSED_S; removes nothing while a
+    manifest is damaged.
     """
     try:
         used = referenced(manifest_files(manifests))
@@ -32,10 +36,9 @@ def prune(blobs: Path, manifests: Path, root: Path) -> None:
         log.warning("the store is not pruned: %s", error)
         return
     names = {digest.replace(":", "-") for digest in used}
-    before = time.time() - GRACE_S
-    n_removed = sum(_drop(path, names, before) for path in sorted(blobs.iterdir()))
+    n_removed = sum(_drop(path, names) for path in sorted(blobs.iterdir()))
     for left in root.glob(".specd-*"):  # manifests that a crash left unfinished
-        n_removed += _drop(left, set(), before)
+        n_removed += _drop(left, set())
     for folder in sorted(manifests.rglob("*"), reverse=True):  # the deepest first
         with contextlib.suppress(OSError):  # a file, or not empty
             folder.rmdir()
@@ -43,11 +46,11 @@ def prune(blobs: Path, manifests: Path, root: Path) -> None:
         log.info("removed %d files from %s that no model uses", n_removed, blobs)
 
 
-def _drop(path: Path, used: set[str], before: float) -> bool:
+def _drop(path: Path, used: set[str]) -> bool:
     """Remove one file of `blobs/` if that is due."""
     try:
         path = _modern(path)
-        if not path.is_file() or path.stat().st_mtime > before:
+        if not path.is_file() or path.stat().st_mtime > time.time() - _grace_s(path):
             return False
         if _BLOB.fullmatch(path.name) and path.name in used:
             return False
@@ -55,6 +58,14 @@ def _drop(path: Path, used: set[str], before: float) -> bool:
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror or error)
         return False
+
+
+def _grace_s(path: Path) -> float:
+    """An upload has no state beside it: nobody can go on with it."""
+    part = _PAUSED.fullmatch(path.name)
+    if part is not None and any(path.parent.glob(f"{part[1]}-*")):
+        return PAUSED_S
+    return GRACE_S
 
 
 def _modern(path: Path) -> Path:

@@ -251,6 +251,23 @@ def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
     assert not (writer.root / "manifests/empty").exists()
 
 
+def test_a_start_spares_a_paused_download_for_a_week(writer: Writer) -> None:
+    (writer.root / "manifests").mkdir(parents=True)
+    paused, given_up = (writer.partial_path(digest(word)) for word in (b"paused", b"given up"))
+    uploaded = writer.partial_path(digest(b"uploaded"))
+    paused.parent.mkdir(parents=True)
+    for path in (paused, given_up):
+        path.touch()
+        path.with_name(f"{path.name}-0").touch()
+        age(path, 24 * HOUR if path == paused else 8 * 24 * HOUR)
+        age(path.with_name(f"{path.name}-0"), 24 * HOUR if path == paused else 8 * 24 * HOUR)
+    uploaded.touch()
+    age(uploaded, 2 * HOUR)
+    writer.prune()
+    left = {path.name for path in paused.parent.iterdir()}
+    assert left == {paused.name, f"{paused.name}-0"}
+
+
 @pytest.mark.contract("store.old-names")
 def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
     add(writer, "m", b"used")
