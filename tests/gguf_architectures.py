@@ -7,6 +7,7 @@ agrees with the file of the same seed less than always.  `pooling` makes an embe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +79,19 @@ def write_qwen35(
     noise: float = 0.0,
     quantized: bool = False,
     pooling: PoolingType | None = None,
+    heads: bool = False,
 ) -> Path:
-    """A hybrid of gated delta nets and, in every other layer, attention; snapshots of its state."""
+    """A hybrid of gated delta nets and, in every other layer, attention; snapshots of its state.
+
+    heads: one layer more, which guesses the token after the next (MTP).
+    """
     n_state, n_conv, n_heads = 32, 4, 2
     inner = n_state * n_heads
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "qwen35")
-    _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
+    whole = replace(shape, n_layer=shape.n_layer + heads)
+    _add_shape(writer, path.stem, whole, vocabulary, quantized=quantized)
+    writer.add_uint32("qwen35.nextn_predict_layers", int(heads))
     if pooling is not None:
         writer.add_pooling_type(pooling)
     writer.add_head_count_kv(shape.n_head)
@@ -96,13 +103,15 @@ def write_qwen35(
     writer.add_ssm_time_step_rank(n_heads)
     writer.add_ssm_group_count(n_heads)
     tensors = _ends(weights, vocabulary, shape.n_embd, norm="output_norm.weight")
-    for layer in range(shape.n_layer):
+    for layer in range(whole.n_layer):
         block = f"blk.{layer}."
         tensors |= _feed_forward(weights, shape, block)
         del tensors[block + "ffn_norm.weight"]
         for norm in ("attn_norm", "post_attention_norm"):
             tensors[f"{block}{norm}.weight"] = np.ones(shape.n_embd, np.float32)
-        if layer % 2:
+        if layer == shape.n_layer:
+            tensors |= _head(weights, shape, block)
+        if layer % 2 or layer == shape.n_layer:
             tensors |= _attention(weights, shape, block)
             # Query and gate lie in one matrix.
             tensors[block + "attn_q.weight"] = weights.matrix(2 * shape.n_embd, shape.n_embd)
@@ -227,6 +236,14 @@ def _attention(weights: Weights, shape: Shape, block: str) -> Tensors:
         block + "attn_output.weight": weights.matrix(n_embd, n_embd),
         block + "attn_q_norm.weight": np.ones(n_head_dim, np.float32),
         block + "attn_k_norm.weight": np.ones(n_head_dim, np.float32),
+    }
+
+
+def _head(weights: Weights, shape: Shape, block: str) -> Tensors:
+    norms = ("enorm", "hnorm", "shared_head_norm")
+    return {
+        block + "nextn.eh_proj.weight": weights.matrix(shape.n_embd, 2 * shape.n_embd),
+        **{f"{block}nextn.{norm}.weight": np.ones(shape.n_embd, np.float32) for norm in norms},
     }
 
 

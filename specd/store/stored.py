@@ -60,8 +60,8 @@ class Stored:
 
     @property
     def template(self) -> str | None:
-        """The Go template, where the manifest has one."""
-        return self._text("template")
+        """The Go template, where the manifest has one; `prompt` was its kind of old."""
+        return self._text("template", "prompt")
 
     @property
     def system(self) -> str:
@@ -87,9 +87,10 @@ class Stored:
             for e in entries
         )
 
-    def _text(self, kind: str) -> str | None:
-        path = self.last_path(kind)
-        return None if path is None else blobs.read_text(path)
+    def _text(self, *kinds: str) -> str | None:
+        """Of the last layer of these kinds."""
+        paths = [layer.path for layer in self.layers if layer.kind in kinds]
+        return blobs.read_text(paths[-1]) if paths else None
 
 
 def from_manifest(root: Path, name: Name, manifest: Manifest) -> Stored:
