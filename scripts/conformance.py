@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs/api/ollama.md")
@@ -24,6 +25,13 @@ PAGE = Path("docs/api/ollama.md")
 _BEGIN = "<!-- conformance: begin, written by scripts/conformance.py -->\n"
 _END = "<!-- conformance: end -->\n"
 _SAME = "PASS"
+_FORTY = """
+### The forty most likely to be missed
+The lines above that say each of them.
+
+| | behaviour | |
+|---|---|---|
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class Behaviour:
 
 def read_catalogue(root: Path) -> list[Behaviour]:
     """Raises ValueError where [different] or [not_done] name what no section has."""
-    data = tomllib.loads((root / "tests/contract/catalogue.toml").read_text(encoding="utf-8"))
+    data = _data(root)
     different, not_done = data.get("different", {}), data.get("not_done", {})
     found = [
         Behaviour(key, section["title"], text, different.get(key, ""), not_done.get(key, ""))
@@ -55,6 +63,24 @@ def read_catalogue(root: Path) -> list[Behaviour]:
     if unknown := {*different, *not_done} - {behaviour.id for behaviour in found}:
         raise ValueError(f"the catalogue excuses what it does not list: {sorted(unknown)}")
     return found
+
+
+def read_forty(root: Path, behaviours: list[Behaviour]) -> dict[int, list[Behaviour]]:
+    """What the contract itself calls most likely to be missed, by its numbers.
+
+    Raises ValueError where a number is missing or names what no section has.
+    """
+    known = {behaviour.id: behaviour for behaviour in behaviours}
+    forty = {int(number): keys for number, keys in _data(root)["forty"].items()}
+    if list(forty) != list(range(1, 41)):
+        raise ValueError("[forty] must count from 1 to 40")
+    if unknown := {key for keys in forty.values() for key in keys} - known.keys():
+        raise ValueError(f"[forty] names what the catalogue does not list: {sorted(unknown)}")
+    return {number: [known[key] for key in keys] for number, keys in forty.items()}
+
+
+def _data(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "tests/contract/catalogue.toml").read_text(encoding="utf-8"))
 
 
 def holders(root: Path) -> dict[str, set[str]]:
@@ -88,7 +114,9 @@ def faults(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> list[st
     ]
 
 
-def render(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> str:
+def render(
+    behaviours: list[Behaviour], forty: Mapping[int, list[Behaviour]], held: Mapping[str, set[str]]
+) -> str:
     lines = [_BEGIN, _summary(behaviours)]
     section = ""
     for behaviour in behaviours:
@@ -97,6 +125,11 @@ def render(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> str:
             lines.append(f"\n### {section}\n| behaviour | | held by `tests/` |\n|---|---|---|\n")
         files = ", ".join(f"`{name}`" for name in sorted(held.get(behaviour.id, ())))
         lines.append(f"| {behaviour.text} | {behaviour.verdict} | {files} |\n")
+    lines.append(_FORTY)
+    for number, named in forty.items():
+        verdicts = "; ".join(dict.fromkeys(behaviour.verdict for behaviour in named))
+        texts = "; ".join(behaviour.text for behaviour in named)
+        lines.append(f"| {number} | {texts} | {verdicts} |\n")
     return "".join([*lines, _END])
 
 
@@ -115,7 +148,8 @@ def rendered(root: Path = ROOT) -> str:
     page = (root / PAGE).read_text(encoding="utf-8")
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
-    return head + render(read_catalogue(root), holders(root)) + tail
+    behaviours = read_catalogue(root)
+    return head + render(behaviours, read_forty(root, behaviours), holders(root)) + tail
 
 
 def stale(root: Path = ROOT) -> list[str]:

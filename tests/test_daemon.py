@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from specd import core
 from specd.pairs import HISTORY_FILE, History
@@ -29,6 +30,7 @@ def running(tmp_path: Path, **variables: str) -> AbstractAsyncContextManager[Dae
     return running_daemon(tmp_path, engine=FAKE_ENGINE, **variables)
 
 
+@pytest.mark.contract("sched.shutdown")
 async def test_it_answers_loads_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with running(tmp_path) as daemon:
         *chunks, last = await daemon.answer("a b")
@@ -83,6 +85,7 @@ async def test_a_killed_engine_costs_one_answer(tmp_path: Path) -> None:
         assert (await daemon.answer("a"))[-1]["done"]
 
 
+@pytest.mark.contract("sched.leave")
 async def test_a_client_that_leaves_in_mid_stream_frees_the_slot(tmp_path: Path) -> None:
     async with running(tmp_path) as daemon:
         async with daemon.generate("hang", keep_alive=0) as response:
@@ -93,6 +96,7 @@ async def test_a_client_that_leaves_in_mid_stream_frees_the_slot(tmp_path: Path)
         assert await ended(engines)
 
 
+@pytest.mark.contract("sched.leave")
 async def test_a_client_that_leaves_before_the_first_byte_frees_the_slot(tmp_path: Path) -> None:
     async with running(tmp_path) as daemon:
         asking = asyncio.create_task(daemon.answer("hang", stream=False, keep_alive=0))

@@ -123,6 +123,7 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
     assert house.n_released == 1
 
 
+@pytest.mark.contract("sched.parallel")
 async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
     house = House()
     await house.embed("a")
@@ -139,7 +140,7 @@ async def test_texts_are_under_way_together_but_never_too_many() -> None:
     assert len(house.leased) == 1
 
 
-@pytest.mark.contract("embed.truncate")
+@pytest.mark.contract("embed.truncate-off")
 async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
     house = House()
     with pytest.raises(

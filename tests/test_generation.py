@@ -184,7 +184,7 @@ async def test_the_draft_length_is_the_requests_own() -> None:
     assert (await House().asked(chat("x"))).n_draft_max is None
 
 
-@pytest.mark.contract("shift")
+@pytest.mark.contract("shift.deepseek2")
 async def test_shift_is_on_unless_said_or_impossible() -> None:
     assert (await House().asked(chat("x"))).shift
     assert not (await House().asked(chat("x"), shift=False)).shift

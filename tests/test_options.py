@@ -83,6 +83,7 @@ def test_a_negative_draft_length_is_plain_decoding() -> None:
     assert Options.merge({"draft_num_predict": -1}).draft_num_predict == 0
 
 
+@pytest.mark.contract("options.seed")
 def test_minus_one_draws_a_seed_and_zero_is_a_seed() -> None:
     assert Options.merge({"seed": -1}).sampling(lambda: 77).seed == 77
     assert Options.merge({"seed": 0}).sampling(lambda: 77).seed == 0

@@ -86,7 +86,16 @@ def test_the_url_is_one_that_a_client_can_reach(address: HostAddress, url: str) 
     assert address.url == url
 
 
-@pytest.mark.contract("env.quotes", "env.bools", "env.keep-alive", "env.numbers")
+@pytest.mark.contract(
+    "env.quotes",
+    "env.bools",
+    "env.keep-alive",
+    "env.numbers",
+    "env.origins",
+    "env.debug",
+    "env.kv-cache",
+    "env.flash-attention",
+)
 @pytest.mark.parametrize(
     "variable,text,attribute,value",
     [

@@ -47,6 +47,7 @@ async def test_what_does_not_unfold_is_an_unexpected_end() -> None:
         assert (await reply.json())["error"]["message"] == "unexpected EOF"
 
 
+@pytest.mark.contract("openai.zstd")
 async def test_what_unfolds_too_far_is_refused() -> None:
     bomb = zstd.compress(b" " * (MAX_UNFOLDED_BYTES + 1))
     async with (

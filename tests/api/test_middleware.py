@@ -11,7 +11,7 @@ from tests.api.fakes import FakeSettings, client
 OPEN = FakeSettings(host=HostAddress("http", "0.0.0.0", 11434))
 
 
-@pytest.mark.contract("edge.origins")
+@pytest.mark.contract("edge.origins", "edge.vary")
 @pytest.mark.parametrize(
     "origin, status",
     [
@@ -36,6 +36,7 @@ async def test_only_known_origins_may_call(origin: str, status: int) -> None:
             assert reply.headers["Vary"] == "Origin"
 
 
+@pytest.mark.contract("edge.same-origin")
 async def test_the_same_origin_is_no_stranger() -> None:
     async with client() as http:
         origin = str(http.make_url("/")).rstrip("/")
@@ -44,6 +45,7 @@ async def test_the_same_origin_is_no_stranger() -> None:
             assert "Access-Control-Allow-Origin" not in reply.headers
 
 
+@pytest.mark.contract("routes.specd-version", "edge.vary")
 async def test_streams_carry_the_headers_too() -> None:
     body = {"model": "plain", "prompt": "x"}
     headers = {"Origin": "http://localhost"}
@@ -65,7 +67,7 @@ async def test_a_preflight_is_answered_for_any_path() -> None:
         assert reply.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
 
 
-@pytest.mark.contract("edge.origins")
+@pytest.mark.contract("edge.origins", "edge.wildcard")
 async def test_a_star_allows_everyone() -> None:
     headers = {"Origin": "https://any.example"}
     settings = FakeSettings(origins=("*",))
@@ -74,6 +76,7 @@ async def test_a_star_allows_everyone() -> None:
         assert "Vary" not in reply.headers
 
 
+@pytest.mark.contract("edge.wildcard")
 def test_one_star_in_an_entry_is_any_text() -> None:
     origins = Origins(("https://*.example.org", "http://exact", ""))
     assert origins.allows("https://a.b.example.org")
@@ -83,7 +86,7 @@ def test_one_star_in_an_entry_is_any_text() -> None:
     assert not origins.allows("")
 
 
-@pytest.mark.contract("edge.host")
+@pytest.mark.contract("edge.host", "edge.any-host")
 @pytest.mark.parametrize(
     "host, status",
     [
@@ -109,6 +112,7 @@ async def test_foreign_host_names_are_refused_on_loopback(host: str, status: int
         assert reply.status == 200
 
 
+@pytest.mark.contract("edge.options")
 async def test_options_with_an_own_name_is_204() -> None:
     async with client() as http, http.options("/", headers={"Host": "localhost"}) as reply:
         assert reply.status == 204
@@ -122,7 +126,7 @@ def test_loopback_is_known(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-@pytest.mark.contract("routes.not-found", "routes.wrong-method", "routes.head", "routes.not-routed")
+@pytest.mark.contract("routes.not-found", "routes.wrong-method", "routes.head")
 @pytest.mark.parametrize(
     "method, path, status, text",
     [

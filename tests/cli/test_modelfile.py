@@ -104,6 +104,7 @@ def test_quoted_text_comes_back_as_it_is(text: str) -> None:
 # --------------------------------------------------------------------- as a request
 
 
+@pytest.mark.contract("modelfile.paths")
 def test_paths_are_uploads_and_names_are_models(tmp_path: Path) -> None:
     for name in ("a model.gguf", "lora.gguf", "small.gguf"):
         (tmp_path / name).touch()
@@ -129,6 +130,7 @@ def test_paths_are_uploads_and_names_are_models(tmp_path: Path) -> None:
     assert wanted(parse("FROM llama3.2:1b"), tmp_path).fields == {"from": "llama3.2:1b"}
 
 
+@pytest.mark.contract("modelfile.paths")
 def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
     for name in ("mmproj.gguf", "model.gguf", "notes.txt"):
         (tmp_path / name).touch()
@@ -136,6 +138,7 @@ def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
     assert list(made.files["files"]) == ["mmproj.gguf", "model.gguf"]
 
 
+@pytest.mark.contract("modelfile.parameters")
 @pytest.mark.parametrize(
     "line, said",
     [
@@ -153,6 +156,7 @@ def test_what_cannot_be_asked_for(line: str, said: str, tmp_path: Path) -> None:
     assert str(caught.value) == said
 
 
+@pytest.mark.contract("modelfile.parameters")
 def test_old_parameters_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = wanted(parse("FROM x\nPARAMETER mirostat 1\nPARAMETER top_k 5"), tmp_path)
     assert made.fields["parameters"] == {"top_k": 5}

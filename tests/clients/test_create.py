@@ -47,7 +47,9 @@ async def create(daemon: Daemon, **fields: object) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.contract("create.from-files", "create.draft", "create.from-model", "store.prune")
+@pytest.mark.contract(
+    "create.from-files", "create.from-model", "store.prune", "draft.used", "create.draft"
+)
 async def test_a_pair_is_uploaded_and_answers_speculatively(
     tmp_path: Path, daemon: Daemon, client: ollama.AsyncClient
 ) -> None:
@@ -85,7 +87,7 @@ async def test_a_pair_is_uploaded_and_answers_speculatively(
     assert not list((tmp_path / "models" / "blobs").iterdir())
 
 
-@pytest.mark.contract("create.quantize", "create.progress")
+@pytest.mark.contract("create.quantize", "create.progress", "create.quantize-types")
 async def test_weights_are_quantized(
     tmp_path: Path, daemon: Daemon, client: ollama.AsyncClient
 ) -> None:

@@ -46,6 +46,7 @@ async def client(daemon: Daemon) -> AsyncIterator[ollama.AsyncClient]:
     await client._client.aclose()
 
 
+@pytest.mark.contract("embed.normalised", "embed.dimensions", "embed.old", "embed.truncate")
 @pytest.mark.parametrize("model", ["bert", "decoder"])
 async def test_ollamas_client_gets_a_vector_for_each_text(
     client: ollama.AsyncClient, model: str
@@ -123,7 +124,7 @@ async def test_a_damaged_model_gives_an_error_and_no_numbers(client: ollama.Asyn
     assert caught.value.status_code == 400
 
 
-@pytest.mark.contract("embed.truncate", "embed.nothing-left")
+@pytest.mark.contract("embed.truncate", "embed.truncate-off")
 async def test_a_context_can_be_chosen_down_to_the_smallest(client: ollama.AsyncClient) -> None:
     found = await client.embed("bert", "a b c d e f", options={"num_ctx": 1})
     assert found.prompt_eval_count == 4

@@ -49,6 +49,7 @@ async def test_a_killed_engine_costs_its_client_one_answer_and_others_nothing(
     assert answer[-1]["done"]
 
 
+@pytest.mark.contract("sched.crash", "stream.late-error")
 async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
     async with daemon.generate("a", **ENDLESS) as response:
         await first_line(response)
@@ -60,6 +61,7 @@ async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
     assert (await daemon.answer("a", model="endless", options={"num_predict": 2}))[-1]["done"]
 
 
+@pytest.mark.contract("sched.crash")
 async def test_an_engine_that_dies_while_idle_costs_nobody_an_answer(daemon: Daemon) -> None:
     for _ in range(3):
         await daemon.answer("a", model="endless", options={"num_predict": 1})
@@ -69,6 +71,7 @@ async def test_an_engine_that_dies_while_idle_costs_nobody_an_answer(daemon: Dae
         assert answer[-1]["done"], answer
 
 
+@pytest.mark.contract("sched.leave")
 async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
     async with daemon.generate("a", **ENDLESS) as response:
         await first_line(response)
@@ -78,6 +81,7 @@ async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
     assert answer[-1]["eval_count"] == 3
 
 
+@pytest.mark.contract("sched.shutdown", "stream.one-end")
 async def test_sigterm_tells_running_answers_and_leaves_no_process(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "e.gguf"))
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
@@ -102,6 +106,7 @@ async def test_a_killed_daemon_leaves_no_engine(tmp_path: Path) -> None:
         assert await ended(engines)
 
 
+@pytest.mark.contract("sched.load-failure", "store.damage")
 async def test_bad_files_are_a_sentence_each_and_the_daemon_lives(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add("good", weights=write_llama(tmp_path / "good.gguf"))
@@ -121,6 +126,7 @@ async def test_bad_files_are_a_sentence_each_and_the_daemon_lives(tmp_path: Path
         assert answer[-1]["done"]
 
 
+@pytest.mark.contract("generate.context-range")
 async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_lives(
     daemon: Daemon,
 ) -> None:
@@ -134,6 +140,7 @@ async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_lives(
     assert (await daemon.answer("a", model="endless", options={"num_predict": 1}))[-1]["done"]
 
 
+@pytest.mark.contract("generate.context")
 async def test_the_context_of_an_answer_continues_it(daemon: Daemon) -> None:
     first = (await daemon.answer("a", model="endless", options={"num_predict": 5}))[-1]
     second = await daemon.answer(

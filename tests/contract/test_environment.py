@@ -41,6 +41,7 @@ async def load(daemon: Daemon, path: str = "generate", **fields: object) -> None
     "env.keep-alive",
     "env.noprune",
     "env.quotes",
+    "sched.parallel",
 )
 async def test_what_a_daemon_was_told(tmp_path: Path) -> None:
     store = lay_out(tmp_path / "elsewhere", tmp_path)

@@ -61,7 +61,7 @@ def lay_out(folder: Path) -> OllamaStore:
 # --------------------------------------------------------------------------- before any byte
 
 
-@pytest.mark.contract("sched.queue", "stream.early-error")
+@pytest.mark.contract("sched.queue", "stream.early-error", "env.max-queue")
 @pytest.mark.parametrize("path", ASKING)
 async def test_one_too_many_for_the_queue_is_503(tmp_path: Path, path: str) -> None:
     store = lay_out(tmp_path)

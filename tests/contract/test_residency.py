@@ -64,7 +64,7 @@ async def test_models_of_the_same_weights_share_an_engine(asker: Asker) -> None:
     await asker.ask("delete", {"model": "twin"})
 
 
-@pytest.mark.contract("options.precedence", "options.modelfile")
+@pytest.mark.contract("options.precedence")
 async def test_the_request_wins_over_the_modelfile(asker: Asker) -> None:
     """The model "dressed" says num_ctx 256, and that "few" ends an answer."""
     await load(asker, {}, "dressed")

@@ -102,7 +102,9 @@ def statuses(lines: list[Progress]) -> list[str]:
 # --------------------------------------------------------------------------- from files
 
 
-@pytest.mark.contract("create.from-files", "create.progress")
+@pytest.mark.contract(
+    "create.from-files", "create.progress", "create.autodetect", "create.recompress"
+)
 async def test_a_model_of_an_uploaded_gguf(shop: Workshop, files: Path) -> None:
     digest = shop.upload(files / "target.gguf")
     lines = await shop.make(files={"target.gguf": digest})
@@ -230,6 +232,7 @@ async def test_a_model_of_another_one(shop: Workshop, files: Path) -> None:
     assert shop.library.list()[0].details.parent_model
 
 
+@pytest.mark.contract("create.draft")
 async def test_a_new_drafter_takes_the_place_of_the_old(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf", draft=files / "target.gguf")
     draft = shop.upload(files / "draft.gguf")
@@ -244,6 +247,7 @@ async def test_the_demo_is_a_base_like_any_other(shop: Workshop) -> None:
     assert shop.manifest()["layers"][0]["from"] == "specd-demo:latest"
 
 
+@pytest.mark.contract("create.over")
 async def test_creating_over_a_model_removes_its_own_layers(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     await shop.make(base="base", system="Old.")
@@ -254,6 +258,7 @@ async def test_creating_over_a_model_removes_its_own_layers(shop: Workshop, file
     assert len(shop.library.list()) == 2
 
 
+@pytest.mark.contract("create.from-pull")
 async def test_a_base_that_is_not_here_is_pulled(shop: Workshop, files: Path) -> None:
     with pytest.raises(ModelNotFound, match="model 'base:latest' not found"):
         await shop.make(base="base")
@@ -275,6 +280,7 @@ async def test_a_base_that_is_not_here_is_pulled(shop: Workshop, files: Path) ->
     assert len(asked) == 1
 
 
+@pytest.mark.contract("create.remote")
 async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
     await shop.make(base="far", remote_host="ollama.com", info={"capabilities": ["completion"]})
     assert shop.manifest()["layers"] == []
@@ -286,7 +292,13 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
 # --------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.contract("create.errors.source", "create.errors.name", "create.errors.template")
+@pytest.mark.contract(
+    "create.errors.source",
+    "create.errors.name",
+    "create.errors.template",
+    "create.quantize-types",
+    "create.errors.draft",
+)
 @pytest.mark.parametrize(
     "fields, text",
     [
@@ -315,7 +327,9 @@ async def test_what_is_refused_at_once(
     await refused(shop, text, **fields)
 
 
-@pytest.mark.contract("create.errors.files", "create.errors.draft", "create.adapters")
+@pytest.mark.contract(
+    "create.errors.files", "create.errors.draft", "create.safetensors", "create.errors.adapters"
+)
 @pytest.mark.parametrize(
     "fields, text",
     [
@@ -389,6 +403,7 @@ def quantizer(tmp_path: Path, body: str) -> tuple[str, ...]:
     return sys.executable, str(script)
 
 
+@pytest.mark.contract("create.progress")
 async def test_progress_of_a_quantization_and_its_layer(
     shop: Workshop, files: Path, tmp_path: Path
 ) -> None:

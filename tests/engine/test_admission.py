@@ -57,6 +57,7 @@ def test_no_image_is_cut() -> None:
         fit(shown, request(), 80, 4)
 
 
+@pytest.mark.contract("shift.prompt")
 @given(st.integers(1, 3000), st.integers(8, 500), st.integers(0, 40))
 def test_a_cut_prompt_fits_and_keeps_its_start_and_its_end(
     n_prompt: int, n_ctx: int, n_keep: int
@@ -71,6 +72,7 @@ def test_a_cut_prompt_fits_and_keeps_its_start_and_its_end(
         assert fitted == tokens
 
 
+@pytest.mark.contract("shift.prompt", "truncate.off")
 @pytest.mark.parametrize("fields", [{"truncate": False}, {"shift": False}])
 def test_a_prompt_that_may_not_be_cut_is_refused_with_both_numbers(fields: dict[str, bool]) -> None:
     with pytest.raises(ContextLengthExceeded) as caught:

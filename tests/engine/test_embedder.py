@@ -103,12 +103,14 @@ def test_each_text_ends_once_and_only_bad_ones_fail(
             assert end == vector_of(kept)
 
 
+@pytest.mark.contract("embed.truncate")
 def test_what_is_too_long_is_cut_before_its_closing_token() -> None:
     house = House()
     house.submit("a" * 100)
     assert house.run() == {0: vector_of("a" * 14)}
 
 
+@pytest.mark.contract("embed.truncate-off")
 def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
     house = House()
     house.submit("a" * 100, "b", truncate=False)

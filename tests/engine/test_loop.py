@@ -292,6 +292,7 @@ def test_a_long_prompt_that_may_not_be_cut_is_refused_with_its_numbers() -> None
     assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 41, 32)
 
 
+@pytest.mark.contract("shift")
 def test_a_full_context_ends_the_answer_where_it_may_not_shift() -> None:
     engine = Engine(n_ctx=32, eog_bias=-50)
     _, done = answer(engine, shift=False, n_predict=-1)
@@ -299,6 +300,7 @@ def test_a_full_context_ends_the_answer_where_it_may_not_shift() -> None:
     assert done.usage.n_prompt + done.usage.n_generated == 33
 
 
+@pytest.mark.contract("shift")
 def test_a_full_context_shifts_and_goes_on_where_it_may() -> None:
     engine = Engine(n_ctx=32, eog_bias=-50)
     _, done = answer(engine, n_predict=100)

@@ -169,6 +169,7 @@ def tokens_of(asked: Sequence[str | Image], cache: MediaCache | None) -> list[in
     return found[0]
 
 
+@pytest.mark.contract("truncate.images")
 def test_tokens_are_counted_with_the_images_and_without_what_is_none() -> None:
     cache = MediaCache(FakeProjector())
     tokens = tokens_of(["AB", CAT, "C"], cache)

@@ -66,6 +66,7 @@ def test_without_a_driver_there_is_no_gpu() -> None:
     assert nvidia.devices(NoDriver()) == []
 
 
+@pytest.mark.contract("env.devices")
 @pytest.mark.parametrize(
     "variable, indices",
     [("1", [1]), ("", []), ("GPU-0", [0]), ("0,1", [0, 1]), ("-1,0", []), ("0,-1,1", [0])],

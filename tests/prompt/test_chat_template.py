@@ -17,6 +17,7 @@ def render(template: str, **options: object) -> str:
     return render_chat(template, [USER], **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.contract("chat.no-template")
 def test_without_a_template_chatml_is_used() -> None:
     messages = [Message(role="system", content="Be brief."), Message(role="user", content="Hi")]
     assert render_chat(None, messages) == (
@@ -26,6 +27,7 @@ def test_without_a_template_chatml_is_used() -> None:
     assert not render_chat(None, messages, add_generation_prompt=False).endswith("assistant\n")
 
 
+@pytest.mark.contract("templates.jinja")
 def test_blocks_are_trimmed_on_both_sides() -> None:
     template = (
         "{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}"
@@ -33,6 +35,7 @@ def test_blocks_are_trimmed_on_both_sides() -> None:
     assert render(template) == "Hi <b> & 日本\n"
 
 
+@pytest.mark.contract("templates.jinja")
 def test_loop_controls_work() -> None:
     assert (
         render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}")
@@ -40,16 +43,19 @@ def test_loop_controls_work() -> None:
     )
 
 
+@pytest.mark.contract("templates.jinja", "chat.key-order")
 def test_tojson_keeps_unicode_and_key_order_and_escapes_nothing() -> None:
     tool = {"name": "été", "a": "<&>"}
     assert render("{{ tools[0] | tojson }}", tools=[tool]) == '{"name": "été", "a": "<&>"}'
     assert render("{{ tools | tojson(indent=1) }}", tools=[{"a": 1}]) == '[\n {\n  "a": 1\n }\n]'
 
 
+@pytest.mark.contract("templates.jinja")
 def test_generation_marks_are_ignored() -> None:
     assert render("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c") == "abuserc"
 
 
+@pytest.mark.contract("templates.jinja")
 def test_strftime_now_asks_the_given_clock() -> None:
     assert (
         render("{{ strftime_now('%d %b %Y') }}", now=lambda: dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
@@ -57,6 +63,7 @@ def test_strftime_now_asks_the_given_clock() -> None:
     )
 
 
+@pytest.mark.contract("think.kwargs", "think.default-on")
 def test_thinking_is_on_unless_refused_and_an_effort_is_named() -> None:
     template = "{{ enable_thinking }} {{ reasoning_effort }}"
     assert render(template) == "True "
@@ -70,6 +77,7 @@ def test_bos_is_cut_where_the_vocabulary_adds_it() -> None:
     assert render(template, bos_token="<s>", adds_bos=False) == "<s><s>x"
 
 
+@pytest.mark.contract("chat.message-fields")
 def test_messages_bring_their_tool_calls_and_thinking() -> None:
     message = Message(
         role="assistant",
@@ -84,6 +92,7 @@ def test_messages_bring_their_tool_calls_and_thinking() -> None:
     assert render_chat(template, [message]) == 'hm function {"x": 1} False'
 
 
+@pytest.mark.contract("templates.bad")
 @pytest.mark.parametrize(
     "template, says",
     [

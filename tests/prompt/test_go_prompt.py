@@ -192,6 +192,7 @@ def test_infill_is_given_both_sides_of_the_gap() -> None:
     assert chat(template, USER) == "Hi"
 
 
+@pytest.mark.contract("think.go")
 @pytest.mark.parametrize(
     "think,can_think,says",
     [

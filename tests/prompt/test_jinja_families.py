@@ -57,6 +57,7 @@ def test_what_a_template_takes_is_found_by_trying(template: str, shape: Needs) -
     assert needs(template) == shape
 
 
+@pytest.mark.contract("templates.jinja")
 def test_hermes() -> None:
     text = render(HERMES, SYSTEM, USER, CALL, RESULT, tools=[TOOL])
     assert text == (
@@ -71,6 +72,7 @@ def test_hermes() -> None:
     )
 
 
+@pytest.mark.contract("templates.jinja")
 def test_llama() -> None:
     assert render(LLAMA_3, SYSTEM, USER, CALL, RESULT, bos_token="<b>") == (
         '<b><s>01 Aug 2026Be brief.<user>Hi{"name": "f", "parameters": {"é": 1, "a": "x"}}'
@@ -80,6 +82,7 @@ def test_llama() -> None:
     assert render(LLAMA_3, USER, tools=[{"a": 1}]) == f"<s>01 Aug 2026{tool}<user>Hi<assistant>"
 
 
+@pytest.mark.contract("templates.jinja")
 def test_mistral_gets_short_ids_and_roles_that_take_turns() -> None:
     called = '[{"name": "f", "arguments": {"é": 1, "a": "x"}, "id": "call00001"}]'
     wanted = f"[INST]Hi[/INST][TOOL_CALLS]{called}[TOOL_RESULTS]42 call00001[/TOOL_RESULTS]"
@@ -100,12 +103,14 @@ def test_mistral_gets_short_ids_and_roles_that_take_turns() -> None:
     )
 
 
+@pytest.mark.contract("templates.jinja")
 def test_deepseek_gets_arguments_as_text_and_no_content_beside_them() -> None:
     assert render(DEEPSEEK, SYSTEM, USER, CALL, RESULT) == (
         'Be brief.<U>Hi<A><call>f\n```json\n{"é": 1, "a": "x"}\n```<O>42<A><think>\n'
     )
 
 
+@pytest.mark.contract("templates.jinja")
 def test_gpt_oss() -> None:
     text = render(GPT_OSS, SYSTEM, USER, CALL, RESULT, think="high", tools=[TOOL])
     assert text == (
@@ -118,6 +123,7 @@ def test_gpt_oss() -> None:
     assert "Reasoning: medium" in render(GPT_OSS, USER)
 
 
+@pytest.mark.contract("templates.jinja")
 def test_gemma_finds_the_system_text_in_the_users_turn() -> None:
     assert render(GEMMA_2, SYSTEM, USER) == "<turn>user\nBe brief.\nHi</turn>\n<turn>model\n"
     assert render(GEMMA_2, SYSTEM) == "<turn>user\nBe brief.</turn>\n<turn>model\n"
@@ -125,6 +131,7 @@ def test_gemma_finds_the_system_text_in_the_users_turn() -> None:
     assert text.endswith("<turn>user\nBe brief.\nHi</turn>\n<turn>model\n")
 
 
+@pytest.mark.contract("templates.jinja")
 def test_content_may_have_to_be_parts() -> None:
     assert render(PARTS, SYSTEM, USER) == "<system>Be brief.<user>Hi"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ def parse(pieces: list[str], *, starts_inside: bool = False) -> tuple[str, str]:
     return "".join(d.thinking for d in deltas), "".join(d.content for d in deltas)
 
 
+@pytest.mark.contract("templates.thinking-parsed")
 def test_tags_and_the_space_around_them_are_dropped() -> None:
     assert parse(["  <think>\n why\n</think>\n\n because "]) == ("why\n", "because ")
 
@@ -25,6 +27,7 @@ def test_an_answer_without_thinking_keeps_its_leading_space() -> None:
     assert parse(["  plain <think>x</think>"]) == ("", "  plain <think>x</think>")
 
 
+@pytest.mark.contract("templates.thinking-parsed")
 def test_a_prompt_that_opened_the_tag_starts_inside() -> None:
     parser = ReasoningParser.after("<|assistant|>\n<think>\n")
     delta = parser.feed("hm</think>yes")
@@ -36,6 +39,7 @@ def test_thinking_that_never_ends_is_thinking() -> None:
     assert parse(["<think>and then </thi"]) == ("and then </thi", "")
 
 
+@pytest.mark.contract("templates.thinking-parsed")
 def test_the_beginning_of_a_tag_alone_is_content() -> None:
     assert parse([" <thi"]) == ("", " <thi")
 
@@ -65,6 +69,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
+@pytest.mark.contract("templates.thinking-parsed")
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 60), max_size=6), inside=st.booleans())
 def test_any_split_parses_the_same(text: str, cuts: list[int], inside: bool) -> None:
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})

@@ -27,6 +27,7 @@ BY_GO = replace(MODEL, templating=Templating.GO)
 HI = Message(role="user", content="Hi")
 
 
+@pytest.mark.contract("chat.no-template", "templates.go-served")
 def test_a_chat_is_rendered_by_the_template_that_counts() -> None:
     assert chat_prompt(MODEL, [HI]) == "<user>Hi"
     assert chat_prompt(BY_GO, [HI]) == "[user:Hi]false"
@@ -34,6 +35,7 @@ def test_a_chat_is_rendered_by_the_template_that_counts() -> None:
     assert chat_prompt(bare, [HI]) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
+@pytest.mark.contract("generate.system", "generate.modelfile")
 def test_a_text_is_a_turn_behind_the_models_own() -> None:
     text = TextPrompt(text="Hi")
     assert text_prompt(MODEL, text) == "<system>Be brief.<user>1<assistant>2<user>Hi"
@@ -47,6 +49,7 @@ def test_raw_is_bare_and_so_is_a_text_without_a_template() -> None:
     assert text_prompt(replace(MODEL, chat_template=None), TextPrompt(text="Hi")) == "Hi"
 
 
+@pytest.mark.contract("generate.template")
 def test_a_template_of_the_request_is_go_whatever_the_model_has() -> None:
     text = TextPrompt(text="Hi", template="{{ .System }}>{{ .Prompt }}|")
     assert text_prompt(MODEL, text) == "Be brief.>1|2>Hi|"
@@ -66,6 +69,7 @@ def test_a_suffix_is_for_go_templates_or_for_the_ggufs_own_tokens() -> None:
     assert text_prompt(replace(infills, infill=by_tokens.infill), gap) == "a_b<no value>"
 
 
+@pytest.mark.contract("think.go", "think.default-on")
 def test_thinking_is_on_where_the_model_can() -> None:
     thinker = replace(BY_GO, capabilities=("completion", "thinking"))
     assert chat_prompt(thinker, [HI]) == "[user:Hi]truemedium"
@@ -73,6 +77,7 @@ def test_thinking_is_on_where_the_model_can() -> None:
     assert chat_prompt(thinker, [HI], think="max") == "[user:Hi]truemax"
 
 
+@pytest.mark.contract("think.harmony")
 @pytest.mark.parametrize("model", [MODEL, BY_GO])
 def test_the_greatest_effort_of_harmony_is_high(model: ModelRef) -> None:
     oss = replace(model, parser="harmony", capabilities=("completion", "thinking"))
@@ -93,6 +98,7 @@ def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
     assert text_prompt(model, prompt, image_mark=mark).count("#0a") == 1
 
 
+@pytest.mark.contract("chat.strip-thinking")
 @pytest.mark.parametrize(
     "changes", [{"family": "qwen3"}, {"name": "deepseek-r1:8b"}, {"name": "u/deepseek-r1:x"}]
 )

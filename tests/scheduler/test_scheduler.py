@@ -76,6 +76,7 @@ def test_who_asks_for_a_loaded_model_passes_the_queue() -> None:
     assert s.request(waiter(3, "a")) == [Grant(3, runner_id)]
 
 
+@pytest.mark.contract("sched.serial")
 def test_one_load_at_a_time_in_order() -> None:
     s = scheduler()
     first = started(s.request(waiter(1, "a")))
@@ -121,6 +122,7 @@ def test_the_idle_runner_with_the_shortest_session_makes_room() -> None:
     started(s.ended(short))
 
 
+@pytest.mark.contract("sched.eviction")
 def test_a_busy_runner_is_waited_for_and_gets_no_new_users_meanwhile() -> None:
     s = scheduler(max_loaded=1)
     runner_id = load(s, waiter(1, "a"))
@@ -138,6 +140,7 @@ def test_if_the_one_in_front_leaves_the_busy_runner_takes_users_again() -> None:
     assert s.leave(2, 0.0) == [Grant(3, runner_id)]
 
 
+@pytest.mark.contract("sched.reload")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -157,7 +160,7 @@ def test_other_runner_options_reload_the_model(spec: dict[str, Any]) -> None:
     assert started(s.ended(runner_id)) != runner_id
 
 
-@pytest.mark.contract("sched.identity")
+@pytest.mark.contract("sched.reload")
 @pytest.mark.parametrize(
     "spec",
     [{"n_ctx": 0}, {"n_ctx": 4096}, {"n_gpu_layers": -1}, {"n_threads": 2}, {"drafter_name": "x"}],
@@ -168,6 +171,7 @@ def test_what_is_automatic_or_the_same_reloads_nothing(spec: dict[str, Any]) -> 
     assert s.request(waiter(2, "a", **spec)) == [Grant(2, runner_id)]
 
 
+@pytest.mark.contract("sched.reload")
 def test_an_automatic_context_takes_the_one_that_is_loaded() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=512, n_gpu_layers=5))

@@ -30,6 +30,7 @@ GO = (
 )
 
 
+@pytest.mark.contract("show.capabilities")
 @pytest.mark.parametrize(
     "changes,go,projector,expected",
     [
@@ -55,6 +56,7 @@ def test_capabilities_follow_the_contract(
     assert list(found) == expected
 
 
+@pytest.mark.contract("show.capabilities")
 def test_the_configs_own_capabilities_are_added_once() -> None:
     config = Config(model_family="gptoss", capabilities=["completion", "image"])
     found = capabilities(

@@ -42,6 +42,7 @@ def names(library: Library) -> list[str]:
     return [summary.name for summary in library.list()]
 
 
+@pytest.mark.contract("tags.order", "names.hf")
 def test_models_are_listed_newest_first(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
@@ -51,6 +52,7 @@ def test_models_are_listed_newest_first(
     assert names(library) == ["user/new:7b", "hf.co/user/repo:Q8_0", "old:latest"]
 
 
+@pytest.mark.contract("tags.digest", "tags.size", "tags.details")
 def test_a_summary_says_what_ollama_says(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_file_type_not_known_here_is_left_empty(
     assert library.list()[0].details.quantization_level == ""
 
 
+@pytest.mark.contract("tags.details-gguf")
 def test_the_gguf_speaks_where_the_config_is_silent(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
@@ -160,6 +163,7 @@ def test_an_invalid_name_is_refused(library: Library) -> None:
         library.resolve("foo bar")
 
 
+@pytest.mark.contract("tags.remote", "names.remote")
 def test_what_lives_in_the_cloud_is_listed_and_refused(
     store: OllamaStore, library: Library
 ) -> None:
@@ -227,6 +231,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.contract("store.damage")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_spoils_neither_the_list_nor_its_neighbours(
     store: OllamaStore,
@@ -251,6 +256,7 @@ def test_a_damaged_model_spoils_neither_the_list_nor_its_neighbours(
     assert len(caplog.records) == logged
 
 
+@pytest.mark.contract("store.safetensors")
 @pytest.mark.parametrize(
     "layer,message",
     [("model", "names no weights"), ("tensor", "safetensors")],
@@ -304,6 +310,7 @@ def test_a_changed_manifest_is_read_again(
 # ----------------------------------------------------------------------------------- show
 
 
+@pytest.mark.contract("show.arrays", "show.requires", "show.model-info", "show.projector")
 def test_show_gives_the_whole_model(store: OllamaStore, library: Library, tmp_path: Path) -> None:
     weights = write_llama(tmp_path / "big.gguf", vocabulary=BIG, extra={"odd": float("inf")})
     store.add(
@@ -331,6 +338,7 @@ def test_show_gives_the_whole_model(store: OllamaStore, library: Library, tmp_pa
     json.dumps(dict(info.model_info), allow_nan=False)
 
 
+@pytest.mark.contract("show.arrays")
 def test_verbose_show_gives_long_arrays(
     store: OllamaStore, library: Library, tmp_path: Path
 ) -> None:

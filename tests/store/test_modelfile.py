@@ -35,6 +35,7 @@ def test_a_parameter_is_printed_as_go_prints_it(value: object, line: str) -> Non
     assert parameters_text({"name": value}) == f"{'name':<30} {line}"
 
 
+@pytest.mark.contract("show.parameters")
 def test_a_list_takes_a_line_for_each_value() -> None:
     text = parameters_text({"stop": ["a", "b"], "top_k": 1})
     assert [line.split() for line in text.splitlines()] == [

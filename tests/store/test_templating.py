@@ -94,6 +94,7 @@ def test_the_bare_prompt_beside_a_renderer_is_no_template() -> None:
     assert chosen(None, "{{ .Prompt }}") is GO
 
 
+@pytest.mark.contract("templates.harmony")
 @pytest.mark.parametrize(
     "config,architecture", [(Config(model_family="gptoss"), "x"), (Config(), "gpt-oss")]
 )

@@ -61,6 +61,7 @@ def test_publishing_again_removes_what_only_the_old_one_named(writer: Writer) ->
     assert not add(writer, "m", b"new")
 
 
+@pytest.mark.contract("env.noprune")
 def test_noprune_keeps_the_layers(tmp_path: Path) -> None:
     writer = Writer(tmp_path, noprune=True)
     add(writer, "m", b"old")
@@ -116,6 +117,7 @@ def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(writer
     assert not list((writer.root / "manifests").iterdir())
 
 
+@pytest.mark.contract("copy.empty")
 def test_copy_is_the_same_bytes(writer: Writer) -> None:
     add(writer, "m", b"a")
     writer.copy(parse("M"), parse("ns/copy:v1"))
@@ -277,7 +279,7 @@ def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
     assert path.read_bytes() == b"used"
 
 
-@pytest.mark.contract("store.prune")
+@pytest.mark.contract("store.prune", "env.noprune")
 def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     add(writer, "m", b"used")

@@ -127,6 +127,7 @@ async def test_a_search_made_elsewhere_stays_in_the_conversation() -> None:
     )
 
 
+@pytest.mark.contract("anthropic.system")
 async def test_a_system_turn_in_the_conversation_is_passed_on() -> None:
     said = await turns({"role": "user", "content": "a"}, {"role": "system", "content": "b"})
     assert [turn.role for turn in said] == ["user", "system"]
@@ -162,6 +163,7 @@ async def test_no_tools_are_offered_where_none_may_be_called() -> None:
     assert request.prompt.tools == ()
 
 
+@pytest.mark.contract("anthropic.options")
 async def test_options_are_those_that_were_sent() -> None:
     first = await asked(text("x"))
     assert first.options == {"num_predict": 9}

@@ -94,7 +94,7 @@ async def test_a_call_without_an_id_is_given_one() -> None:
 # --------------------------------------------------------------------------- streams
 
 
-@pytest.mark.contract("anthropic.stream", "anthropic.thinking")
+@pytest.mark.contract("anthropic.stream")
 async def test_a_stream_opens_and_closes_its_blocks_in_order() -> None:
     script: Script = [
         core.Delta(thinking="h"),
@@ -157,6 +157,7 @@ async def test_a_stream_without_text_still_starts_and_ends() -> None:
     assert found[1]["delta"]["stop_reason"] == "max_tokens"
 
 
+@pytest.mark.contract("anthropic.estimate")
 async def test_the_prompts_tokens_are_estimated_before_they_are_counted() -> None:
     messages = [
         {"role": "user", "content": "a" * 400},
@@ -213,7 +214,9 @@ def block(kind: str, **fields: object) -> dict[str, object]:
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 
 
-@pytest.mark.contract("anthropic.errors", "anthropic.required", "anthropic.blocks")
+@pytest.mark.contract(
+    "anthropic.errors", "anthropic.required", "anthropic.blocks", "anthropic.tools"
+)
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
 @pytest.mark.parametrize(
     "body, status, kind, text",

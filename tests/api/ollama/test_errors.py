@@ -36,7 +36,6 @@ async def test_a_body_that_is_no_json(path: str, body: str, text: str) -> None:
     "body.wrong-type",
     "think.bad-word",
     "think.bad-type",
-    "think.false-anywhere",
     "keep-alive.duration",
     "keep-alive.type",
     "images.base64",
@@ -49,9 +48,10 @@ async def test_a_body_that_is_no_json(path: str, body: str, text: str) -> None:
     "generate.image-model",
     "generate.not-completion",
     "chat.not-completion",
-    "chat.tools",
-    "generate.suffix",
     "options.not-object",
+    "think.refused",
+    "generate.suffix-refused",
+    "chat.tools-refused",
 )
 @pytest.mark.parametrize(
     "path, body, text",

@@ -141,6 +141,7 @@ async def test_the_sign_of_a_model_in_the_cloud_is_deleted_by_its_name(
     assert not list((store.root / "manifests").iterdir())
 
 
+@pytest.mark.contract("body.empty")
 @pytest.mark.parametrize("path", ["/api/copy", "/api/create"])
 async def test_no_body(http: Http, path: str) -> None:
     async with http.post(path) as reply:
@@ -227,7 +228,7 @@ async def test_a_full_disk_is_told(
 # --------------------------------------------------------------------------- create
 
 
-@pytest.mark.contract("create.progress")
+@pytest.mark.contract("create.progress", "stream.progress", "stream.default")
 async def test_progress_is_streamed_or_told_by_its_last_line(
     http: Http, creator: FakeCreator
 ) -> None:
@@ -243,6 +244,7 @@ async def test_progress_is_streamed_or_told_by_its_last_line(
     assert await answer(http, "POST", "/api/create", body) == (200, b'{"status":"success"}')
 
 
+@pytest.mark.contract("create.fields")
 async def test_every_field_is_read(http: Http, creator: FakeCreator) -> None:
     fields = {
         "adapters": {"a": DIGEST},
@@ -279,7 +281,7 @@ async def test_every_field_is_read(http: Http, creator: FakeCreator) -> None:
     ]
 
 
-@pytest.mark.contract("create.errors.source")
+@pytest.mark.contract("create.errors.source", "stream.early-error")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_error_before_the_first_line_has_a_status(
     http: Http, creator: FakeCreator, stream: bool
@@ -289,6 +291,7 @@ async def test_an_error_before_the_first_line_has_a_status(
     assert (status, body) == (400, error("neither 'from' or 'files' was specified"))
 
 
+@pytest.mark.contract("stream.late-error")
 async def test_a_later_error_is_the_last_line(http: Http, creator: FakeCreator) -> None:
     creator.script = (LINES[0], EngineError("quantizing failed"))
     status, body = await answer(http, "POST", "/api/create", {"model": "m", "from": "b"})

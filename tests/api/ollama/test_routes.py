@@ -242,7 +242,7 @@ async def test_generate_at_once_is_one_object() -> None:
     assert answer["logprobs"] == [{"token": "a", "logprob": -1.0, "bytes": [97]}]
 
 
-@pytest.mark.contract("generate.system", "keep-alive.duration", "think.kwargs")
+@pytest.mark.contract("keep-alive.duration")
 async def test_generate_hands_on_every_field() -> None:
     generation = FakeGeneration()
     await ask(
@@ -278,7 +278,6 @@ async def test_generate_hands_on_every_field() -> None:
     ]
 
 
-@pytest.mark.contract("generate.suffix", "generate.template")
 async def test_generate_hands_on_infill_and_a_template_of_its_own() -> None:
     generation = FakeGeneration()
     fields = {"prompt": "a", "suffix": "b", "template": "{{ .Prompt }}"}
@@ -288,7 +287,7 @@ async def test_generate_hands_on_infill_and_a_template_of_its_own() -> None:
     )
 
 
-@pytest.mark.contract("think.default-on")
+@pytest.mark.contract("names.local")
 async def test_generate_leaves_out_what_was_not_asked_for() -> None:
     generation = FakeGeneration()
     await ask("/api/generate", generation, model="plain:local", prompt="x", raw=True, options=None)
@@ -312,7 +311,9 @@ async def test_a_request_is_json_whatever_it_is_called_and_however_it_goes_on() 
     assert generation.requests[0].model == "plain:latest"
 
 
-@pytest.mark.contract("generate.load", "answer.done-reason")
+@pytest.mark.contract(
+    "generate.load", "answer.done-reason", "keep-alive.number", "keep-alive.forever"
+)
 @pytest.mark.parametrize(
     "keep_alive, seconds",
     [
@@ -424,7 +425,7 @@ async def test_chat_streams_messages() -> None:
     assert {key: last[key] for key in METRICS} == METRICS
 
 
-@pytest.mark.contract("chat.roles", "chat.tool-results")
+@pytest.mark.contract("chat.roles", "chat.message-fields")
 async def test_chat_hands_on_messages_of_every_kind() -> None:
     generation = FakeGeneration()
     call = {"id": "1", "function": {"index": 0, "name": "f", "arguments": {"b": 1, "a": 2}}}
@@ -484,7 +485,7 @@ async def test_chat_shows_a_rendered_prompt_on_request() -> None:
 CALL = core.ToolCall(name="f", arguments={"b": 1, "a": [2]}, id="call_1")
 
 
-@pytest.mark.contract("chat.tools", "chat.tool-calls")
+@pytest.mark.contract("chat.tool-calls", "chat.key-order")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_tool_calls_are_whole_and_keep_the_order_of_their_keys(stream: bool) -> None:
     script: Script = (
@@ -513,7 +514,7 @@ async def test_tool_calls_are_whole_and_keep_the_order_of_their_keys(stream: boo
     assert prompt.tools == ({"type": "function", "function": {"name": "f"}},)
 
 
-@pytest.mark.contract("format.json", "format.schema", "format.off")
+@pytest.mark.contract("format.off")
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize(
     "sent, grammar",

@@ -45,7 +45,7 @@ async def asked(**fields: object) -> core.GenerateRequest:
 # --------------------------------------------------------------------------- answers
 
 
-@pytest.mark.contract("openai.tools")
+@pytest.mark.contract("openai.tools", "openai.finish-reason")
 async def test_tool_calls_of_a_whole_answer() -> None:
     script: Script = [core.Delta(thinking="hm", tool_calls=(CALL, OTHER)), DONE]
     _, answer = await ask(FakeGeneration(script), CHAT, body(tools=[TOOL]))
@@ -80,6 +80,7 @@ async def test_tool_calls_are_streamed_whole_in_one_delta() -> None:
     assert end == "[DONE]"
 
 
+@pytest.mark.contract("openai.finish-reason")
 @pytest.mark.parametrize("reason", list(core.StopReason))
 async def test_the_reason_to_stop_is_ollamas(reason: core.StopReason) -> None:
     done = core.Done(reason=reason, usage=DONE.usage, speculation=DONE.speculation)
@@ -151,12 +152,14 @@ async def test_the_newer_limit_holds_where_the_older_is_not_sent(
     assert (await asked(**limits)).options.get("num_predict") == expected
 
 
+@pytest.mark.contract("openai.messages")
 async def test_a_developer_is_the_system() -> None:
     request = await asked(messages=[{"role": "Developer", "content": "d"}])
     assert isinstance(request.prompt, core.ChatPrompt)
     assert request.prompt.messages == (core.Message(role="system", content="d"),)
 
 
+@pytest.mark.contract("openai.images", "openai.messages")
 async def test_an_image_is_a_message_of_its_own() -> None:
     text = {"type": "text", "text": "what?"}
     request = await asked(messages=[{"role": "user", "content": [PNG, text]}])
@@ -175,6 +178,7 @@ async def test_a_call_without_arguments_has_none(sent: str) -> None:
     assert request.prompt.messages[0].tool_calls == (core.ToolCall(id="c", name="now"),)
 
 
+@pytest.mark.contract("openai.images")
 async def test_a_sound_reaches_a_model_that_sees() -> None:
     sound: Any = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     request = await asked(messages=[{"role": "user", "content": [sound]}])
@@ -182,6 +186,7 @@ async def test_a_sound_reaches_a_model_that_sees() -> None:
     assert request.prompt.messages[0].images == (b"\0\0\0",)
 
 
+@pytest.mark.contract("sched.leave")
 async def test_a_client_that_leaves_frees_its_slot() -> None:
     waiting = asyncio.Event()
     generation = FakeGeneration([core.Delta(content="a"), waiting])

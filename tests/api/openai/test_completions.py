@@ -51,6 +51,7 @@ async def test_an_answer_at_once() -> None:
     }
 
 
+@pytest.mark.contract("openai.completions-stream")
 async def test_a_stream_ends_in_a_chunk_with_the_reason() -> None:
     *chunks, finish, end = await stream_of(FakeGeneration(), PATH, body())
     assert [chunk["choices"] for chunk in chunks] == [
@@ -64,7 +65,7 @@ async def test_a_stream_ends_in_a_chunk_with_the_reason() -> None:
     assert end == "[DONE]"
 
 
-@pytest.mark.contract("openai.completions")
+@pytest.mark.contract("openai.completions-stream")
 async def test_with_usage_every_chunk_has_it_and_the_last_has_the_counts() -> None:
     sent = body(stream_options={"include_usage": True})
     *chunks, counts, end = await stream_of(FakeGeneration(), PATH, sent)
@@ -72,6 +73,7 @@ async def test_with_usage_every_chunk_has_it_and_the_last_has_the_counts() -> No
     assert (counts["choices"], counts["usage"], end) == ([], USAGE, "[DONE]")
 
 
+@pytest.mark.contract("openai.completions")
 async def test_thinking_is_beside_the_text() -> None:
     script: Script = [core.Delta(thinking="hm", content="a"), DONE]
     _, answer = await ask(FakeGeneration(script), PATH, body())
@@ -83,6 +85,7 @@ async def test_thinking_is_beside_the_text() -> None:
     }
 
 
+@pytest.mark.contract("openai.completions")
 async def test_log_probabilities_come_in_both_shapes() -> None:
     top = core.TopLogprob(token="b", bytes=(98,), logprob=-2.0)
     entry = core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0, top=(top,))
@@ -97,7 +100,7 @@ async def test_log_probabilities_come_in_both_shapes() -> None:
     }
 
 
-@pytest.mark.contract("openai.defaults")
+@pytest.mark.contract("openai.defaults", "openai.options")
 async def test_options_are_those_of_ollamas_layer() -> None:
     assert await asked() == core.GenerateRequest(
         model="able:latest",
@@ -141,11 +144,13 @@ async def test_no_log_probabilities_are_asked_for_without_a_number(sent: int) ->
     assert (await asked(logprobs=sent)).n_logprobs is None
 
 
+@pytest.mark.contract("openai.defaults", "openai.options")
 async def test_a_top_p_of_nothing_is_one_and_a_bare_stop_is_a_list() -> None:
     options = (await asked(top_p=0, stop="end")).options
     assert (options["top_p"], options["stop"]) == (1.0, ["end"])
 
 
+@pytest.mark.contract("openai.completions-refused")
 async def test_a_list_of_one_prompt_is_a_prompt() -> None:
     assert (await asked(prompt=["only"])).prompt == core.TextPrompt(text="only")
 
@@ -161,6 +166,7 @@ async def test_an_empty_prompt_loads_the_model() -> None:
     assert len(generation.loads) == 2
 
 
+@pytest.mark.contract("openai.completions-refused")
 @pytest.mark.parametrize(
     "fields,status,text",
     [
@@ -187,7 +193,6 @@ async def test_an_empty_prompt_loads_the_model() -> None:
         ),
     ],
 )
-@pytest.mark.contract("openai.completions")
 async def test_refusals(fields: dict[str, object], status: int, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, PATH, body(**fields))
@@ -199,6 +204,7 @@ async def test_refusals(fields: dict[str, object], status: int, text: str) -> No
     assert not generation.requests
 
 
+@pytest.mark.contract("openai.stream-error")
 async def test_an_error_in_mid_stream_is_an_event() -> None:
     script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
     *_, last = await stream_of(FakeGeneration(script), PATH, body())

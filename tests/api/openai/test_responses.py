@@ -34,6 +34,7 @@ async def prompt(**fields: object) -> core.ChatPrompt:
 # --------------------------------------------------------------------------- input
 
 
+@pytest.mark.contract("openai.responses-input")
 async def test_a_string_is_a_users_message_after_the_instructions() -> None:
     assert (await prompt(instructions="Be brief.")).messages == (
         core.Message(role="system", content="Be brief."),
@@ -41,6 +42,7 @@ async def test_a_string_is_a_users_message_after_the_instructions() -> None:
     )
 
 
+@pytest.mark.contract("openai.responses-input")
 async def test_instructions_and_developers_are_one_message_of_the_system() -> None:
     items = [
         {"role": "developer", "content": "a"},
@@ -56,6 +58,7 @@ async def test_instructions_and_developers_are_one_message_of_the_system() -> No
     )
 
 
+@pytest.mark.contract("openai.responses-input")
 async def test_text_parts_are_one_text_and_images_stand_beside_it() -> None:
     content = [
         {"type": "input_text", "text": "a"},
@@ -81,7 +84,7 @@ def output(n: int, sent: object) -> dict[str, object]:
     return {"type": "function_call_output", "call_id": f"c{n}", "output": sent}
 
 
-@pytest.mark.contract("openai.responses")
+@pytest.mark.contract("openai.responses-input")
 async def test_a_conversation_with_calls_is_the_chat_that_it_was() -> None:
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "x"},
@@ -140,6 +143,7 @@ async def test_without_input_the_model_is_loaded(sent: object) -> None:
 # --------------------------------------------------------------------------- the rest of a body
 
 
+@pytest.mark.contract("openai.defaults")
 async def test_options_are_those_of_ollamas_layer() -> None:
     assert (await asked()).options == {"temperature": 1.0}
     sent = {"temperature": 0.25, "top_p": 0.5, "max_output_tokens": 9}
@@ -150,6 +154,7 @@ async def test_options_are_those_of_ollamas_layer() -> None:
     }
 
 
+@pytest.mark.contract("openai.effort")
 @pytest.mark.parametrize(
     "reasoning,think",
     [
@@ -166,6 +171,7 @@ async def test_effort_is_think(reasoning: object, think: object) -> None:
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
 
 
+@pytest.mark.contract("openai.formats")
 @pytest.mark.parametrize(
     "text,grammar",
     [
@@ -187,6 +193,7 @@ def function(name: str, **fields: object) -> dict[str, object]:
     return {"type": "function", "name": name, "parameters": SCHEMA, "strict": True} | fields
 
 
+@pytest.mark.contract("openai.responses-tools")
 async def test_functions_are_offered_those_of_a_namespace_under_its_name() -> None:
     members = [
         function("list", description="Lists."),
@@ -219,6 +226,7 @@ async def test_functions_are_offered_those_of_a_namespace_under_its_name() -> No
 FOREIGN_IMAGE = {"type": "input_image", "image_url": "http://x"}
 
 
+@pytest.mark.contract("openai.responses-refused")
 @pytest.mark.parametrize(
     "fields,status,text",
     [
@@ -263,7 +271,6 @@ FOREIGN_IMAGE = {"type": "input_image", "image_url": "http://x"}
         ({"conversation": "conv_1"}, 400, "send the whole conversation as input"),
     ],
 )
-@pytest.mark.contract("openai.responses")
 async def test_refusals(fields: dict[str, object], status: int, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, PATH, body(**fields))
@@ -274,6 +281,7 @@ async def test_refusals(fields: dict[str, object], status: int, text: str) -> No
     assert not generation.requests
 
 
+@pytest.mark.contract("openai.responses-refused")
 async def test_nothing_is_stored_to_go_on_from() -> None:
     status, answer = await ask(FakeGeneration(), PATH, body(previous_response_id="resp_1"))
     assert status == 400

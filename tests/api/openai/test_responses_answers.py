@@ -93,6 +93,7 @@ async def test_an_answer_at_once() -> None:
     }
 
 
+@pytest.mark.contract("openai.responses")
 async def test_the_request_is_echoed() -> None:
     search = {"type": "web_search", "search_context_size": "low"}
     echoed = {
@@ -209,6 +210,7 @@ async def test_an_answer_that_says_nothing_has_an_empty_message(thinking: str) -
     assert completed["response"] == answer
 
 
+@pytest.mark.contract("openai.responses")
 async def test_a_limit_is_completed_as_well() -> None:
     cut = core.Done(reason=core.StopReason.LENGTH, usage=DONE.usage, speculation=DONE.speculation)
     _, answer = await ask(FakeGeneration([core.Delta(content="a"), cut]), PATH, BODY)

@@ -59,7 +59,7 @@ async def test_an_answer_at_once_is_a_completion() -> None:
     assert (timings["cache_n"], timings["prompt_n"], timings["predicted_n"]) == (2, 3, 7)
 
 
-@pytest.mark.contract("openai.stream")
+@pytest.mark.contract("openai.stream", "think.apart")
 async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
     script: Script = [
         core.Delta(thinking="hm", content="a", logprobs=(ENTRY,)),
@@ -92,12 +92,13 @@ async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
     assert {chunk["id"] for chunk in [*chunks, finish]} == {"chatcmpl-42"}
 
 
-@pytest.mark.contract("openai.stream")
+@pytest.mark.contract("openai.stream-usage")
 async def test_usage_comes_in_a_chunk_of_its_own_when_asked_for() -> None:
     *_, usage, end = await events(FakeGeneration(), stream_options={"include_usage": True})
     assert (usage["choices"], usage["usage"], end) == ([], USAGE, "[DONE]")
 
 
+@pytest.mark.contract("openai.stream")
 async def test_an_answer_without_text_still_names_the_role() -> None:
     first, finish, _ = await events(FakeGeneration([DONE]))
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -111,7 +112,7 @@ async def test_an_error_in_mid_stream_is_an_event_and_there_is_no_done() -> None
     assert last == {"error": {"message": "gone", "type": "api_error", "param": None, "code": None}}
 
 
-@pytest.mark.contract("openai.defaults", "openai.ignored")
+@pytest.mark.contract("openai.defaults", "openai.ignored", "openai.options")
 async def test_options_are_those_of_ollamas_layer() -> None:
     generation = FakeGeneration()
     await ask(
@@ -285,7 +286,7 @@ def part(kind: str, **fields: object) -> list[object]:
         ),
     ],
 )
-@pytest.mark.contract("openai.messages", "openai.errors")
+@pytest.mark.contract("openai.errors", "openai.messages-refused", "openai.effort")
 async def test_refusals(body: dict[str, object], status: int, kind: str, text: str) -> None:
     generation = FakeGeneration()
     got, answer = await ask(generation, **body)
@@ -301,6 +302,7 @@ async def test_an_empty_body_is_eof() -> None:
         assert (reply.status, (await reply.json())["error"]["message"]) == (400, "EOF")
 
 
+@pytest.mark.contract("openai.errors")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_error_before_the_first_byte_has_a_status(stream: bool) -> None:
     status, answer = await ask(FakeGeneration([errors.QueueFull()]), stream=stream)
@@ -338,7 +340,7 @@ async def test_an_empty_store_has_null_data() -> None:
         assert await reply.json() == {"object": "list", "data": None}
 
 
-@pytest.mark.contract("openai.models")
+@pytest.mark.contract("openai.model")
 async def test_one_model_is_echoed_and_an_unknown_one_is_404() -> None:
     async with client() as http:
         async with http.get("/v1/models/Plain") as reply:
@@ -349,6 +351,7 @@ async def test_one_model_is_echoed_and_an_unknown_one_is_404() -> None:
             assert error["message"] == "model 'no:latest' not found"
 
 
+@pytest.mark.contract("openai.model")
 async def test_a_model_of_someone_is_found_by_its_whole_name() -> None:
     async with client(models=[model_ref("someone/theirs:1b")]) as http:
         for path in ("someone/theirs:1b", "someone%2Ftheirs:1b"):

@@ -108,6 +108,7 @@ def test_what_cannot_be_enforced_is_left_out_as_ollama_does() -> None:
     assert reads(begin(GrammarKind.JSON_SCHEMA, schema), '"x"')
 
 
+@pytest.mark.contract("format.json")
 def test_any_object_is_json_and_nothing_but_an_object() -> None:
     state = begin(GrammarKind.JSON, "")
     assert reads(state, '{"a": [1, "b", {}, null]}')

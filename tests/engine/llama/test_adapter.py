@@ -36,6 +36,7 @@ def cut(path: Path) -> Path:
     return path
 
 
+@pytest.mark.contract("adapters.served")
 def test_an_adapter_changes_the_answer_as_its_merged_weights_do(base: Path, one: Path) -> None:
     merged = adapted(write_merged(base.with_name("m1.gguf"), base, one))
     tuned = adapted(base, one)

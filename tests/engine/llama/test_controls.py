@@ -88,6 +88,7 @@ def test_a_stop_string_is_found_in_what_is_shown(engine: Engine, stop: str) -> N
         assert text == whole.partition(stop)[0]
 
 
+@pytest.mark.contract("format.thinking")
 @pytest.mark.parametrize("closing", ["(", ",", "\n", '"""'])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_an_answer_is_thought_of_freely_and_then_keeps_to_its_grammar(

@@ -85,6 +85,7 @@ def of_schema(schema: object) -> Grammar:
     return Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
 
 
+@pytest.mark.contract("format.schema")
 @pytest.mark.parametrize("schema", [PERSON, FUNCTIONS], ids=["person", "functions"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
 def test_answers_fit_their_schema_with_and_without_speculation(
@@ -108,6 +109,7 @@ def test_answers_fit_their_schema_with_and_without_speculation(
     assert n_accepted > 50, "a drafter in the same grammar guesses its signs at least"
 
 
+@pytest.mark.contract("format.schema")
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -107,6 +107,7 @@ def test_with_other_slots_in_the_pass_the_first_difference_is_a_near_tie() -> No
             assert_near_tie(a, b, x, y, slot, n_same - expected.usage.n_prompt)
 
 
+@pytest.mark.contract("options.seed")
 def test_a_seed_repeats_itself_and_another_differs(demo: Engine) -> None:
     first = demo.answer("def walk(", seed=0)[0]
     assert demo.answer("def walk(", seed=0)[0] == first

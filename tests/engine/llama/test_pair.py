@@ -104,6 +104,7 @@ def test_text_of_all_kinds_survives_the_tokenizer(demo: Engine) -> None:
         assert b"".join(map(vocabulary.piece, tokens)).decode() == text
 
 
+@pytest.mark.contract("shift")
 def test_a_long_answer_shifts_its_context_and_goes_on(demo: Engine) -> None:
     engine = load(TARGET, n_ctx=256)
     _, done = engine.answer("x = 1\n" * 60, n_predict=300, temperature=1.0, top_k=0)

@@ -285,6 +285,7 @@ def test_an_image_too_large_for_its_context_is_made_smaller(seeing: Callable[...
     assert 128 <= done.usage.n_prompt <= 512 // 2 + 80
 
 
+@pytest.mark.contract("images.served")
 def test_files_of_all_kinds_are_seen_alike(seeing: Callable[..., Engine]) -> None:
     engine = seeing("llava")
     rows = [last_row(engine, "see ", Image(picture(1, kind=kind)), "a") for kind in FORMATS]
@@ -356,6 +357,7 @@ def test_what_a_projector_takes_is_counted(files: Callable[[str], tuple[Path, Pa
     assert more >= projector.stat().st_size
 
 
+@pytest.mark.contract("audio.served")
 def test_a_sound_is_heard_as_the_library_hears_it(
     seeing: Callable[..., Engine], files: Callable[[str], tuple[Path, Path]]
 ) -> None:

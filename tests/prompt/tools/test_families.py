@@ -200,6 +200,7 @@ CASES: list[tuple[str, str, str, Called]] = [
 ]
 
 
+@pytest.mark.contract("chat.tool-families", "chat.key-order")
 @pytest.mark.parametrize("template,text,content,called", CASES)
 def test_calls_are_read_from_every_split(
     template: str, text: str, content: str, called: Called
@@ -268,6 +269,7 @@ def test_what_is_no_call_stays_content_to_the_letter(template: str, text: str) -
     assert answer.calls == ()
 
 
+@pytest.mark.contract("templates.thinking-tags")
 @pytest.mark.parametrize(
     "tag,text,content,called",
     [

@@ -26,6 +26,7 @@ def read(text: str, prompt: str = PROMPT) -> Answer:
     return parsed(lambda: parser(prompt), text, n_cuts=2 if len(text) < 90 else 1)
 
 
+@pytest.mark.contract("templates.harmony")
 def test_what_is_analysed_is_thinking_and_the_final_message_is_the_answer() -> None:
     answer = read(
         "<|channel|>analysis<|message|>User says hi.<|end|>"
@@ -34,6 +35,7 @@ def test_what_is_analysed_is_thinking_and_the_final_message_is_the_answer() -> N
     assert answer == Answer("Hi <|there!", "User says hi.")
 
 
+@pytest.mark.contract("templates.harmony", "chat.tool-families")
 @pytest.mark.parametrize(
     "text",
     [
@@ -129,6 +131,7 @@ SIGNS = st.sampled_from(
 )
 
 
+@pytest.mark.contract("templates.harmony")
 @given(
     text=st.lists(SIGNS, max_size=16).map("".join),
     begun=st.sampled_from(["", "<|channel|>final<|message|>", "<|channel|>analysis<|message|>"]),
