@@ -7,7 +7,7 @@ BIN := .venv/bin
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
-	@echo "make test     the whole suite"
+	@echo "make test     the whole suite, and what of the contract it proves"
 	@echo "make check    lint, types, architecture, generated files"
 	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
 	@echo "make peer     build the llama-server that specd bench --peer compares with"
@@ -19,8 +19,11 @@ install:
 run: install
 	@exec $(BIN)/specd serve
 
+# What the tests hold of the contract is compared with how they went; their own status stays.
 test: install
-	$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
+	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
+	exit $$status
 
 check: install
 	$(BIN)/ruff check .
@@ -28,6 +31,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/python -m scripts.settings_docs --check
 	$(BIN)/python -m scripts.benchmarks_page --check
+	$(BIN)/python -m scripts.conformance --check
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: install

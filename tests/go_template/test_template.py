@@ -119,11 +119,13 @@ def test_a_values_own_method_is_called_by_its_name() -> None:
     assert parse("{{ .Shout }} {{ (.Shout) }}").render(value) == "HI HI"
 
 
+@pytest.mark.contract("templates.go-functions")
 def test_dates_are_those_of_the_machine() -> None:
     today, yesterday = parse("{{ currentDate }} {{ yesterdayDate }}").render({}).split()
     assert dt.date.fromisoformat(today) - dt.date.fromisoformat(yesterday) == dt.timedelta(days=1)
 
 
+@pytest.mark.contract("templates.go-functions")
 def test_what_is_no_property_of_a_tool_may_be_anything_in_typescript() -> None:
     assert parse("{{ toTypeScriptType 3 }}").render({}) == "any"
 

@@ -102,6 +102,7 @@ def test_tools_print_as_json_known_keys_first_properties_sorted() -> None:
     )
 
 
+@pytest.mark.contract("templates.go-functions")
 @pytest.mark.parametrize("part", [".", ".Function", ".Function.Parameters", "json ."])
 def test_the_parts_of_a_tool_print_as_json(part: str) -> None:
     text = chat(
@@ -111,6 +112,7 @@ def test_the_parts_of_a_tool_print_as_json(part: str) -> None:
     assert found in (TOOL, TOOL["function"], TOOL["function"]["parameters"])
 
 
+@pytest.mark.contract("templates.go-functions")
 def test_properties_are_walked_by_name_with_their_types() -> None:
     template = (
         "{{ range .Tools }}{{ range $name, $p := .Function.Parameters.Properties }}"

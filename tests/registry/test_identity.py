@@ -26,6 +26,7 @@ def public_key(text: str) -> Ed25519PublicKey:
     return key
 
 
+@pytest.mark.contract("store.key")
 def test_a_key_is_made_once_and_read_by_ssh(tmp_path: Path) -> None:
     folder = tmp_path / ".ollama"
     identity = load_identity(folder)

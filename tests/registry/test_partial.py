@@ -53,6 +53,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / f"sha256-{'a' * 64}-partial"
 
 
+@pytest.mark.contract("pull.partial")
 @pytest.mark.parametrize(
     "total,n_parts,size",
     [
@@ -71,6 +72,7 @@ def test_parts_are_a_sixteenth_of_100_mb_to_1_gb(total: int, n_parts: int, size:
     assert not parts or parts[0].size == size
 
 
+@pytest.mark.contract("pull.partial")
 def test_a_new_download_looks_like_ollamas(path: Path) -> None:
     files = opened(path, 250 * MB, PART(250 * MB))
     files.save([Part(0, 0, 100 * MB, 12), *files.parts[1:]])
@@ -81,6 +83,7 @@ def test_a_new_download_looks_like_ollamas(path: Path) -> None:
     assert path.stat().st_blocks == 0, "the file is sparse"
 
 
+@pytest.mark.contract("pull.partial", "pull.resume")
 def test_what_ollama_began_goes_on(path: Path) -> None:
     as_ollama_writes(path, 1000, (0, 600, 250), (600, 400, 400))
     assert bytes_on_disk(path) == 650

@@ -17,6 +17,7 @@ def no_proxy_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.contract("env.proxy")
 @pytest.mark.parametrize(
     "url,proxy",
     [
@@ -36,6 +37,7 @@ def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatc
     assert proxy_for(URL(url)) == (URL(proxy) if proxy else None)
 
 
+@pytest.mark.contract("env.proxy")
 async def test_a_pull_through_a_proxy(
     client: Client, remote: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,7 @@ def assert_whole(client: Client, remote: FakeRegistry) -> None:
     assert (client.root / manifest).read_bytes() == remote.manifests["me/m/latest"]
 
 
-@pytest.mark.contract("pull.sequence")
+@pytest.mark.contract("pull.sequence", "pull.headers", "pull.no-redirect")
 async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: str) -> None:
     lines = await client.pull(name)
     assert lines[0] == core.Progress(status="pulling manifest")
@@ -203,6 +203,7 @@ async def test_a_registry_is_left_alone_for_as_long_as_it_asks(
     assert 7.0 in client.waits.slept
 
 
+@pytest.mark.contract("pull.retries")
 async def test_six_failures_in_a_row_end_the_pull(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -526,6 +527,7 @@ async def test_redirects_that_never_end(client: Client, remote: FakeRegistry, na
         await client.pull(name)
 
 
+@pytest.mark.contract("pull.names")
 async def test_a_bad_name_is_told_before_anything_is_sent(client: Client) -> None:
     with pytest.raises(InvalidName, match="invalid model name"):
         await anext(client.registry.pull("a b"))

@@ -48,7 +48,7 @@ def done(data: bytes) -> core.Progress:
     )
 
 
-@pytest.mark.contract("push.sequence")
+@pytest.mark.contract("push.sequence", "push.parts")
 @pytest.mark.parametrize("storage", [False, True])
 async def test_the_lines_of_a_push(client: Client, remote: FakeRegistry, storage: bool) -> None:
     remote.storage = storage
@@ -62,6 +62,7 @@ async def test_the_lines_of_a_push(client: Client, remote: FakeRegistry, storage
     assert client.waits.slept == [], "nothing failed"
 
 
+@pytest.mark.contract("push.parts")
 async def test_parts_follow_each_other(client: Client, remote: FakeRegistry) -> None:
     await client.push(stored(client, remote))
     patches = [seen for seen in remote.seen if seen.method == "PATCH"]
@@ -70,6 +71,7 @@ async def test_parts_follow_each_other(client: Client, remote: FakeRegistry) -> 
     assert {seen.headers["X-Redirect-Uploads"] for seen in patches} == {"1"}
 
 
+@pytest.mark.contract("push.parts")
 async def test_the_last_request_says_what_was_sent(client: Client, remote: FakeRegistry) -> None:
     await client.push(stored(client, remote))
     said = [seen.query for seen in remote.seen if "etag" in seen.query]
@@ -81,6 +83,7 @@ async def test_the_last_request_says_what_was_sent(client: Client, remote: FakeR
     assert said[0] == {"state": "a/b9500", "digest": digest_of(WEIGHTS), "etag": etag}
 
 
+@pytest.mark.contract("push.mount")
 async def test_what_the_registry_has_is_not_sent(client: Client, remote: FakeRegistry) -> None:
     name = stored(client, remote)
     await client.push(name)
@@ -90,6 +93,7 @@ async def test_what_the_registry_has_is_not_sent(client: Client, remote: FakeReg
     assert [seen.method for seen in remote.seen] == ["HEAD"] * 3 + ["PUT"]
 
 
+@pytest.mark.contract("push.mount")
 async def test_a_layer_of_a_known_model_is_mounted(client: Client, remote: FakeRegistry) -> None:
     await client.push(stored(client, remote, parent="known/model:x"))
     assert remote.blobs[digest_of(WEIGHTS)] == b"mounted"
