@@ -57,6 +57,7 @@ async def test_a_running_answer_is_told_when_its_grace_is_over(tmp_path: Path) -
         assert await ended(engines)
 
 
+@pytest.mark.contract("sched.shutdown")
 async def test_a_second_signal_cuts_the_grace_short(tmp_path: Path) -> None:
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon:
         async with daemon.generate("hang") as response:

@@ -166,6 +166,21 @@ async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
     assert keep_alive_s == 9.0
 
 
+@pytest.mark.contract("options.runner")
+async def test_every_runner_option_reaches_the_engine() -> None:
+    house = House()
+    options = {"num_batch": 64, "num_gpu": 5, "main_gpu": 1, "num_thread": 2, "use_mmap": False}
+    await house.ask(chat("hello"), options=options)
+    [(spec, _)] = house.leased
+    assert (spec.n_batch, spec.n_gpu_layers, spec.main_gpu) == (64, 5, 1)
+    assert (spec.n_threads, spec.use_mmap) == (2, False)
+
+
+@pytest.mark.contract("options.sampling")
+async def test_what_is_kept_reaches_the_context() -> None:
+    assert (await House().asked(chat("x"), options={"num_keep": 9})).n_keep == 9
+
+
 async def test_a_random_seed_and_a_given_one() -> None:
     assert (await House().asked(chat("x"))).sampling.seed == 77
     assert (await House().asked(chat("x"), options={"seed": 0})).sampling.seed == 0

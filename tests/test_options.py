@@ -89,6 +89,7 @@ def test_minus_one_draws_a_seed_and_zero_is_a_seed() -> None:
     assert Options.merge({"seed": 0}).sampling(lambda: 77).seed == 0
 
 
+@pytest.mark.contract("options.sampling")
 def test_sampling_carries_every_filter() -> None:
     values = {"temperature": 0.1, "top_k": 1, "top_p": 0.2, "min_p": 0.3, "typical_p": 0.4}
     penalties = {

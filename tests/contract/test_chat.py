@@ -196,6 +196,18 @@ async def test_a_chat_too_long_loses_its_oldest_turns(asker: Asker) -> None:
     assert "exceeds the available context size (64 tokens)" in refused.json["error"]
 
 
+@pytest.mark.contract("truncate.last")
+async def test_a_last_turn_too_long_is_cut_in_its_middle(asker: Asker) -> None:
+    turns = [*TURN, {"role": "user", "content": "a" * 90 + "z" * 90}]
+    body = asking(messages=turns, options={"num_ctx": 64, "num_predict": 1}, stream=False)
+    reply = await asker.ask("chat", body)
+    assert reply.status == 200
+    assert 32 <= reply.json["prompt_eval_count"] < 64
+    refused = await asker.ask("chat", body | {"shift": False})
+    assert refused.status == 400
+    assert "exceeds the available context size (64 tokens)" in refused.json["error"]
+
+
 @pytest.mark.contract("images.served")
 async def test_an_image_of_a_message_is_part_of_the_prompt(asker: Asker) -> None:
     image = base64.b64encode(picture()).decode()

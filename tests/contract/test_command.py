@@ -117,7 +117,7 @@ async def test_show(command: Asker) -> None:
     assert {type(number) for number in numbers} == {int}
 
 
-@pytest.mark.contract("command.create", "command.cp", "command.rm")
+@pytest.mark.contract("command.create", "command.cp", "command.rm", "show.name")
 async def test_create_cp_and_rm(command: Asker, tmp_path: Path) -> None:
     data = write_llama(tmp_path / "new.gguf", seed=77).read_bytes()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -141,7 +141,7 @@ async def test_create_cp_and_rm(command: Asker, tmp_path: Path) -> None:
     assert "not found" in again.json["error"]
 
 
-@pytest.mark.contract("command.pull", "command.push")
+@pytest.mark.contract("command.pull", "command.push", "show.name")
 async def test_push_and_pull(command: Asker) -> None:
     await command.ask("me", b"")
     async with FakeRegistry().serve() as registry:

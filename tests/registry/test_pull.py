@@ -203,7 +203,7 @@ async def test_a_registry_is_left_alone_for_as_long_as_it_asks(
     assert 7.0 in client.waits.slept
 
 
-@pytest.mark.contract("pull.retries")
+@pytest.mark.contract("pull.retries", "pull.refusal")
 async def test_six_failures_in_a_row_end_the_pull(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
@@ -214,6 +214,7 @@ async def test_six_failures_in_a_row_end_the_pull(
     assert not client.manifests()
 
 
+@pytest.mark.contract("pull.refusal")
 async def test_a_refusal_for_good_ends_the_pull_at_once(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:

@@ -151,7 +151,7 @@ async def test_no_body(http: Http, path: str) -> None:
 # --------------------------------------------------------------------------- blobs
 
 
-@pytest.mark.contract("blobs.head", "blobs.post", "routes.head")
+@pytest.mark.contract("blobs.head", "blobs.post", "routes.head", "edge.body-limit")
 async def test_a_blob_is_uploaded_once(http: Http, store: OllamaStore) -> None:
     path = f"/api/blobs/{DIGEST}"
     async with http.head(path) as reply:

@@ -331,6 +331,7 @@ def test_a_template_without_signs_is_met_with_what_is_most_usual() -> None:
         assert read("no signs here", text).called == [("now", {})]
 
 
+@pytest.mark.contract("templates.parsers")
 @pytest.mark.parametrize(
     "parser,text",
     [
@@ -344,6 +345,7 @@ def test_a_template_without_signs_is_met_with_what_is_most_usual() -> None:
         ("lfm2", "<|tool_call_start|>[now()]<|tool_call_end|>"),
         ("olmo3", "<function_calls>now()</function_calls>"),
         ("cohere", '<|START_ACTION|>[{"tool_name": "now"}]<|END_ACTION|>'),
+        ("nobody-knows", '<tool_call>{"name": "now"}</tool_call>'),
     ],
 )
 def test_the_name_of_ollamas_parser_stands_in_for_a_template(parser: str, text: str) -> None:
