@@ -22,14 +22,13 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "LLAMA_ARG_FIT": "There is no llama-server here whose arguments these are.",
     "LLAMA_ARG_FIT_TARGET": "There is no llama-server here whose arguments these are.",
     "OLLAMA_MAX_TRANSFER_STREAMS": "Of MLX's transfers; a GGUF always comes in up to 16 streams.",
-    "OLLAMA_DEBUG_LOG_REQUESTS": "What users write is never written to a disk.",
+    "OLLAMA_DEBUG_LOG_REQUESTS": "The daemon never writes to a disk what users write.",
     "OLLAMA_NO_CLOUD": _NO_CLOUD,
     "OLLAMA_REMOTES": _NO_CLOUD,
     "OLLAMA_CLOUD_BASE_URL": _NO_CLOUD,
     "OLLAMA_API_KEY": _NO_CLOUD,
     "OLLAMA_AUTH": _CLIENTS,
     "OLLAMA_EDITOR": _CLIENTS,
-    "OLLAMA_NOHISTORY": "`specd run` keeps no history.",
     "OLLAMA_EXPERIMENT": "Ollama itself no longer reads it.",
 }
 #: Who else reads the environment that an engine and a pull inherit.

@@ -304,6 +304,12 @@ class Settings(BaseSettings):
     noprune: FlagSetting = _setting(
         "OLLAMA_NOPRUNE", "0", "Keep blobs that no model names any more, at start and afterwards."
     )
+    nohistory: FlagSetting = _setting(
+        "OLLAMA_NOHISTORY",
+        "0",
+        "`specd run` does not remember what is typed; else it does, in `prompts` below"
+        " `SPECD_STATE_DIR`, readable by its owner alone.",
+    )
     speculative_decode: FlagSetting = _setting(
         "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
     )
