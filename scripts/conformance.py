@@ -128,7 +128,7 @@ def render(
     lines.append(_FORTY)
     for number, named in forty.items():
         verdicts = "; ".join(dict.fromkeys(behaviour.verdict for behaviour in named))
-        texts = "; ".join(behaviour.text for behaviour in named)
+        texts = "; ".join(f"{behaviour.section}: {behaviour.text}" for behaviour in named)
         lines.append(f"| {number} | {texts} | {verdicts} |\n")
     return "".join([*lines, _END])
 

@@ -71,7 +71,7 @@ def test_the_table_says_who_holds_what() -> None:
     assert "3 behaviours: 1 as in Ollama, 1 different on purpose, 1 not done." in text
     assert "| One | PASS | `a.py`, `x.py` |" in text
     assert "| Later | not done: no time |  |" in text
-    assert "| 7 | One; Two | PASS; different: better |" in text
+    assert "| 7 | A: One; A: Two | PASS; different: better |" in text
 
 
 @pytest.mark.parametrize(
