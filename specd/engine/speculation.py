@@ -10,17 +10,23 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationStats, TokenId
+from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
 from specd.engine.slot import Slot
 from specd.engine.speculative.controller import MAX_DRAFT, NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob
 from specd.engine.speculative.prompt_lookup import Found, PromptLookup
+from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
 
 log = logging.getLogger("specd.engine")
 
 #: What answers call the drafter that needs no model.
 LOOKUP_NAME = "prompt lookup"
+
+_WHY_RESTING = {
+    DOES_NOT_PAY: "its drafts take longer than they save",
+    LOW_ACCEPTANCE: "too few of its drafts are accepted",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +232,9 @@ class Speculation:
         if self._drafter is None:
             # Lookup may be at work; why no model drafts is still what a user asks first.
             detail, reason = facts.detail, reason or facts.reason
+        elif reason:
+            lookup = f" and {LOOKUP_NAME} drafts" if state is SpeculationState.ACTIVE else ""
+            detail = f"{facts.name or 'the drafter'} rests{lookup}: {_WHY_RESTING[reason]}"
         name, source = (
             (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
         )
