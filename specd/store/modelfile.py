@@ -61,8 +61,8 @@ def _each_parameter(parameters: dict[str, object]) -> Iterator[tuple[str, object
 
 
 def _quoted(text: str) -> str:
-    """Quotes only where the grammar needs them: line ends, or blanks at the ends."""
-    if "\n" not in text and text == text.strip(" "):
+    """Quotes only where the grammar needs them: line ends, blanks at the ends, a quote to begin."""
+    if text and "\n" not in text and text == text.strip() and not text.startswith('"'):
         return text
     return f'"""{text}"""' if '"' in text else f'"{text}"'
 
