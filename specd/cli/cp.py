@@ -23,4 +23,4 @@ def cp(
 async def _cp(client: Client, console: Console, source: str, destination: str) -> None:
     async with client:
         await client.act("POST", "/api/copy", {"source": source, "destination": destination})
-    console.print(f"copied '{source}' to '{destination}'", markup=False)
+    console.print(f"copied '{source}' to '{destination}'", markup=False, soft_wrap=True)

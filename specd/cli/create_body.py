@@ -86,7 +86,14 @@ def _files_of(path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _integer(text: str) -> int:
-    return int(text)
+    """Also 1e+06, as which `show` writes a large one."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if not value.is_integer():  # nor nan, nor infinite
+        raise ValueError
+    return int(value)
 
 
 def _flag(text: str) -> bool:
@@ -120,16 +127,21 @@ def _add_parameter(parameters: dict[str, object], command: Command) -> None:
     if name in _DEPRECATED:
         log.warning("the parameter %s is deprecated and has no effect", name)
         return
-    if name not in _READERS:
-        raise InvalidRequest(f"unknown parameter '{name}'")
-    kind, read = _READERS[name]
-    try:
-        value = read(command.value)
-    except ValueError as error:
-        raise InvalidRequest(f"invalid {kind} value [{command.value}]") from error
+    value = read_parameter(name, command.value)
     if name == "stop":
         stops = parameters.setdefault("stop", [])
         assert isinstance(stops, list)
         stops.append(value)
     else:
         parameters[name] = value
+
+
+def read_parameter(name: str, text: str) -> object:
+    """Raises InvalidRequest for a name that is none and a text that is no such value."""
+    if name not in _READERS:
+        raise InvalidRequest(f"unknown parameter '{name}'")
+    kind, read = _READERS[name]
+    try:
+        return read(text)
+    except ValueError as error:
+        raise InvalidRequest(f"invalid {kind} value [{text}]") from error

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
+import typer
 from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
 
 from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import make_console, past_words, plain_table
+from specd.cli.words import byte_words, make_console, past_words, print_table
+
+_HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 
 
-def list_models() -> None:
+def list_models(
+    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+) -> None:
     """List the models on disk."""
-    asyncio.run(_list(daemon_client(), make_console()))
+    asyncio.run(_list(daemon_client(), make_console(), prefix))
 
 
-async def _list(client: Client, console: Console) -> None:
+async def _list(client: Client, console: Console, prefix: str = "") -> None:
     async with client:
         answer = await client.get("/api/tags")
-    console.print(_table(answer))
+    print_table(console, [_HEADERS, *_rows(answer, prefix.lower())])
 
 
-def _table(tags: Json) -> Table:
-    rows = [
+def _rows(tags: Json, prefix: str) -> list[tuple[str, ...]]:
+    return [
         (
             model["name"],
             model["digest"][:12],
-            "-" if model.get("remote_model") else decimal(model["size"]),
+            "-" if model.get("remote_model") else byte_words(model["size"]),
             past_words(model["modified_at"]),
         )
         for model in tags.get("models") or []
+        if model["name"].lower().startswith(prefix)
     ]
-    return plain_table(("NAME", "ID", "SIZE", "MODIFIED"), rows)

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
+import typer
 from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
 
 from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import expiry_words, make_console, plain_table
+from specd.cli.words import byte_words, expiry_words, make_console, print_table
 
 _HEADERS = ("NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL", "DRAFTER")
 
 
-def ps() -> None:
+def ps(
+    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+) -> None:
     """List the models in memory, and what drafts for them."""
-    asyncio.run(_ps(daemon_client(), make_console()))
+    asyncio.run(_ps(daemon_client(), make_console(), prefix))
 
 
-async def _ps(client: Client, console: Console) -> None:
+async def _ps(client: Client, console: Console, prefix: str = "") -> None:
     async with client:
         answer = await client.get("/api/ps")
-    console.print(_table(answer))
+    print_table(console, [_HEADERS, *_rows(answer, prefix.lower())])
 
 
-def _table(running: Json) -> Table:
-    rows = [
+def _rows(running: Json, prefix: str) -> list[tuple[str, ...]]:
+    return [
         (
             model["name"],
             model["digest"][:12],
-            decimal(model["size"]),
+            byte_words(model["size"]),
             _processor(model["size"], model.get("size_vram", 0)),
             str(model.get("context_length", "")),
             expiry_words(model["expires_at"]),
             _drafter(model.get("specd") or {}),
         )
         for model in running.get("models") or []
+        if model["name"].lower().startswith(prefix)
     ]
-    return plain_table(_HEADERS, rows)
 
 
 def _processor(size: int, size_vram: int) -> str:

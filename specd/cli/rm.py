@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -24,10 +23,13 @@ async def _rm(client: Client, console: Console, models: Sequence[str]) -> None:
         for model in models:
             await _unload(client, model)
             await client.act("DELETE", "/api/delete", {"model": model})
-            console.print(f"deleted '{model}'", markup=False)
+            console.print(f"deleted '{model}'", markup=False, soft_wrap=True)
 
 
 async def _unload(client: Client, model: str) -> None:
-    # One that cannot be loaded any more can still be deleted; one that is not there is told then.
-    with contextlib.suppress(DaemonRefused):
+    """One that cannot be stopped can still be deleted; one that is not there is told then."""
+    try:
         await client.act("POST", "/api/generate", {"model": model, "keep_alive": 0})
+    except DaemonRefused as error:
+        if error.status != 404:
+            typer.echo(f"Warning: '{model}' is not stopped: {error}", err=True)

@@ -3,200 +3,178 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import json
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from typer.core import TyperCommand
 
-from specd.cli.client import Client, DaemonRefused, Json, daemon_client
-from specd.cli.pull import pull_model
-from specd.cli.words import make_console
+from specd.cli.client import Json, daemon_client
+from specd.cli.commands import LEVELS, Commands
+from specd.cli.conversation import Conversation
+from specd.cli.keyboard import HISTORY_FILE, Keyboard, read_message
+from specd.cli.screen import terminal_screen
+from specd.errors import InvalidRequest
+from specd.settings import Settings
 
-_HELP = """\
-/clear      forget the conversation
-/bye        leave (also Ctrl-D); Ctrl-C stops a running answer
-\"\"\"         begins and ends a message of several lines"""
-_FENCE = '"""'
+_TRUTH: Final = {"true": True, "false": False}
+#: May stand alone, as in Ollama: a value only follows `=`.
+_ALONE: Final = {"--think": "--think=true", "--truncate": "--truncate=true"}
 
-T = TypeVar("T")
+
+class RunCommand(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*(_ALONE.get(a, a) for a in args[:end]), *args[end:]])
 
 
 def run(
     model: Annotated[str, typer.Argument(help="A model; one that is missing is pulled.")],
     prompt: Annotated[
-        list[str] | None, typer.Argument(help="Answer this; without it, chat.")
+        list[str] | None, typer.Argument(help="Answer this, after what stdin has; else chat.")
     ] = None,
     *,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say how fast, and what was drafted.")
     ] = False,
-    no_draft: Annotated[bool, typer.Option(help="Decode without speculation.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    answer_format: Annotated[
+        str | None, typer.Option("--format", help="json, or the text of a JSON schema.")
+    ] = None,
+    think: Annotated[
+        str | None,
+        typer.Option(metavar="[=LEVEL]", help=f"true, false, {', '.join(LEVELS)}."),
+    ] = None,
+    hidethinking: Annotated[
+        bool, typer.Option("--hidethinking", help="Think, but do not show it.")
+    ] = False,
     keepalive: Annotated[
         str | None, typer.Option(help="How long the model stays loaded, e.g. 5m.")
     ] = None,
+    nowordwrap: Annotated[
+        bool, typer.Option("--nowordwrap", help="Leave long lines to the terminal.")
+    ] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Pull over plain HTTP.")] = False,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="Of a vector: its first so many numbers.")
+    ] = None,
+    truncate: Annotated[
+        str | None,
+        typer.Option(metavar="[=false]", help="Cut what is too long for a vector; the default."),
+    ] = None,
+    no_draft: Annotated[
+        bool, typer.Option("--no-draft", help="Decode without speculation.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
 ) -> None:
-    """Ask a model, or chat with it."""
-    options: Json = {}
-    if no_draft:
-        options["draft_num_predict"] = 0
+    """Ask a model, or chat with it; of an embedding model, print the vector of a text."""
+    options: Json = {"draft_num_predict": 0} if no_draft else {}
     if seed is not None:
         options["seed"] = seed
-    fields: Json = {"model": model, "options": options}
-    if keepalive is not None:
-        fields["keep_alive"] = keepalive
-    conversation = Conversation(daemon_client(), make_console(), fields, verbose=verbose)
-    text = " ".join(prompt or [])
-    if not sys.stdin.isatty():
-        text = "\n\n".join(part for part in (text, sys.stdin.read().strip()) if part)
-    if text:
-        asyncio.run(conversation.answer_once(text))
-    else:
-        asyncio.run(conversation.chat(input))
+    talk = Conversation(
+        daemon_client(),
+        terminal_screen(),
+        model,
+        options=options,
+        format=_read_format(answer_format),
+        think=_read_choice("--think", think, LEVELS),
+        keep_alive=keepalive,
+        hides_thinking=hidethinking,
+        verbose=verbose,
+    )
+    talk.screen.wraps = not nowordwrap
+    vector = {"dimensions": dimensions, "truncate": _read_choice("--truncate", truncate)}
+    types = sys.stdin.isatty()
+    text = _whole_prompt("" if types else _piped(), prompt or [])
+    asyncio.run(_run(talk, text, vector, chats=types and not prompt, insecure=insecure))
 
 
-@dataclass
-class Conversation:
-    """fields: what every request carries.  messages: the turns so far."""
+async def _run(
+    talk: Conversation, text: str, vector: Json, *, chats: bool, insecure: bool = False
+) -> None:
+    """vector: fields of the request where the model gives no text."""
+    async with talk.client:
+        await talk.find(insecure=insecure)
+        if "embedding" in talk.capabilities and "completion" not in talk.capabilities:
+            await _print_vector(talk, text, vector)
+        elif text:
+            await talk.answer(text)
+        elif chats:
+            settings = Settings()
+            folder = None if settings.nohistory else settings.state_dir
+            keyboard = Keyboard(folder / HISTORY_FILE if folder else None)
+            keyboard.remembers = not settings.nohistory
+            await chat(talk, keyboard.read_line, keyboard)
+        else:
+            await talk.load()
 
-    client: Client
-    console: Console
-    fields: Json
-    verbose: bool = False
-    messages: list[Json] = field(default_factory=list)
 
-    async def answer_once(self, prompt: str) -> None:
-        async with self.client:
-            body: Json = {"prompt": prompt}
-            final, _ = await self._or_pull(lambda: self._stream("/api/generate", body))
-        self._report(final)
+async def chat(
+    talk: Conversation, read_line: Callable[[str], str], keyboard: Keyboard | None = None
+) -> None:
+    """Turns until /bye or the end of the input.  read_line: as `input`."""
+    await talk.load()
+    talk.screen.say("/? for help, Ctrl-D or /bye to leave")
+    _recite(talk)
+    commands = Commands(talk, keyboard)
 
-    async def chat(self, read_line: Callable[[str], str]) -> None:
-        """Turns until /bye or the end of the input.  read_line: as `input`."""
-        async with self.client:
-            # Loads the model while the first message is being typed, and finds it missing now.
-            body = {**self.fields, "stream": False}
-            await self._or_pull(lambda: self.client.post("/api/generate", body))
-            while (text := read_message(read_line)) is not None:
-                await self._turn(text)
+    def hint() -> None:
+        talk.screen.say("\nCtrl-D or /bye leaves.")
 
-    async def _or_pull(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer of `ask`, the second time where a model that is missing had to be pulled."""
-        try:
-            return await ask()
-        except DaemonRefused as error:
-            if error.status != 404:
-                raise
-        await pull_model(self.client, self.console, self.fields["model"])
-        return await ask()
-
-    async def _turn(self, text: str) -> None:
-        match text.split():
-            case []:
-                return
-            case ["/clear"]:
-                self.messages.clear()
-                self.console.print("The conversation is forgotten.")
-            case [word, *_] if word.startswith("/"):
-                self.console.print(_HELP, markup=False)
-            case _:
-                await self._ask(text)
-
-    async def _ask(self, text: str) -> None:
-        messages = [*self.messages, {"role": "user", "content": text}]
-        try:
-            final, said = await interruptible(self._stream("/api/chat", {"messages": messages}))
-        except asyncio.CancelledError:
-            self.console.print("\n[stopped]", markup=False)
+    while (line := read_message(read_line, hint)) is not None:
+        if not await commands.take(line):
             return
-        except DaemonRefused as error:
-            self.console.print(f"Error: {error}", markup=False, style="red")
-            return
-        self.messages = [*messages, {"role": "assistant", "content": said}]
-        self._report(final)
-
-    async def _stream(self, path: str, body: Json) -> tuple[Json, str]:
-        """Write the answer as it comes; the final object, and the text without its thinking."""
-        said: list[str] = []
-        part: Json = {}
-        async with aclosing(self.client.stream(path, {**self.fields, **body})) as parts:
-            async for part in parts:
-                message = part.get("message") or part
-                text = message.get("response") or message.get("content") or ""
-                if thinking := message.get("thinking"):
-                    self._write(thinking, style="dim")
-                self._write(text)
-                said.append(text)
-        self.console.print()
-        return part, "".join(said)
-
-    def _write(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, end="", markup=False, soft_wrap=True, style=style)
-
-    def _report(self, final: Json) -> None:
-        if self.verbose:
-            for line in report_lines(final):
-                self.console.print(line, markup=False, style="dim")
+    talk.screen.say()
 
 
-def report_lines(final: Json) -> list[str]:
-    """What the final object says of speed and of speculation."""
-    lines = []
-    for title, count, duration in (
-        ("prompt", "prompt_eval_count", "prompt_eval_duration"),
-        ("answer", "eval_count", "eval_duration"),
-    ):
-        n, ns = final.get(count, 0), final.get(duration, 0)
-        speed = f", {n / ns * 1e9:.1f} tokens/s" if ns else ""
-        lines.append(f"{title + ':':<14}{n} tokens{speed}")
-    speculation = final.get("speculation")
-    if speculation:
-        lines.append(f"{'speculation:':<14}{speculation_words(speculation)}")
-    return lines
+def _recite(talk: Conversation) -> None:
+    """The turns that the model's Modelfile has; the daemon adds them to each request."""
+    for message in talk.shown.get("messages") or ():
+        match message["role"]:
+            case "user":
+                talk.screen.say(f">>> {message['content']}")
+            case "assistant":
+                talk.screen.begin()
+                talk.screen.write(message["content"])
+                talk.screen.end()
+                talk.screen.say("\n")
 
 
-def speculation_words(speculation: Json) -> str:
-    """One line: who drafted, what was kept, or why nothing was drafted."""
-    words = [f"{speculation['state']}"]
-    if drafter := speculation.get("drafter"):
-        words.append(f"drafter {drafter}")
-    if n := speculation.get("draft_n"):
-        kept = speculation["draft_n_accepted"]
-        words.append(f"{kept} of {n} drafted tokens accepted ({kept / n:.0%})")
-    if speedup := speculation.get("speedup"):
-        words.append(f"{speedup:.2f} × plain")
-    if reason := speculation.get("detail") or speculation.get("reason"):
-        words.append(str(reason))
-    return ", ".join(words)
+async def _print_vector(talk: Conversation, text: str, vector: Json) -> None:
+    if not text:
+        raise InvalidRequest(f"{talk.model} gives vectors: it needs a text")
+    body: Json = {"model": talk.model, "input": text, "options": talk.options}
+    fields = vector | {"keep_alive": talk.keep_alive}
+    body |= {name: value for name, value in fields.items() if value is not None}
+    answer = await talk.client.post("/api/embed", body)
+    talk.screen.say(json.dumps(answer["embeddings"][0], separators=(",", ":")))
 
 
-def read_message(read_line: Callable[[str], str]) -> str | None:
-    """One message, of several lines between triple quotes; None at /bye and at the end."""
+def _piped() -> str:
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _whole_prompt(piped: str, words: Sequence[str]) -> str:
+    """As Ollama joins them: what is piped comes first."""
+    return " ".join([piped, *words] if piped.strip() else words)
+
+
+def _read_format(text: str | None) -> object:
+    if text is None or text in {"", "json"}:
+        return text or None
     try:
-        line = read_line(">>> ")
-        if line.strip() == "/bye":
-            return None
-        if not line.startswith(_FENCE):
-            return line
-        lines = [line.removeprefix(_FENCE)]
-        while not lines[-1].rstrip().endswith(_FENCE):
-            lines.append(read_line("... "))
-        return "\n".join(lines).rstrip().removesuffix(_FENCE)
-    except (EOFError, KeyboardInterrupt):
-        return None
+        schema = json.loads(text)
+    except ValueError:
+        schema = None
+    if not isinstance(schema, dict):
+        raise InvalidRequest("--format must be json or a JSON schema")
+    return schema
 
 
-async def interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; Ctrl-C cancels it alone, and raises CancelledError here."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, task.cancel)
-    try:
-        return await task
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+def _read_choice(name: str, text: str | None, more: Collection[str] = ()) -> Any:
+    if text is None or text in more:
+        return text
+    if text not in _TRUTH:
+        raise InvalidRequest(f"{name} must be one of {', '.join([*_TRUTH, *more])}")
+    return _TRUTH[text]

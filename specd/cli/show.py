@@ -3,50 +3,161 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import make_console
+from specd.cli.words import columns, count_words, make_console, print_lines
+from specd.errors import InvalidRequest
+
+_MAX_HEAD_LINES = 2
+_MAX_ITEMS = 3
+
+Rows = list[tuple[str, ...]]
+#: A title and its lines.
+Section = tuple[str, list[str]]
 
 
-def show(model: Annotated[str, typer.Argument(help="A model of `specd list`.")]) -> None:
-    """Show what is known of a model."""
-    asyncio.run(_show(daemon_client(), make_console(), model))
+def show(
+    model: Annotated[str, typer.Argument(help="A model of `specd list`.")],
+    *,
+    of_license: Annotated[bool, typer.Option("--license", help="Its licences alone.")] = False,
+    modelfile: Annotated[bool, typer.Option("--modelfile", help="Its Modelfile alone.")] = False,
+    parameters: Annotated[bool, typer.Option("--parameters", help="Parameters alone.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Its system prompt alone.")] = False,
+    template: Annotated[bool, typer.Option("--template", help="Its template alone.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Metadata and tensors as well.")
+    ] = False,
+) -> None:
+    """Show what is known of a model; one part of it alone comes as it is stored."""
+    asked = {
+        "license": of_license,
+        "modelfile": modelfile,
+        "parameters": parameters,
+        "system": system,
+        "template": template,
+    }
+    parts = [part for part, wanted in asked.items() if wanted]
+    if len(parts) > 1:
+        raise InvalidRequest(
+            "only one of --license, --modelfile, --parameters, --system and --template can be given"
+        )
+    part = parts[0] if parts else None
+    asyncio.run(_show(daemon_client(), make_console(), model, part, verbose=verbose))
 
 
-async def _show(client: Client, console: Console, model: str) -> None:
+async def _show(
+    client: Client, console: Console, model: str, part: str | None = None, *, verbose: bool = False
+) -> None:
     async with client:
-        answer = await client.post("/api/show", {"model": model})
-    for title, lines in sections(answer):
-        console.print(title, style="bold")
-        for line in lines:
-            console.print(f"    {line}", markup=False)
+        answer = await client.post("/api/show", {"model": model, "verbose": verbose})
+    if part is None:
+        print_sections(console, sections(answer, verbose=verbose))
+    else:
+        write_raw(str(answer.get(part) or ""))
+
+
+def write_raw(text: str) -> None:
+    """To stdout as it is, to be redirected: nothing wrapped, padded or coloured; one line end."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def print_sections(console: Console, found: list[Section]) -> None:
+    for title, lines in found:
+        console.print(f"  {title}", style="bold")
+        print_lines(console, [f"    {line}" for line in lines])
         console.print()
 
 
-def sections(answer: Json) -> list[tuple[str, list[str]]]:
-    """Titles with their lines, in Ollama's order; a title without lines is left out."""
+def sections(answer: Json, *, verbose: bool = False) -> list[Section]:
+    """In Ollama's order; a title without lines is left out.  verbose: of a verbose answer."""
+    found: list[tuple[str, Rows]] = [
+        ("Model", _facts(answer)),
+        ("Capabilities", [(name,) for name in answer.get("capabilities") or []]),
+        ("Projector", _projector(answer.get("projector_info") or {})),
+        ("Parameters", _parameters(answer.get("parameters") or "")),
+    ]
+    if verbose:
+        info, tensors = answer.get("model_info") or {}, answer.get("tensors") or []
+        found += [
+            ("Metadata", [(key, _value(info[key])) for key in sorted(info)]),
+            ("Tensors", [(t["name"], t["type"], _shape(t["shape"])) for t in tensors]),
+        ]
+    found += [("System", _head(answer.get("system"))), ("License", _head(answer.get("license")))]
+    return [(title, columns(rows)) for title, rows in found if rows]
+
+
+def _facts(answer: Json) -> Rows:
     info, details = answer.get("model_info") or {}, answer.get("details") or {}
-    architecture = info.get("general.architecture", details.get("family", ""))
+    architecture = info.get("general.architecture") or details.get("family")
+    n_parameters = info.get("general.parameter_count")
+    facts = {
+        "Remote model": answer.get("remote_model"),
+        "Remote URL": answer.get("remote_host"),
+        "architecture": architecture,
+        "parameters": details.get("parameter_size") or (n_parameters and count_words(n_parameters)),
+        "context length": info.get(f"{architecture}.context_length"),
+        "embedding length": info.get(f"{architecture}.embedding_length"),
+        "quantization": details.get("quantization_level"),
+        "requires": answer.get("requires"),
+    }
+    return _known(facts)
+
+
+def _projector(info: Json) -> Rows:
+    architecture = info.get("general.architecture")
+    n_parameters = info.get("general.parameter_count")
     facts = {
         "architecture": architecture,
-        "parameters": details.get("parameter_size", ""),
-        "context length": info.get(f"{architecture}.context_length", ""),
-        "embedding length": info.get(f"{architecture}.embedding_length", ""),
-        "quantization": details.get("quantization_level", ""),
+        "parameters": n_parameters and count_words(n_parameters),
     }
-    found = [
-        ("Model", [f"{name:<20}{value}" for name, value in facts.items() if value]),
-        ("Capabilities", list(answer.get("capabilities") or [])),
-        ("Parameters", _lines(answer.get("parameters"))),
-        ("System", _lines(answer.get("system"))),
-        ("License", _lines(answer.get("license"))[:2]),
-    ]
-    return [(title, lines) for title, lines in found if lines]
+    for sense in ("vision", "audio"):
+        facts |= {
+            "embedding length": facts.get("embedding length")
+            or info.get(f"{architecture}.{sense}.embedding_length"),
+            "dimensions": facts.get("dimensions")
+            or info.get(f"{architecture}.{sense}.projection_dim"),
+        }
+    return _known(facts)
 
 
-def _lines(text: object) -> list[str]:
-    return [line.rstrip() for line in str(text or "").splitlines() if line.strip()]
+def _known(facts: Json) -> Rows:
+    return [(name, str(value)) for name, value in facts.items() if value]
+
+
+def _parameters(text: str) -> Rows:
+    """A name and what follows it, of each line."""
+    pairs = [line.strip().partition(" ") for line in text.splitlines()]
+    return [(name, value.strip()) for name, _, value in pairs if name]
+
+
+def _head(text: object) -> Rows:
+    lines = [line.strip() for line in str(text or "").splitlines() if line.strip()]
+    more = ["..."] if len(lines) > _MAX_HEAD_LINES else []
+    return [(line,) for line in [*lines[:_MAX_HEAD_LINES], *more]]
+
+
+def _value(value: Any) -> str:
+    """One line, however long the array; a text's line ends are shown as such."""
+    match value:
+        case list():
+            items = [_value(item) for item in value[:_MAX_ITEMS]]
+            if more := len(value) - _MAX_ITEMS:
+                items += [f"...+{more} more"] if more > 0 else []
+            return f"[{', '.join(items)}]"
+        case bool():
+            return str(value).lower()
+        case None:
+            return "null"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value).replace("\n", "\\n")
+
+
+def _shape(shape: list[int]) -> str:
+    return f"[{' '.join(map(str, shape))}]"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specd.cli.client import Client, daemon_client
+from specd.cli.client import Client, DaemonRefused, daemon_client
 
 
 def stop(model: Annotated[str, typer.Argument(help="A model of `specd ps`.")]) -> None:
@@ -17,4 +17,9 @@ def stop(model: Annotated[str, typer.Argument(help="A model of `specd ps`.")]) -
 
 async def _stop(client: Client, model: str) -> None:
     async with client:
-        await client.post("/api/generate", {"model": model, "keep_alive": 0, "stream": False})
+        try:
+            await client.post("/api/generate", {"model": model, "keep_alive": 0, "stream": False})
+        except DaemonRefused as error:
+            if error.status != 404:
+                raise
+            raise DaemonRefused(404, f'couldn\'t find model "{model}" to stop') from error

@@ -1,38 +1,97 @@
-"""Figures as a person reads them, and tables that a script can read too."""
+"""Figures as a person reads them, in Ollama's words, and columns that a script can read too."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 
-_STEPS = (("year", 365 * 86400), ("month", 30 * 86400), ("week", 7 * 86400), ("day", 86400))
-_SHORT_STEPS = (("hour", 3600), ("minute", 60), ("second", 1))
 _FOR_EVER = timedelta(days=20 * 365)
+_DAY_H = 24
+#: Largest unit first: from how many hours on it is said, and how many hours it has.
+_LONG_STEPS = (
+    ("years", 2 * 365 * _DAY_H, 365 * _DAY_H),
+    ("months", 60 * _DAY_H, 30 * _DAY_H),
+    ("weeks", 14 * _DAY_H, 7 * _DAY_H),
+    ("days", 48, _DAY_H),
+)
 
 
 def make_console() -> Console:
     """Rich cuts lines at 80 columns where it writes to a pipe; a script wants them whole."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
+    """A line for each row, whole whatever the terminal's width; nothing trails."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "".join(
+            cell + " " * (width - cell_len(cell) + gap)
+            for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def print_table(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    """With gaps as wide as Ollama's; narrower ones where the terminal is."""
+    lines = columns(rows)
+    fits = max(map(cell_len, lines)) <= console.width
+    print_lines(console, lines if fits else columns(rows, gap=2))
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def byte_words(n_bytes: int) -> str:
+    """Decimal units, cut to what Ollama shows: "1.3 GB", "13 GB"."""
+    value, unit = float(n_bytes), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    whole = value >= 10 or value == int(value)
+    return f"{int(value)} {unit}" if whole else f"{value:.1f} {unit}"
+
+
+def count_words(n: float) -> str:
+    """A number of parameters: "8B", "1.2B", "137.25M", "12K"."""
+    for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
+        if n >= size:
+            value = n / size
+            return f"{value:.{0 if value == int(value) else digits}f}{unit}"
+    return f"{n:.0f}"
 
 
 def span_words(span: timedelta) -> str:
-    """The largest unit alone: "3 days", "1 hour"."""
+    """The unit in which the number stays small and says enough: "30 hours", "3 weeks"."""
     seconds = int(abs(span.total_seconds()))
-    for unit, length in (*_STEPS, *_SHORT_STEPS):
-        if seconds >= length:
-            n = seconds // length
-            return f"{n} {unit}" if n == 1 else f"{n} {unit}s"
-    return "less than a second"
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 60:
+        return "1 second" if seconds == 1 else f"{seconds} seconds"
+    if seconds < 3600:
+        minutes = seconds // 60
+        return "about a minute" if minutes == 1 else f"{minutes} minutes"
+    hours = int(seconds / 3600 + 0.5)
+    if hours == 1:
+        return "about an hour"
+    for unit, least, length in _LONG_STEPS:
+        if hours >= least:
+            return f"{hours // length} {unit}"
+    return f"{hours} hours"
 
 
 def past_words(timestamp: str, now: datetime | None = None) -> str:
     """An API timestamp as "3 days ago"; empty where it is none."""
     then = _read(timestamp)
-    return f"{span_words((now or datetime.now(UTC)) - then)} ago" if then else ""
+    return _sentence(f"{span_words((now or datetime.now(UTC)) - then)} ago") if then else ""
 
 
 def expiry_words(timestamp: str, now: datetime | None = None) -> str:
@@ -43,7 +102,11 @@ def expiry_words(timestamp: str, now: datetime | None = None) -> str:
     left = then - (now or datetime.now(UTC))
     if left > _FOR_EVER:
         return "Forever"
-    return f"{span_words(left)} from now" if left > timedelta() else "Stopping..."
+    return _sentence(f"{span_words(left)} from now") if left > timedelta() else "Stopping..."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _read(timestamp: str) -> datetime | None:
@@ -52,13 +115,3 @@ def _read(timestamp: str) -> datetime | None:
     except ValueError:
         return None
     return then if then.tzinfo else then.replace(tzinfo=UTC)
-
-
-def plain_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Columns and nothing else, as Ollama prints them."""
-    table = Table(box=None, pad_edge=False, padding=(0, 4, 0, 0))
-    for header in headers:
-        table.add_column(header, no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table

@@ -1,73 +1,98 @@
-"""`specd run`: a prompt, a chat, and what is said of speculation."""
+"""`specd run`: prompts, chats, vectors, and models that are missing."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
-from rich.console import Console
+from typer.testing import CliRunner
 
-from specd.cli.client import Client, DaemonRefused
-from specd.cli.run import Conversation, read_message, report_lines, speculation_words
-from tests.cli.fake_daemon import FakeDaemon, Json
-
-FINAL = {
-    "done": True,
-    "prompt_eval_count": 5,
-    "prompt_eval_duration": 10**9,
-    "eval_count": 100,
-    "eval_duration": 4 * 10**9,
-    "speculation": {
-        "drafter": "small",
-        "draft_n": 80,
-        "draft_n_accepted": 60,
-        "state": "active",
-        "reason": "",
-        "speedup": 1.5,
-    },
-}
+from specd.cli.app import app
+from specd.cli.client import DaemonRefused
+from specd.cli.run import _run, _whole_prompt, chat
+from specd.errors import InvalidRequest
+from tests.cli.fake_daemon import FakeDaemon
+from tests.cli.talking import FINAL, SHOWN, asked_of, conversation, daemon, typed
 
 
-def conversation(url: str, *, verbose: bool = False) -> tuple[Conversation, io.StringIO]:
-    out = io.StringIO()
-    console = Console(file=out, width=200)
-    return Conversation(Client(url), console, {"model": "m"}, verbose=verbose), out
-
-
-def typed(*lines: str) -> Callable[[str], str]:
-    rest: Iterator[str] = iter(lines)
-
-    def read_line(_prompt: str) -> str:
-        try:
-            return next(rest)
-        except StopIteration:
-            raise EOFError from None
-
-    return read_line
+async def run(url: str, text: str, *, chats: bool = False, **fields: Any) -> tuple[str, str]:
+    """What was written and what was noted."""
+    talk, out, notes = conversation(url, **fields)
+    await _run(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
+    return out.getvalue(), notes.getvalue()
 
 
 async def test_an_answer_is_written_as_it_comes() -> None:
-    daemon = FakeDaemon({"/api/generate": [{"response": "Hel"}, {"response": "lo [b]"}, FINAL]})
-    async with daemon.serve() as url:
-        talk, out = conversation(url, verbose=True)
-        await talk.answer_once("Hi")
-    assert daemon.asked == [("/api/generate", {"model": "m", "prompt": "Hi"})]
-    assert out.getvalue().splitlines()[0] == "Hello [b]"
-    assert "60 of 80 drafted tokens accepted (75%)" in out.getvalue()
+    fake = daemon(generate=[{"response": "Hel"}, {"response": "lo [b] :smile:"}, FINAL])
+    async with fake.serve() as url:
+        out, notes = await run(url, "Hi", verbose=True)
+    assert fake.asked == [
+        ("/api/show", {"model": "m"}),
+        ("/api/generate", {"model": "m", "options": {}, "prompt": "Hi"}),
+    ]
+    assert out == "Hello [b] :smile:\n"
+    assert "60 of 80 drafted tokens accepted (75%)" in notes
+
+
+async def test_what_was_asked_for_is_sent() -> None:
+    fields: dict[str, Any] = {
+        "options": {"seed": 1},
+        "format": "json",
+        "think": "low",
+        "keep_alive": "5m",
+    }
+    fake = daemon(generate=[FINAL])
+    async with fake.serve() as url:
+        await run(url, "Hi", **fields)
+    assert asked_of(fake, "generate") == [{"model": "m", "prompt": "Hi", **fields}]
+
+
+@pytest.mark.parametrize("hides", [False, True])
+async def test_thoughts_are_told_from_the_answer_or_hidden(hides: bool) -> None:
+    parts = [{"thinking": "Hm"}, {"thinking": "m."}, {"response": "Yes."}, FINAL]
+    async with daemon(generate=parts).serve() as url:
+        out, _ = await run(url, "Hi", hides_thinking=hides)
+    assert out == ("" if hides else "Thinking...\nHmm.\n...done thinking.\n\n") + "Yes.\n"
+
+
+async def test_pictures_go_to_a_model_that_sees(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"PNG")
+    fake = daemon({"capabilities": ["completion", "vision"]}, generate=[FINAL])
+    async with fake.serve() as url:
+        _, notes = await run(url, f"What is {tmp_path}/a.png ?")
+    [body] = asked_of(fake, "generate")
+    assert (body["prompt"], body["images"]) == ("What is  ?", ["UE5H"])
+    assert notes == f"Added '{tmp_path}/a.png'\n"
+
+
+async def test_an_embedding_model_prints_a_vector() -> None:
+    fake = daemon({"capabilities": ["embedding"]}, embed={"embeddings": [[0.5, -1]]})
+    async with fake.serve() as url:
+        out, _ = await run(url, "Hi", keep_alive="1m")
+        with pytest.raises(InvalidRequest, match="needs a text"):
+            await run(url, "", chats=True)
+    body = {"model": "m", "input": "Hi", "options": {}, "dimensions": 2, "keep_alive": "1m"}
+    assert asked_of(fake, "embed") == [body]
+    assert out == "[0.5,-1]\n"
+
+
+async def test_without_a_prompt_or_a_terminal_the_model_is_loaded() -> None:
+    fake = daemon()
+    async with fake.serve() as url:
+        assert await run(url, "") == ("", "")
+    assert asked_of(fake, "generate") == [{"model": "m", "options": {}, "stream": False}]
 
 
 async def test_a_chat_remembers_its_turns_until_it_is_cleared() -> None:
-    def chat(body: Json) -> list[Json]:
-        said = f"answer {len(body['messages'])}"
-        return [{"message": {"content": said}}, {"message": {"content": ""}, "done": True}]
-
-    daemon = FakeDaemon({"/api/generate": {"done": True}, "/api/chat": chat})
-    async with daemon.serve() as url:
-        talk, out = conversation(url)
-        await talk.chat(typed("one", "", "two", "/clear", "three", "/bye", "never"))
-    chats = [body["messages"] for path, body in daemon.asked if path == "/api/chat"]
+    fake = daemon()
+    async with fake.serve() as url:
+        talk, out, _ = conversation(url)
+        async with talk.client:
+            await chat(talk, typed("one", "", "two", "/clear", "three", "/bye", "never"))
+    chats = [body["messages"] for body in asked_of(fake, "chat")]
     assert [[m["content"] for m in messages] for messages in chats] == [
         ["one"],
         ["one", "answer 1", "two"],
@@ -76,15 +101,33 @@ async def test_a_chat_remembers_its_turns_until_it_is_cleared() -> None:
     assert "answer 3" in out.getvalue()
 
 
+async def test_turns_of_the_modelfile_are_shown_and_left_to_the_daemon() -> None:
+    turns = [
+        {"role": "system", "content": "Hush"},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+    ]
+    fake = daemon({"messages": turns})
+    async with fake.serve() as url:
+        talk, out, _ = conversation(url)
+        async with talk.client:
+            await talk.find()
+            await chat(talk, typed("one"))
+    assert ">>> Hi\nHo\n\nanswer 1\n" in out.getvalue().replace("\n\n\n", "\n\n")
+    assert "Hush" not in out.getvalue()
+    assert asked_of(fake, "chat")[0]["messages"] == [{"role": "user", "content": "one"}]
+
+
 async def test_a_refused_turn_is_said_and_is_not_remembered() -> None:
-    daemon = FakeDaemon(
+    fake = FakeDaemon(
         {"/api/generate": {"done": True}, "/api/chat": {"error": "too long"}},
         status={"/api/chat": 400},
     )
-    async with daemon.serve() as url:
-        talk, out = conversation(url)
-        await talk.chat(typed("one"))
-    assert "Error: too long" in out.getvalue()
+    async with fake.serve() as url:
+        talk, _, notes = conversation(url)
+        async with talk.client:
+            await chat(talk, typed("one"))
+    assert notes.getvalue() == "Error: too long\n"
     assert talk.messages == []
 
 
@@ -92,65 +135,118 @@ class Missing(FakeDaemon):
     """Has no model until it is pulled."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/api/generate" and "/api/pull" not in [path for path, _ in self.asked]:
+        if request.path == "/api/show" and "/api/pull" not in [path for path, _ in self.asked]:
             self.asked.append((request.path, {}))
             return web.json_response({"error": "model 'm' not found"}, status=404)
         return await super().handle(request)
 
 
-@pytest.mark.parametrize("chats", [False, True])
-async def test_a_model_that_is_missing_is_pulled(chats: bool) -> None:
-    daemon = Missing(
+async def test_a_model_that_is_missing_is_pulled() -> None:
+    fake = Missing(
         {
-            "/api/generate": FINAL if chats else [{"response": "Hello"}, FINAL],
+            "/api/show": SHOWN,
+            "/api/generate": [{"response": "Hello"}, FINAL],
             "/api/pull": [{"status": "pulling manifest"}, {"status": "success"}],
         }
     )
-    async with daemon.serve() as url:
-        talk, out = conversation(url)
-        await (talk.chat(typed("/bye")) if chats else talk.answer_once("Hi"))
-    assert [path for path, _ in daemon.asked] == ["/api/generate", "/api/pull", "/api/generate"]
-    assert daemon.asked[1][1] == {"model": "m"}
-    assert "pulling manifest\nsuccess\n" in out.getvalue()
-    assert chats or out.getvalue().endswith("Hello\n")
+    async with fake.serve() as url:
+        talk, out, notes = conversation(url)
+        await _run(talk, "Hi", {}, chats=False, insecure=True)
+    assert [path for path, _ in fake.asked] == [
+        *("/api/show", "/api/pull", "/api/show", "/api/generate")
+    ]
+    assert asked_of(fake, "pull") == [{"model": "m", "insecure": True}]
+    assert notes.getvalue().rstrip() == "pulling manifest\nsuccess"
+    assert out.getvalue() == "Hello\n"
 
 
 async def test_a_model_that_no_registry_has_is_known_before_anything_is_typed() -> None:
-    daemon = FakeDaemon(
+    fake = FakeDaemon(
         {
-            "/api/generate": {"error": "model 'm' not found"},
+            "/api/show": {"error": "model 'm' not found"},
             "/api/pull": [{"error": "pull model manifest: file does not exist"}],
         },
-        status={"/api/generate": 404},
+        status={"/api/show": 404},
     )
-    async with daemon.serve() as url:
-        talk, _ = conversation(url)
+    async with fake.serve() as url:
         with pytest.raises(DaemonRefused, match="pull model manifest: file does not exist"):
-            await talk.chat(typed("one"))
+            await run(url, "", chats=True)
+
+
+def test_what_is_piped_comes_before_the_prompt() -> None:
+    assert _whole_prompt("a file\n", ["sum", "it"]) == "a file\n sum it"
+    assert _whole_prompt("\n", ["Hi"]) == "Hi"
+    assert _whole_prompt(" x\n", []) == " x\n"
+    assert _whole_prompt("", []) == ""
 
 
 @pytest.mark.parametrize(
-    "lines,message",
+    "arguments,sent",
     [
-        (["hello"], "hello"),
-        (['"""one', "two", 'three"""'], "one\ntwo\nthree"),
-        (['"""', "one", '"""'], "\none\n"),
-        (["/bye"], None),
-        ([], None),
-        (['"""unfinished'], None),
+        (["--think", "m", "Hi", "there"], {"think": True}),
+        (["m", "Hi there", "--think=false"], {"think": False}),
+        (["m", "--think=high", "Hi there"], {"think": "high"}),
+        (["m", "Hi there", "--format", "json"], {"format": "json"}),
+        (["m", "Hi there", "--format", '{"type":"object"}'], {"format": {"type": "object"}}),
+        (["m", "Hi there", "--no-draft", "--seed", "3"], {}),
+        (["--nowordwrap", "--insecure", "--hidethinking", "m", "Hi there"], {}),
+        (["m", "--", "Hi there"], {}),
     ],
 )
-def test_messages_are_lines_or_what_stands_between_fences(
-    lines: list[str], message: str | None
+def test_flags_are_ollamas(
+    arguments: list[str], sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read_message(typed(*lines)) == message
+    bodies: list[dict[str, Any]] = []
+
+    async def answer(talk: Any, text: str) -> None:
+        bodies.append(talk._fields() | {"prompt": text})
+
+    async def find(talk: Any, *, insecure: bool) -> None:
+        talk.shown = SHOWN
+
+    monkeypatch.setattr("specd.cli.conversation.Conversation.answer", answer)
+    monkeypatch.setattr("specd.cli.conversation.Conversation.find", find)
+    result = CliRunner().invoke(app, ["run", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    options = {"draft_num_predict": 0, "seed": 3} if "--seed" in arguments else {}
+    assert bodies == [{"model": "m", "options": options, "prompt": "Hi there", **sent}]
 
 
-def test_the_report_has_speeds_only_where_time_was_measured() -> None:
-    assert report_lines({"eval_count": 2})[1] == "answer:       2 tokens"
-    assert report_lines(FINAL)[1] == "answer:       100 tokens, 25.0 tokens/s"
+@pytest.mark.parametrize(
+    "arguments", [["--think=deep"], ["--format", "xml"], ["--format", "[]"], ["--truncate=maybe"]]
+)
+def test_flags_that_say_nothing_are_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["run", "m", "Hi", *arguments])
+    assert isinstance(result.exception, InvalidRequest)
+    assert arguments[0].partition("=")[0] in str(result.exception)
 
 
-def test_parked_speculation_says_why() -> None:
-    words = speculation_words({"state": "parked", "reason": "cost", "detail": "It did not pay."})
-    assert words == "parked, It did not pay."
+async def test_an_interrupted_answer_is_kept_as_far_as_it_was_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C arrives with the first words."""
+
+    def interrupt(text: str) -> None:
+        if text == "Well, ":
+            signal.raise_signal(signal.SIGINT)
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"message": {"content": "Well, "}}\n')
+        while True:
+            await response.write(b'{"message": {"content": ""}}\n')
+
+    class Endless(FakeDaemon):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if request.path == "/api/chat":
+                return await endless(request)
+            return await super().handle(request)
+
+    async with Endless({"/api/generate": {"done": True}}).serve() as url:
+        talk, _, notes = conversation(url)
+        monkeypatch.setattr(talk.screen, "write", interrupt)
+        async with talk.client:
+            await chat(talk, typed("one"))
+    assert notes.getvalue() == ""
+    assert [message["content"] for message in talk.messages] == ["one", "Well, "]

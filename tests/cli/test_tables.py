@@ -8,9 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from specd.cli import list_, ps, show
-from specd.cli.client import Client
-from specd.cli.words import expiry_words, past_words, span_words
+from specd.cli import list_, ps
+from specd.cli.client import Client, DaemonRefused
+from specd.cli.stop import _stop
+from specd.cli.words import (
+    byte_words,
+    count_words,
+    expiry_words,
+    past_words,
+    print_table,
+    span_words,
+)
 from tests.cli.fake_daemon import FakeDaemon
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -32,22 +40,40 @@ def text_of(console: Console) -> str:
         (0.2, "less than a second"),
         (1, "1 second"),
         (59, "59 seconds"),
-        (3600, "1 hour"),
+        (60, "about a minute"),
+        (150, "2 minutes"),
+        (3600, "about an hour"),
+        (47 * 3600, "47 hours"),
         (3 * 86400, "3 days"),
         (15 * 86400, "2 weeks"),
+        (90 * 86400, "3 months"),
         (800 * 86400, "2 years"),
     ],
 )
-def test_spans_are_said_in_their_largest_unit(seconds: float, words: str) -> None:
+def test_spans_are_said_in_the_unit_that_says_enough(seconds: float, words: str) -> None:
     assert span_words(timedelta(seconds=seconds)) == words
 
 
 def test_timestamps_are_said_as_ollama_says_them() -> None:
-    assert past_words("2026-11-21T10:00:00.123456789Z", NOW) == "1 hour ago"
+    assert past_words("2026-11-21T10:00:00.123456789Z", NOW) == "2 hours ago"
     assert past_words("", NOW) == ""
     assert expiry_words("2026-11-21T13:04:30+01:00", NOW) == "4 minutes from now"
     assert expiry_words("2026-11-21T11:59:59Z", NOW) == "Stopping..."
     assert expiry_words("2318-01-01T00:00:00Z", NOW) == "Forever"
+
+
+def test_figures_have_the_digits_that_ollama_shows() -> None:
+    sizes = [999, 1000, 1_300_000_000, 9_990_000, 13_800_000_000, 2 * 10**15]
+    assert [byte_words(n) for n in sizes] == [
+        "999 B",
+        "1 KB",
+        "1.3 GB",
+        "10.0 MB",
+        "13 GB",
+        "2000 TB",
+    ]
+    counts = [7, 19_400, 137 * 10**6, 137_250_000, 8 * 10**9, 1_240_000_000]
+    assert [count_words(n) for n in counts] == ["7", "19K", "137M", "137.25M", "8B", "1.2B"]
 
 
 async def test_list_has_a_line_per_model() -> None:
@@ -64,6 +90,37 @@ async def test_list_has_a_line_per_model() -> None:
     assert header.split() == ["NAME", "ID", "SIZE", "MODIFIED"]
     assert line.startswith("llama3.2:1b    0123456789ab    1.3 GB")
     assert line.rstrip().endswith("years ago")
+
+
+async def test_list_and_ps_show_only_names_that_begin_so() -> None:
+    facts = {"digest": DIGEST, "size": 1, "modified_at": "", "expires_at": "", "size_vram": 1}
+    models = [{**facts, "name": name} for name in ("Ab:1", "b:1")]
+    daemon = FakeDaemon({"/api/tags": {"models": models}, "/api/ps": {"models": models}})
+    async with daemon.serve() as url:
+        for command in (list_._list, ps._ps):
+            console = paper()
+            await command(Client(url), console, "aB")
+            assert [line.split()[0] for line in text_of(console).splitlines()] == ["NAME", "Ab:1"]
+
+
+def test_a_narrow_screen_cuts_nothing_off_and_gets_narrower_gaps() -> None:
+    console = Console(file=io.StringIO(), width=12)
+    print_table(console, [("NAME", "ID"), ("a" * 8, "12")])
+    assert text_of(console) == "NAME      ID\naaaaaaaa  12\n"
+    print_table(console, [("NAME", "ID"), ("b" * 20, "12")])
+    assert text_of(console).endswith("b" * 20 + "  12\n")
+
+
+async def test_stop_unloads_and_knows_a_model_that_is_not_there() -> None:
+    answers = {"/api/generate": {"done": True}}
+    daemon = FakeDaemon(answers)
+    async with daemon.serve() as url:
+        await _stop(Client(url), "m")
+    assert daemon.asked == [("/api/generate", {"model": "m", "keep_alive": 0, "stream": False})]
+    refused = FakeDaemon({"/api/generate": {"error": "no"}}, {"/api/generate": 404})
+    async with refused.serve() as url:
+        with pytest.raises(DaemonRefused, match='couldn\'t find model "m" to stop'):
+            await _stop(Client(url), "m")
 
 
 async def test_ps_names_the_drafter_or_the_reason_for_none() -> None:
@@ -83,25 +140,3 @@ async def test_ps_names_the_drafter_or_the_reason_for_none() -> None:
     assert "75%/25% CPU/GPU" in refused
     assert refused.rstrip().endswith("none (vocabulary_differs)")
     assert "100% CPU" in foreign
-
-
-def test_show_leaves_out_what_is_not_known() -> None:
-    answer = {
-        "details": {"parameter_size": "1.2B", "quantization_level": "Q8_0"},
-        "model_info": {"general.architecture": "llama", "llama.context_length": 131072},
-        "capabilities": ["completion", "tools"],
-        "parameters": 'stop "<|end|>"\n',
-    }
-    assert show.sections(answer) == [
-        (
-            "Model",
-            [
-                "architecture        llama",
-                "parameters          1.2B",
-                "context length      131072",
-                "quantization        Q8_0",
-            ],
-        ),
-        ("Capabilities", ["completion", "tools"]),
-        ("Parameters", ['stop "<|end|>"']),
-    ]

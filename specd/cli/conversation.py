@@ -1,0 +1,181 @@
+"""One model and what is said to it: questions, answers, and what all requests carry."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from specd.cli.attachments import encoded, take_files
+from specd.cli.client import Client, DaemonRefused, Json
+from specd.cli.pull import pull_model
+from specd.cli.report import report_lines
+from specd.cli.screen import Screen
+from specd.errors import SpecdError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Heard:
+    """What has come of an answer so far."""
+
+    text: str = ""
+    thinking: str = ""
+
+    def message(self) -> Json:
+        thinking = {"thinking": self.thinking} if self.thinking else {}
+        return {"role": "assistant", "content": self.text} | thinking
+
+
+@dataclass
+class Conversation:
+    """options, format, think, keep_alive: as the API has them; None leaves it to the daemon.
+
+    system: in place of the model's own, where it is not empty.  messages: the turns so far.
+    shown: what `/api/show` says of the model.
+    """
+
+    client: Client
+    screen: Screen
+    model: str
+    options: Json = field(default_factory=dict)
+    format: object = None
+    think: bool | str | None = None
+    keep_alive: str | None = None
+    hides_thinking: bool = False
+    verbose: bool = False
+    system: str = ""
+    messages: list[Json] = field(default_factory=list)
+    shown: Json = field(default_factory=dict)
+
+    @property
+    def capabilities(self) -> Sequence[str]:
+        return self.shown.get("capabilities") or ()
+
+    async def find(self, *, insecure: bool = False) -> None:
+        """Read what is known of the model; one that is missing is pulled first."""
+        try:
+            self.shown = await self._ask_what_it_is(self.model)
+        except DaemonRefused as error:
+            if error.status != 404:
+                raise
+            await pull_model(self.client, self.screen.notes, self.model, insecure=insecure)
+            self.shown = await self._ask_what_it_is(self.model)
+
+    async def _ask_what_it_is(self, model: str) -> Json:
+        return await self.client.post("/api/show", {"model": model})
+
+    async def load(self) -> None:
+        self.screen.begin(f"loading {self.model}")
+        try:
+            await self.client.post("/api/generate", {**self._loading(), "stream": False})
+        finally:
+            self.screen.end()
+
+    async def change_model(self, model: str) -> None:
+        """To one that is here; what was said is forgotten.  On an error nothing has changed."""
+        shown = await self._ask_what_it_is(model)
+        before = self.model, self.shown
+        self.model, self.shown = model, shown
+        try:
+            await self.load()
+        except SpecdError:
+            self.model, self.shown = before
+            raise
+        self.messages = []
+
+    async def save(self, name: str) -> None:
+        """A new model: this one with the options, the system text and all messages."""
+        body: Json = {"model": name, "from": self.model}
+        if self.options:
+            body["parameters"] = self.options
+        if self.system:
+            body["system"] = self.system
+        if self.messages:
+            said = [*(self.shown.get("messages") or ()), *self.messages]
+            body["messages"] = [{key: m[key] for key in ("role", "content")} for m in said]
+        async with aclosing(self.client.progress("/api/create", body)) as steps:
+            async for _ in steps:
+                pass
+
+    async def answer(self, prompt: str) -> None:
+        """One prompt, outside of any chat."""
+        text, images = self._with_images(prompt)
+        final = await self._stream("/api/generate", {"prompt": text, **images}, Heard())
+        self.screen.say()
+        self._report(final)
+
+    async def say(self, text: str) -> None:
+        """One turn.  Ctrl-C ends it, and what was heard until then counts as the answer."""
+        heard = Heard()
+        try:
+            content, images = self._with_images(text)
+            question = {"role": "user", "content": content, **images}
+            system = [{"role": "system", "content": self.system}] if self.system else []
+            body = {"messages": [*system, *self.messages, question]}
+            final = await interruptible(self._stream("/api/chat", body, heard))
+        except asyncio.CancelledError:
+            final = {}
+        except SpecdError as error:
+            self.screen.note(f"Error: {error}")
+            return
+        self.screen.say("\n")
+        if final or heard.text:
+            self.messages += [question, heard.message()]
+        self._report(final)
+
+    def _with_images(self, prompt: str) -> tuple[str, Json]:
+        text, files = take_files(prompt, self.capabilities)
+        for file in files:
+            self.screen.note(f"Added '{file}'")
+        return text, {"images": [encoded(file) for file in files]} if files else {}
+
+    def _loading(self) -> Json:
+        keep_alive = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
+        return {"model": self.model, "options": self.options, **keep_alive}
+
+    def _fields(self) -> Json:
+        asked = {"format": self.format, "think": self.think}
+        return self._loading() | {name: value for name, value in asked.items() if value is not None}
+
+    async def _stream(self, path: str, body: Json, heard: Heard) -> Json:
+        """Write the answer as it comes; the final object."""
+        part: Json = {}
+        self.screen.begin()
+        try:
+            async with aclosing(self.client.stream(path, {**self._fields(), **body})) as parts:
+                async for part in parts:
+                    self._hear(part.get("message") or part, heard)
+        finally:
+            self.screen.end()
+        return part
+
+    def _hear(self, message: Json, heard: Heard) -> None:
+        thinking = message.get("thinking") or ""
+        text = message.get("response") or message.get("content") or ""
+        heard.thinking += thinking
+        heard.text += text
+        if thinking and not self.hides_thinking:
+            self.screen.think(thinking)
+        if text:
+            self.screen.write(text)
+
+    def _report(self, final: Json) -> None:
+        if self.verbose:
+            for line in report_lines(final):
+                self.screen.note(line)
+
+
+async def interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; Ctrl-C cancels it alone, and raises CancelledError here."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

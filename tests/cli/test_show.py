@@ -1,0 +1,159 @@
+"""`specd show`: its sections, and parts that come as they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from specd.cli.app import app
+from specd.cli.client import Client
+from specd.cli.show import _show, sections
+from tests.cli.fake_daemon import FakeDaemon
+from tests.daemon_process import FAKE_ENGINE, Daemon, running
+from tests.gguf_files import OllamaStore, write_llama
+from tests.gguf_projectors import write_llava
+
+ANSWER = {
+    "license": "MIT\n\nwho\nreads\nthis",
+    "parameters": 'stop                           "<|end|>"\ntemperature                    0.5\n',
+    "system": "Be :smile: brief.",
+    "details": {"parameter_size": "1.2B", "quantization_level": "Q8_0"},
+    "model_info": {
+        "general.architecture": "llama",
+        "general.tags": ["a", "b", "c", "d"],
+        "llama.context_length": 131072,
+        "llama.rope.freq_base": 500000.0,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.tokens": None,
+    },
+    "projector_info": {
+        "general.architecture": "clip",
+        "general.parameter_count": 312_000_000,
+        "clip.vision.embedding_length": 1024,
+        "clip.vision.projection_dim": 768,
+    },
+    "tensors": [{"name": "output.weight", "type": "F16", "shape": [2, 3]}],
+    "capabilities": ["completion", "vision"],
+    "requires": "0.14.0",
+}
+BRIEF = """\
+  Model
+    architecture      llama
+    parameters        1.2B
+    context length    131072
+    quantization      Q8_0
+    requires          0.14.0
+
+  Capabilities
+    completion
+    vision
+
+  Projector
+    architecture        clip
+    parameters          312M
+    embedding length    1024
+    dimensions          768
+
+  Parameters
+    stop           "<|end|>"
+    temperature    0.5
+
+  System
+    Be :smile: brief.
+
+  License
+    MIT
+    who
+    ...
+
+"""
+
+
+async def test_the_brief_view_has_ollamas_sections_and_leaves_out_what_is_not_known() -> None:
+    out = io.StringIO()
+    async with FakeDaemon({"/api/show": ANSWER}).serve() as url:
+        await _show(Client(url), Console(file=out, width=40, emoji=False), "m")
+    assert out.getvalue() == BRIEF
+    assert sections({}) == []
+
+
+def test_the_verbose_view_has_metadata_and_tensors_before_the_texts() -> None:
+    found = dict(sections(ANSWER, verbose=True))
+    assert list(found)[4:] == ["Metadata", "Tensors", "System", "License"]
+    assert [line.split(maxsplit=1)[1] for line in found["Metadata"]] == [
+        "llama",
+        "[a, b, c, ...+1 more]",
+        "131072",
+        "500000",
+        "true",
+        "null",
+    ]
+    assert found["Tensors"] == ["output.weight    F16    [2 3]"]
+
+
+def test_one_part_at_a_time() -> None:
+    result = CliRunner().invoke(app, ["show", "m", "--license", "--system"])
+    assert "only one of" in str(result.exception)
+
+
+async def specd(daemon: Daemon, *arguments: str, folder: Path, stdin: bytes = b"") -> bytes:
+    """What the program writes to a pipe."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "specd", *arguments),
+        cwd=folder,
+        env=os.environ | {"OLLAMA_HOST": daemon.url, "PYTHONPATH": str(Path.cwd())},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate(stdin)
+    assert process.returncode == 0, err
+    return out
+
+
+LONG = "word " * 60
+SYSTEM = f'"Quoted" to begin with, \ttabs, [bold], :smile:, ｜｜\n{LONG}end.\n\n'
+TEMPLATE = '{{ .System }}\n{{ if eq .Prompt "x" }}\t{{ .Prompt }}{{ end }} '
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.contract("command.show", "command.create")
+async def test_a_modelfile_that_was_redirected_makes_the_same_model_again(tmp_path: Path) -> None:
+    store = OllamaStore(tmp_path / "models")
+    store.add(
+        "x",
+        weights=write_llama(tmp_path / "x.gguf", chat_template=None),
+        draft=write_llama(tmp_path / "draft.gguf", seed=1),
+        projector=write_llava(tmp_path / "p.gguf"),
+        system=SYSTEM,
+        template=TEMPLATE,
+        params={"num_ctx": 2_000_000, "stop": ['"', "\tAI:", " b ", "c\n"], "temperature": 0.1},
+        messages=[
+            {"role": "user", "content": 'He said "hi"'},
+            {"role": "assistant", "content": '"Hi", he said'},
+        ],
+        license=["MIT\n  indented\n", "BSD"],
+    )
+    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
+        shown = await specd(daemon, "show", "--modelfile", "x", folder=tmp_path)
+        (tmp_path / "Modelfile").write_bytes(shown)
+        await specd(daemon, "create", "y", folder=tmp_path)
+        again = await specd(daemon, "show", "--modelfile", "y", folder=tmp_path)
+        assert again == shown.replace(b"# FROM x:latest", b"# FROM y:latest")
+        assert await specd(daemon, "show", "y", "--system", folder=tmp_path) == SYSTEM.encode()
+        template = await specd(daemon, "show", "y", "--template", folder=tmp_path)
+        assert template == f"{TEMPLATE}\n".encode()
+        answers = []
+        for name in ("x", "y"):
+            async with daemon.http.post("/api/show", json={"model": name}) as reply:
+                answers.append(await reply.json())
+    told, told_again = answers
+    for key in ("parameters", "system", "template", "messages", "license", "capabilities"):
+        assert told[key] == told_again[key]
