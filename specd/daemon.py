@@ -23,6 +23,7 @@ from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
 from specd.placement import Cpu, Defaults, devices, machine_name
+from specd.prompt import RENDERER
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
@@ -77,7 +78,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         site = await _listen(server, settings)
-        await asyncio.to_thread(_prune, writer)
+        await asyncio.gather(asyncio.to_thread(_prune, writer), asyncio.to_thread(RENDERER.start))
         scheduler.start()
         _announce(server, settings, machine)
         await stop.wait()
@@ -90,6 +91,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         await notebooks.close()
         await registry.close()
         await server.cleanup()
+        await asyncio.to_thread(RENDERER.close)
     log.info("stopped")
 
 

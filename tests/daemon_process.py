@@ -41,6 +41,10 @@ class Daemon:
             return [json.loads(line) async for line in response.content]
 
     def engines(self) -> list[psutil.Process]:
+        return [child for child in self.children() if "specd.prompt" not in child.cmdline()]
+
+    def children(self) -> list[psutil.Process]:
+        """The engines, and the processes in which templates run."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 

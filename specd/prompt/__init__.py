@@ -4,8 +4,10 @@ from specd.prompt.answer_format import AnswerFormat, AnswerParser
 from specd.prompt.chat_template import render_chat, render_text
 from specd.prompt.reasoning import ReasoningParser
 from specd.prompt.render import chat_prompt, text_prompt
+from specd.prompt.renderer import RENDERER
 
 __all__ = [
+    "RENDERER",
     "AnswerFormat",
     "AnswerParser",
     "ReasoningParser",

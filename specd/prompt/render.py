@@ -10,8 +10,10 @@ from specd import core
 from specd.errors import Unsupported
 from specd.go_template import analysis
 from specd.prompt.answer_format import speaks_harmony
-from specd.prompt.chat_template import render_chat, render_text
+from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
+from specd.prompt.render_process import Job
+from specd.prompt.renderer import RENDERER
 
 #: The text that stands for an image, by its number.
 ImageMark = Callable[[int], str]
@@ -34,15 +36,7 @@ def chat_prompt(
     if model.templating is core.Templating.GO and model.go_template is not None:
         thinking = _thinking(model, think)
         return go_chat(model.go_template, marked, tools=tools, thinking=thinking)
-    return render_chat(
-        model.chat_template,
-        marked,
-        tools=tools,
-        bos_token=model.bos_token,
-        eos_token=model.eos_token,
-        think=_effort(model, think),
-        adds_bos=False,
-    )
+    return _by_jinja(model, marked, tools, think)
 
 
 def text_prompt(
@@ -66,19 +60,33 @@ def text_prompt(
     template = prompt.template or (model.go_template if is_go else None)
     system = model.system if prompt.system is None else prompt.system
     history = () if prompt.context else model.messages
+    if template is None and model.chat_template is None:
+        return text
+    opening = (core.Message(role="system", content=system),) if system else ()
+    turns = (*opening, *history, core.Message(role="user", content=text))
     if template is not None:
-        opening = (core.Message(role="system", content=system),) if system else ()
-        turns = (*opening, *history, core.Message(role="user", content=text))
         return go_chat(template, turns, thinking=_thinking(model, think))
-    return render_text(
-        model.chat_template,
-        text,
-        system=system,
-        history=history,
-        bos_token=model.bos_token,
-        eos_token=model.eos_token,
-        think=_effort(model, think),
-        adds_bos=False,
+    return _by_jinja(model, turns, (), think)
+
+
+def _by_jinja(
+    model: core.ModelRef,
+    messages: Sequence[core.Message],
+    tools: Sequence[Mapping[str, object]],
+    think: bool | str | None,
+) -> str:
+    """A stranger's template runs apart; ours need not."""
+    if model.chat_template is None:
+        return render_chat(None, messages, adds_bos=False)
+    return RENDERER.render(
+        Job(
+            template=model.chat_template,
+            messages=tuple(replace(message, images=()) for message in messages),
+            tools=tuple(dict(tool) for tool in tools),
+            bos_token=model.bos_token,
+            eos_token=model.eos_token,
+            think=_effort(model, think),
+        )
     )
 
 

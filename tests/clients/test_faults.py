@@ -87,7 +87,7 @@ async def test_sigterm_tells_running_answers_and_leaves_no_process(tmp_path: Pat
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
         async with daemon.generate("a", **ENDLESS) as response:
             await first_line(response)
-            engines = daemon.engines()
+            engines = daemon.children()
             daemon.process.send_signal(signal.SIGTERM)
             lines = [json.loads(line) async for line in response.content]
         assert "error" in lines[-1]
@@ -97,11 +97,11 @@ async def test_sigterm_tells_running_answers_and_leaves_no_process(tmp_path: Pat
             await asyncio.open_connection("127.0.0.1", int(daemon.url.rpartition(":")[2]))
 
 
-async def test_a_killed_daemon_leaves_no_engine(tmp_path: Path) -> None:
+async def test_a_killed_daemon_leaves_no_process(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "e.gguf"))
     async with running(tmp_path) as daemon, daemon.generate("a", **ENDLESS) as response:
         await first_line(response)
-        engines = daemon.engines()
+        engines = daemon.children()
         daemon.process.kill()
         assert await ended(engines)
 
@@ -147,3 +147,24 @@ async def test_the_context_of_an_answer_continues_it(daemon: Daemon) -> None:
         "b", model="endless", context=first["context"], options={"num_predict": 1}
     )
     assert second[-1]["prompt_eval_count"] > len(first["context"])
+
+
+async def test_a_template_without_an_end_costs_its_own_request_alone(tmp_path: Path) -> None:
+    endless = "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    store = OllamaStore(tmp_path / "models")
+    store.add("good", weights=write_llama(tmp_path / "good.gguf"))
+    weights = write_llama(tmp_path / "hostile.gguf", chat_template=endless)
+    store.add("hostile", weights=weights)
+    async with running(tmp_path) as daemon:
+
+        async def ask(model: str) -> int:
+            options = {"num_predict": 2}
+            async with daemon.generate("x", model=model, stream=False, options=options) as reply:
+                return int(reply.status)
+
+        assert await asyncio.gather(*(ask("hostile") for _ in range(6)), ask("good")) == [
+            *([400] * 6),
+            200,
+        ]
+        daemon.process.send_signal(signal.SIGTERM)
+        assert await daemon.process.wait() == 0

@@ -1,0 +1,109 @@
+"""Chat templates of strangers: what they may take, and what becomes of the others."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from specd.core import Message, ToolCall
+from specd.errors import InvalidRequest, StoreError
+from specd.prompt import render_process
+from specd.prompt.render_process import Job, Result, do
+from specd.prompt.renderer import Renderer
+
+HI = (Message(role="user", content="Hi"),)
+LOUD = "{% for m in messages %}[{{ m.content | upper }}]{% endfor %}"
+
+
+@pytest.fixture
+def renderer() -> Iterator[Renderer]:
+    renderer = Renderer()
+    yield renderer
+    renderer.close()
+
+
+def test_a_prompt_comes_back_from_the_other_process(renderer: Renderer) -> None:
+    call = ToolCall(name="f", arguments={"b": [1.5, None], "a": "ü"}, id="1")
+    job = Job(
+        template="{{ bos_token }}{{ messages[1].tool_calls[0].function.arguments | tojson }}"
+        "{{ tools | tojson }}{{ reasoning_effort }}{{ messages[0].content }}",
+        messages=(*HI, Message(role="assistant", tool_calls=(call,))),
+        tools=({"type": "function", "function": {"name": "f"}},),
+        bos_token="<s>",
+        think="high",
+    )
+    expected = (
+        '<s>{"b": [1.5, null], "a": "ü"}[{"type": "function", "function": {"name": "f"}}]highHi'
+    )
+    assert renderer.render(job) == expected
+    assert do(job) == Result(expected)
+
+
+@pytest.mark.parametrize(
+    "template, error, said",
+    [
+        ("{{ raise_exception('no system here') }}", InvalidRequest, "no system here"),
+        ("{% for %}", StoreError, "damaged"),
+        ("{{ 'x' * 5000000000 }}", InvalidRequest, "memory"),
+        ("{{ '%1000000000d' % 5 }}", InvalidRequest, "memory|too long"),
+        ("{{ 'x'.center(100000000) }}", InvalidRequest, "memory|too long"),
+    ],
+)
+def test_what_goes_wrong_there_is_told_here(
+    renderer: Renderer, template: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        renderer.render(Job(template=template, messages=HI))
+    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 9 ** (9 ** 9) }}",
+    ],
+)
+def test_a_template_without_an_end_is_stopped(
+    renderer: Renderer, template: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ThreadPoolExecutor() as others:
+        waiting = others.submit(renderer.render, Job(template=template, messages=HI))
+        assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+        with pytest.raises(InvalidRequest, match="too long"):
+            waiting.result()
+    assert "was stopped" in caplog.text
+    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+
+
+def test_a_process_that_died_while_idle_is_replaced(renderer: Renderer) -> None:
+    renderer.start()
+    (process,) = renderer._idle.queue
+    process.kill()
+    process.wait()
+    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+
+
+def test_a_process_that_dies_over_its_work_costs_one_prompt(renderer: Renderer) -> None:
+    renderer.start()
+    (process,) = renderer._idle.queue
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = io.BytesIO(b"\x01")  # an end where its answer should be
+    with pytest.raises(InvalidRequest):
+        renderer.render(Job(template=LOUD, messages=HI))
+    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+
+
+def test_processes_are_kept(renderer: Renderer) -> None:
+    for _ in range(3):
+        renderer.render(Job(template=LOUD, messages=HI))
+    assert len(renderer._idle.queue) == 1
+
+
+def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_process, "MAX_PROMPT_BYTES", 3)
+    assert do(Job(template=LOUD, messages=HI)).failed
