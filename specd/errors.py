@@ -18,11 +18,14 @@ SpecdError
 │   └── Cancelled                  the caller went away while waiting
 └── EngineError
     ├── LoadFailed                 the engine said why
+    │   └── OutOfMemory            there was no room for it
     ├── LoadStalled
     └── EngineCrashed              the engine process is gone; its answer is lost
 """
 
 from __future__ import annotations
+
+import re
 
 
 class SpecdError(Exception):
@@ -113,6 +116,22 @@ class EngineError(SpecdError):
 
 class LoadFailed(EngineError):
     pass
+
+
+class OutOfMemory(LoadFailed):
+    """A load that more room, or a smaller context, could make good."""
+
+
+_NO_MEMORY = re.compile(
+    r"(failed|unable) to allocate|cannot allocate memory|out of ((device|host) )?memory"
+    r"|insufficient memory|bad_alloc|cudaMalloc failed|OutOf(Device|Host)Memory",
+    re.IGNORECASE,
+)
+
+
+def says_out_of_memory(words: str) -> bool:
+    """Whether what an engine wrote, or llama.cpp in it, tells of memory that was refused."""
+    return _NO_MEMORY.search(words) is not None
 
 
 class LoadStalled(EngineError):

@@ -28,7 +28,7 @@ from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
 from specd.engine.speculative.trace import Header, TracingController
 from specd.engine.trace_file import TraceWriter
-from specd.errors import LoadFailed
+from specd.errors import LoadFailed, OutOfMemory
 from specd.ipc import lifeline
 from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
@@ -74,7 +74,7 @@ class Worker:
         try:
             loaded = load(first.spec, self._report_progress())
         except LoadFailed as error:
-            self._outbox.put(LoadRefused(str(error)))
+            self._outbox.put(LoadRefused(str(error), isinstance(error, OutOfMemory)))
             self._drain()
             return 1
         if isinstance(loaded, embedding.LoadedEncoder):

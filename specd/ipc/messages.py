@@ -69,7 +69,10 @@ class Loaded(_Message, frozen=True):
 
 
 class LoadRefused(_Message, frozen=True):
+    """out_of_memory: it might load with more room, or with a smaller context."""
+
     message: str
+    out_of_memory: bool = False
 
 
 class Tokens(_Message, frozen=True):

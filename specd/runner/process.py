@@ -133,7 +133,7 @@ class Process:
             await self._finish(child, client)
 
     async def _load(self, child: Child) -> core.EngineFacts:
-        progress = 0.0
+        progress, died = 0.0, False
         history = await self._notebook.read() if self._notebook else None
         try:
             await child.channel.send(messages.Load(self._spec, history))
@@ -145,8 +145,11 @@ class Process:
                         progress = fraction
                     case messages.Loaded(facts):
                         return facts
-                    case messages.LoadRefused(reason):
-                        raise errors.LoadFailed(reason)
+                    case messages.LoadRefused(reason, out_of_memory):
+                        raise (errors.OutOfMemory if out_of_memory else errors.LoadFailed)(reason)
+                    case None:
+                        died = True
+                        break
                     case _:
                         break
         except TimeoutError:
@@ -156,7 +159,11 @@ class Process:
         except (OSError, BadFrame):
             log.warning("engine %d breaks off while loading", child.pid, exc_info=True)
         await child.kill()
-        raise errors.LoadFailed(f"engine process has terminated: {child.last_words()}")
+        words = child.last_words()
+        # Killed while it took memory, and not by us: the kernel had none left.
+        starved = errors.says_out_of_memory(words) or (died and child.was_killed)
+        kind = errors.OutOfMemory if starved else errors.LoadFailed
+        raise kind(f"engine process has terminated: {words}")
 
     async def _listen(self, child: Child, client: Client) -> None:
         try:

@@ -93,6 +93,11 @@ class Child:
             level = logging.WARNING if text.startswith(_WARNING) else logging.DEBUG
             log.log(level, "engine %d: %s", self.pid, text)
 
+    @property
+    def was_killed(self) -> bool:
+        """By SIGKILL, whoever sent it: after `kill` or `end` only."""
+        return self._process.returncode == -signal.SIGKILL
+
     def last_words(self) -> str:
         """How it ended, and the last line it wrote: after `kill` or `end` only."""
         code = self._process.returncode

@@ -50,6 +50,15 @@ def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
     if fault == "refuse":
         channel.send(messages.LoadRefused(f"{spec.weights}: not a GGUF file"))
         return
+    if fault == "die-of-memory":
+        sys.stderr.write("terminate called after throwing 'std::bad_alloc'\n")
+        sys.stderr.flush()
+        os._exit(3)
+    if fault == "killed-in-load":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if out_of_memory():
+        channel.send(messages.LoadRefused(f"{spec.weights}: out of memory", out_of_memory=True))
+        return
     if fault == "stall":
         return
     if fault == "deaf":
@@ -60,6 +69,15 @@ def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
             core.EngineFacts(n_ctx=spec.n_ctx, n_ctx_train=2048, n_vocab=1000, target=memory)
         )
     )
+
+
+def out_of_memory() -> bool:
+    """Once for each time that somebody puts a file where the environment says."""
+    try:
+        Path(os.environ["FAKE_OUT_OF_MEMORY"]).unlink()
+    except (KeyError, FileNotFoundError):
+        return False
+    return True
 
 
 def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest) -> None:

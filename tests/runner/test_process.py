@@ -99,6 +99,23 @@ async def test_a_refused_load_gives_the_engines_reason() -> None:
         assert await process.ended() is State.CRASHED
 
 
+@pytest.mark.contract("sched.oom")
+async def test_a_load_that_ends_for_want_of_memory_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fault, words in (("die-of-memory", "bad_alloc"), ("killed-in-load", "SIGKILL")):
+        async with running(fault) as process:
+            with pytest.raises(errors.OutOfMemory, match=words):
+                await process.ready()
+    (tmp_path / "once").touch()
+    monkeypatch.setenv("FAKE_OUT_OF_MEMORY", str(tmp_path / "once"))
+    async with running() as process:
+        with pytest.raises(errors.OutOfMemory, match="out of memory"):
+            await process.ready()
+    async with running() as process:
+        await process.ready()
+
+
 async def test_a_command_that_does_not_exist_is_a_failed_load() -> None:
     process = Process(core.EngineSpec(weights="w"), command=("/nonexistent/engine",))
     with pytest.raises(errors.LoadFailed, match="cannot be started"):

@@ -11,6 +11,8 @@ from typing import Any
 
 import llama_cpp
 
+from specd.errors import LoadFailed, OutOfMemory, says_out_of_memory
+
 log = logging.getLogger("specd.engine.llama")
 
 VERSION = "0.3.36"
@@ -79,6 +81,11 @@ class NativeLog:
             if reason:
                 return reason
         return "llama.cpp gave no reason"
+
+    def refusal(self, what: str) -> LoadFailed:
+        """`what` failed, with the reason; OutOfMemory where any error since begin() says so."""
+        kind = OutOfMemory if any(map(says_out_of_memory, self.errors)) else LoadFailed
+        return kind(f"{what}: {self.reason()}")
 
 
 @functools.cache

@@ -50,7 +50,7 @@ class LlamaModel:
         params.progress_callback = callback
         self.handle = llama_cpp.llama_model_load_from_file(path.encode(), params)
         if not self.handle:
-            raise LoadFailed(f"cannot load {path}: {native_log.reason()}")
+            raise native_log.refusal(f"cannot load {path}")
         self.path = path
         self.vocabulary = LlamaVocabulary(llama_cpp.llama_model_get_vocab(self.handle))
         #: LoRA handles, which every context made later applies; the model frees them.
@@ -61,7 +61,7 @@ class LlamaModel:
         """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's own reason."""
         adapter = llama_cpp.llama_adapter_lora_init(self.handle, path.encode())
         if not adapter:
-            raise LoadFailed(f"cannot apply the adapter {path}: {self._native_log.reason()}")
+            raise self._native_log.refusal(f"cannot apply the adapter {path}")
         if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
             # It must leave alone what stands before its invocation; a context knows no such place.
             raise LoadFailed(f"cannot apply the adapter {path}: it is an activated LoRA")
@@ -69,7 +69,8 @@ class LlamaModel:
 
     @property
     def n_ctx_train(self) -> int:
-        return int(llama_cpp.llama_model_n_ctx_train(self.handle))
+        """0 is unknown; a length beyond 2^31 - 1 comes out of llama.cpp as a negative one."""
+        return max(int(llama_cpp.llama_model_n_ctx_train(self.handle)), 0)
 
     @property
     def is_recurrent(self) -> bool:

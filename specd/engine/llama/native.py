@@ -66,7 +66,7 @@ def make_context(
         del native_log.buffers[n_buffers:]
         handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
-        raise LoadFailed(f"cannot make a context for {model.path}: {native_log.reason()}")
+        raise native_log.refusal(f"cannot make a context for {model.path}")
     if n := len(model.adapters):
         handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
         scales = (ctypes.c_float * n)(*[1.0] * n)

@@ -60,7 +60,7 @@ class LlamaProjector:
         n_buffers = len(native_log.buffers)
         handle = mtmd_cpp.mtmd_init_from_file(path.encode(), model.handle, params)
         if not handle:
-            raise LoadFailed(f"cannot load the projector {path}: {native_log.reason()}")
+            raise native_log.refusal(f"cannot load the projector {path}")
         self._handle = handle
         scratch = native_log.buffers[n_buffers:]
         # The library tells of its scratch, not of its weights, which lie at the same place.

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from specd.core import FailureKind, NoPair, StopReason
-from specd.errors import LoadFailed
+from specd.core import EngineSpec, FailureKind, NoPair, StopReason
+from specd.errors import LoadFailed, OutOfMemory
 from specd.ipc.messages import Finished
+from specd.runner import Process
 from tests import gguf_files
 from tests.engine.llama.conftest import TARGET, Engine, load, request
+
+_WITH_6_GIB = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+runpy.run_module("specd.engine", run_name="__main__")
+"""
 
 
 def test_facts_of_the_demo_pair(demo: Engine) -> None:
@@ -29,6 +38,29 @@ def test_facts_of_the_demo_pair(demo: Engine) -> None:
 def test_a_context_longer_than_the_model_was_trained_for_is_cut_to_that() -> None:
     engine = load(TARGET, n_ctx=1_000_000)
     assert engine.loaded.facts.n_ctx == engine.loaded.facts.n_ctx_train
+
+
+def test_a_training_length_that_llama_cpp_cannot_count_bounds_nothing(tmp_path: Path) -> None:
+    endless = gguf_files.write_llama(
+        tmp_path / "endless.gguf", shape=replace(gguf_files.SHAPE, n_ctx=2**31)
+    )
+    facts = load(endless, n_ctx=64).loaded.facts
+    assert (facts.n_ctx, facts.n_ctx_train) == (64, 0)
+
+
+@pytest.mark.contract("sched.oom")
+async def test_a_cache_for_which_there_is_no_memory_is_out_of_memory(tmp_path: Path) -> None:
+    """8 GiB of it, in a process that may have 6."""
+    shape = replace(gguf_files.SHAPE, n_layer=128, n_ctx=2**18)
+    path = gguf_files.write_llama(tmp_path / "deep.gguf", shape=shape)
+    spec = EngineSpec(weights=str(path), n_ctx=shape.n_ctx, n_threads=1, kv_cache_type="f32")
+    process = Process(spec, command=(sys.executable, "-c", _WITH_6_GIB))
+    try:
+        with pytest.raises(OutOfMemory, match=r"deep\.gguf: .*(allocate|bad_alloc)"):
+            await process.ready()
+    finally:
+        process.stop()
+        await process.ended()
 
 
 @pytest.mark.parametrize(
