@@ -14,8 +14,9 @@ from specd.cli import app as application
 from specd.cli.app import app
 
 
-def test_the_version_is_ours_and_ollamas() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+@pytest.mark.parametrize("flag", ["--version", "-v"])
+def test_the_version_is_ours_and_ollamas(flag: str) -> None:
+    result = CliRunner().invoke(app, [flag])
     assert result.exit_code == 0
     assert specd.__version__ in result.output
     assert specd.OLLAMA_API_VERSION in result.output
@@ -38,12 +39,21 @@ def test_the_version_is_ours_and_ollamas() -> None:
         "pairs",
         "bench",
         "trace",
+        "start",
+        "ls",
     ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
+    assert CliRunner().invoke(app, ["help", command]).output == result.output
+
+
+def test_help_of_all() -> None:
+    result = CliRunner().invoke(app, ["help"])
+    assert (result.exit_code, result.output) == (0, CliRunner().invoke(app, ["--help"]).output)
+    assert CliRunner().invoke(app, ["help", "conjure"]).exit_code == 2
 
 
 def test_a_command_that_is_not_one_is_bad_usage() -> None:
@@ -63,6 +73,36 @@ def test_an_error_is_one_sentence_and_status_1(
     said = capsys.readouterr().err
     assert said.startswith("Error: no daemon answers at http://127.0.0.1:")
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "error,said",
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (KeyError("x"), "a bug of specd's: KeyError('x') (where: OLLAMA_DEBUG=1)"),
+    ],
+)
+def test_no_error_is_a_traceback(
+    error: Exception,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(application, "app", fail)
+    monkeypatch.delenv("OLLAMA_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        application.main()
+    assert (ended.value.code, capsys.readouterr().err) == (1, f"Error: {said}\n")
+
+
+def test_a_bug_can_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "app", {}.__getitem__)
+    monkeypatch.setenv("OLLAMA_DEBUG", "1")
+    with pytest.raises(TypeError):
+        application.main()
 
 
 def test_pairs_reads_the_store_without_a_daemon(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,8 @@ from specd.cli.app import app
 from specd.cli.client import Client
 from specd.cli.show import _show, sections
 from tests.cli.fake_daemon import FakeDaemon
-from tests.daemon_process import FAKE_ENGINE, Daemon, running
+from tests.cli.program import specd
+from tests.daemon_process import FAKE_ENGINE, running
 from tests.gguf_files import OllamaStore, write_llama
 from tests.gguf_projectors import write_llava
 
@@ -101,21 +99,6 @@ def test_the_verbose_view_has_metadata_and_tensors_before_the_texts() -> None:
 def test_one_part_at_a_time() -> None:
     result = CliRunner().invoke(app, ["show", "m", "--license", "--system"])
     assert "only one of" in str(result.exception)
-
-
-async def specd(daemon: Daemon, *arguments: str, folder: Path, stdin: bytes = b"") -> bytes:
-    """What the program writes to a pipe."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "specd", *arguments),
-        cwd=folder,
-        env=os.environ | {"OLLAMA_HOST": daemon.url, "PYTHONPATH": str(Path.cwd())},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate(stdin)
-    assert process.returncode == 0, err
-    return out
 
 
 LONG = "word " * 60
