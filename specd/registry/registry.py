@@ -77,7 +77,7 @@ class Registry:
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
         """Get a model, or what of it is new.  insecure: over plain HTTP."""
-        name = names.parse(model)
+        name = await self._named(model)
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="pulling manifest")
         manifest, layers = await fetch_manifest(remote, name.tag)
@@ -136,7 +136,7 @@ class Registry:
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
         """Give a model to the registry that its name says."""
-        name = names.parse(model)
+        name = await self._named(model)
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="retrieving manifest")
         try:
@@ -183,6 +183,11 @@ class Registry:
             if not self._has(layer):
                 raise StoreError(f"the blob {layer.digest} of {name.short} is missing or damaged")
         return data, layers
+
+    async def _named(self, model: str) -> Name:
+        """As the store spells it: names are found ignoring case."""
+        name = names.parse(model)
+        return await self._disk.do(lambda: self._writer.spelled(name))
 
     # ------------------------------------------------------------------ who asks, and how
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from specd.errors import StoreError
 from specd.store import durable
+from specd.store import name as names
 from specd.store.manifest import Manifest, read_manifest
 
 
 def manifest_files(manifests: Path) -> Iterator[Path]:
-    """Every file where a manifest may lie, whatever its name.
+    """Every file where a manifest may lie and whose path is a model's name.
 
     Raises StoreError where a folder is closed to us: what lies in it may name any blob.
     """
@@ -20,7 +21,9 @@ def manifest_files(manifests: Path) -> Iterator[Path]:
         for _ in range(3):
             folders = [entry for each in folders for entry in each.iterdir() if entry.is_dir()]
         files = [entry for each in folders for entry in each.iterdir() if entry.is_file()]
-    yield from files
+    for file in files:
+        if names.from_parts(file.relative_to(manifests).parts) is not None:
+            yield file
 
 
 def digests_of(manifest: Manifest) -> frozenset[str]:

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -96,6 +97,11 @@ class Writer:
         for part in (name.host, name.namespace, name.model, name.tag):
             path /= _spelled(path, part)
         return path
+
+    def spelled(self, name: Name) -> Name:
+        """The same name, each part as it is spelled on disk, if it is there."""
+        host, namespace, model, tag = self.manifest_path(name).relative_to(self._manifests).parts
+        return replace(name, host=host, namespace=namespace, model=model, tag=tag)
 
     def publish(
         self, name: Name, manifest: bytes, *, prune: bool = True, hold: Closable | None = None

@@ -100,6 +100,14 @@ async def test_what_is_there_is_not_fetched_again(
     assert [seen.path for seen in remote.seen] == ["/v2/me/m/manifests/latest"]
 
 
+async def test_a_model_is_found_again_ignoring_case(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    await client.pull(name)
+    host, _, rest = name.rpartition("/me/")
+    assert (await client.pull(f"{host}/ME/{rest.upper()}"))[-1] == core.Progress(status="success")
+
+
 async def test_a_truncated_blob_is_fetched_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:

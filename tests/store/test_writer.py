@@ -270,6 +270,22 @@ def test_a_start_spares_a_paused_download_for_a_week(writer: Writer) -> None:
     assert left == {paused.name, f"{paused.name}-0"}
 
 
+def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: Writer) -> None:
+    add(writer, "m", b"used")
+    add(writer, "other", b"freed")
+    manifest = writer.manifest_path(parse("m"))
+    (manifest.parent / ".DS_Store").write_bytes(b"\0\0Bud1")
+    writer.delete(parse("other"))
+    assert digest(b"freed") not in blobs_of(writer)
+
+
+def test_a_name_is_spelled_as_the_store_has_it(writer: Writer) -> None:
+    add(writer, "host.x/Me/Model:Tag", b"used")
+    spelled = writer.spelled(parse("http://HOST.x/me/MODEL:tag"))
+    assert (spelled.full, spelled.scheme) == ("host.x/Me/Model:Tag", "http")
+    assert writer.spelled(parse("me/other")).full == "registry.ollama.ai/me/other:latest"
+
+
 @pytest.mark.contract("store.old-names")
 def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
     add(writer, "m", b"used")
