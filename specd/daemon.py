@@ -22,7 +22,7 @@ from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
-from specd.placement import Cpu, Defaults, devices, machine_name
+from specd.placement import Cpu, Defaults, Fit, devices, machine_name
 from specd.prompt import RENDERER
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
@@ -48,8 +48,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     stop, hurry = _signals()
     machine = await asyncio.to_thread(_machine, settings)
     notebooks = _notebooks(settings, machine)
-    scheduler = _scheduler(settings, machine, command, notebooks)
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
+    scheduler = _scheduler(settings, machine, Fit(facts=library.facts), command, notebooks)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     generation = Generation(library, pairs, scheduler, settings)
@@ -130,10 +130,15 @@ def _notebooks(settings: Settings, machine: Defaults) -> Notebooks:
 
 
 def _scheduler(
-    settings: Settings, machine: Defaults, command: Sequence[str], notebooks: Notebooks
+    settings: Settings,
+    machine: Defaults,
+    fit: Fit,
+    command: Sequence[str],
+    notebooks: Notebooks,
 ) -> SchedulerLoop:
     decisions = Scheduler(
         fill=machine.fill,
+        less_ctx=machine.less_ctx,
         max_loaded=settings.max_loaded_models or machine.max_loaded,
         max_queue=settings.max_queue,
         default_keep_alive_s=settings.keep_alive_s,
@@ -146,6 +151,7 @@ def _scheduler(
             command=command,
             notebook=notebooks.open(spec),
         ),
+        fit.fits,
     )
 
 

@@ -45,6 +45,12 @@ class Defaults:
             n_threads=self._n_threads(spec.n_threads),
         )
 
+    def less_ctx(self, n_ctx: int) -> int | None:
+        """The next shorter tier, where the context that did not fit was this machine's choice."""
+        if self.n_ctx:
+            return None
+        return next((tier for _, tier in _CTX_BY_VRAM if tier < n_ctx), None)
+
     def _n_threads(self, asked: int) -> int:
         """Two per core at most: llama.cpp dies of thousands, and more only get in their way."""
         return min(asked, 2 * self.cpu.n_cores) if asked > 0 else self.cpu.n_cores

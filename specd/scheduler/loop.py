@@ -7,27 +7,19 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from specd import core, errors
+from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
 from specd.scheduler.lease import Engine, Lease
-from specd.scheduler.scheduler import (
-    Effect,
-    Grant,
-    Phase,
-    Refuse,
-    Runner,
-    Scheduler,
-    Start,
-    Stop,
-    Waiter,
-)
+from specd.scheduler.scheduler import Phase, Runner, Scheduler, Waiter
 
 log = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Effect]]  # time → what to do
+Fits = Callable[[core.EngineSpec, Sequence[core.EngineSpec]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +34,23 @@ class Resident:
 
 
 class SchedulerLoop:
-    """start_engine: begins to load and returns at once.  clock: monotonic seconds."""
+    """start_engine: begins to load and returns at once.  clock: monotonic seconds.
+
+    fits: whether memory allows a spec beside others (`placement.Fit.fits`); called in a thread.
+    """
 
     def __init__(
         self,
         scheduler: Scheduler,
         start_engine: Callable[[core.EngineSpec], Engine],
+        fits: Fits,
         *,
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
     ) -> None:
         self._scheduler = scheduler
         self._start_engine = start_engine
+        self._fits = fits
         self._clock = clock
         self._unix_time = unix_time
         self._ids = itertools.count(1)
@@ -139,6 +136,7 @@ class SchedulerLoop:
     async def _run(self) -> None:
         while not (self._closing and self._inbox.empty() and not self._watchers):
             event = await self._next_event()
+            self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
             try:
                 for effect in event(self._clock()):
                     self._act(effect)
@@ -161,8 +159,9 @@ class SchedulerLoop:
         match effect:
             case Start(runner_id, spec):
                 engine = self._engines[runner_id] = self._start_engine(spec)
-                watcher = asyncio.create_task(self._watch(runner_id, engine))
-                self._watchers.add(watcher)
+                self._keep(self._watch(runner_id, engine))
+            case Weigh():
+                self._keep(self._weigh(effect))
             case Stop(runner_id):
                 self._engines[runner_id].stop()
             case Grant(waiter_id, runner_id):
@@ -173,6 +172,17 @@ class SchedulerLoop:
             case Refuse(waiter_id, error):
                 if (granted := self._waiting.get(waiter_id)) is not None:
                     _refuse(granted, error)
+
+    def _keep(self, work: Coroutine[object, object, None]) -> None:
+        self._watchers.add(asyncio.create_task(work))
+
+    async def _weigh(self, question: Weigh) -> None:
+        try:
+            fits = await asyncio.to_thread(self._fits, question.spec, question.beside)
+        except Exception:
+            log.exception("the free memory is not known")
+            fits = True  # the load itself will tell
+        self._inbox.put_nowait(lambda _now: self._scheduler.weighed(question, fits=fits))
 
     async def _watch(self, runner_id: int, engine: Engine) -> None:
         """Tell the scheduler what becomes of an engine."""
@@ -188,7 +198,6 @@ class SchedulerLoop:
     def _forget(self, runner_id: int) -> list[Effect]:
         del self._engines[runner_id]
         self._facts.pop(runner_id, None)
-        self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
         return self._scheduler.ended(runner_id)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from specd import core, errors
+from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,41 +29,6 @@ class Waiter:
     keep_alive_s: float | None = None
 
 
-# --------------------------------------------------------------------------- effects
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Load `spec` in a new engine; answered by `loaded`, or `failed` and then `ended`."""
-
-    runner_id: int
-    spec: core.EngineSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End an engine, loading or loaded; answered by `ended`."""
-
-    runner_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The waiter may use the runner until it leaves."""
-
-    waiter_id: int
-    runner_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    waiter_id: int
-    error: errors.SpecdError
-
-
-Effect = Start | Stop | Grant | Refuse
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -74,7 +40,10 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle."""
+    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle.
+
+    chose_ctx: its context is longer than anybody asked for, and may be shortened.
+    """
 
     id: int
     spec: core.EngineSpec
@@ -84,6 +53,15 @@ class Runner:
     phase: Phase = Phase.LOADING
     expires_at: float = math.inf
     users: set[int] = field(default_factory=set)
+    chose_ctx: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a model that found no memory is tried again.  n_ctx: where it is automatic."""
+
+    n_ctx: int = 0
+    alone: bool = False
 
 
 def _what_loads(spec: core.EngineSpec) -> core.EngineSpec:
@@ -92,24 +70,37 @@ def _what_loads(spec: core.EngineSpec) -> core.EngineSpec:
 
 
 Fill = Callable[[core.EngineSpec, int], core.EngineSpec]
+LessCtx = Callable[[int], int | None]
 
 
 class Scheduler:
     """fill: decides what a spec leaves open (`placement.Defaults.fill`).
 
+    less_ctx: the next shorter context to try, if any (`placement.Defaults.less_ctx`).
+
     Every method is one event and returns what must be done about it, in order.
     """
 
     def __init__(
-        self, *, fill: Fill, max_loaded: int, max_queue: int, default_keep_alive_s: float
+        self,
+        *,
+        fill: Fill,
+        less_ctx: LessCtx,
+        max_loaded: int,
+        max_queue: int,
+        default_keep_alive_s: float,
     ) -> None:
         self._fill = fill
+        self._less_ctx = less_ctx
         self._max_loaded = max_loaded
         self._max_queue = max_queue
         self._default_keep_alive_s = default_keep_alive_s
         self._runners: dict[str, Runner] = {}  # by the target's weights
         self._queue: list[Waiter] = []
         self._in_the_way: int | None = None  # the runner that the head waits to see leave
+        self._question: Weigh | None = None
+        self._fits: bool | None = None  # the answer; None while it is awaited
+        self._retries: dict[str, Retry] = {}  # by the target's weights
         self._n_started = 0
         self._shutting_down = False
 
@@ -144,15 +135,24 @@ class Scheduler:
             return []
         runner.phase = Phase.LOADED
         runner.expires_at = now + runner.keep_alive_s
+        self._retries.pop(runner.spec.weights, None)
         granted = self._take_from_queue(runner)
         return [*(self._grant(w, runner) for w in granted), *self._advance()]
 
     def failed(self, runner_id: int, error: errors.SpecdError) -> list[Effect]:
-        """The load failed: all who waited for this very load are told; `ended` follows."""
+        """The load failed: all who waited for this very load are told; `ended` follows.
+
+        Where memory was short they wait on, while there is something to give up.
+        """
         runner = self._by_id(runner_id)
         if runner is None or runner.phase is not Phase.LOADING:
             return []
         runner.phase = Phase.LEAVING
+        weights = runner.spec.weights
+        if isinstance(error, errors.OutOfMemory) and (retry := self._retry(runner)):
+            self._retries[weights] = retry
+            return self._advance()
+        self._retries.pop(weights, None)
         told = self._take_from_queue(runner)
         return [*(Refuse(waiter.id, error) for waiter in told), *self._advance()]
 
@@ -161,6 +161,12 @@ class Scheduler:
         runner = self._by_id(runner_id)
         if runner is not None:
             del self._runners[runner.spec.weights]
+        return self._advance()
+
+    def weighed(self, question: Weigh, *, fits: bool) -> list[Effect]:
+        """The answer to a Weigh; one that is not asked any more is dropped."""
+        if question == self._question:
+            self._fits = fits
         return self._advance()
 
     def tick(self, now: float) -> list[Effect]:
@@ -214,6 +220,8 @@ class Scheduler:
         """Serve the queue from its head; then those behind it whose model is there anyway."""
         effects: list[Effect] = self._abort_load_for_nobody()
         self._in_the_way = None
+        wanted = {waiter.spec.weights for waiter in self._queue}
+        self._retries = {w: retry for w, retry in self._retries.items() if w in wanted}
         while self._queue:
             if (runner := self._serving(self._queue[0])) is None:
                 effects += self._make_way_for(self._queue[0])
@@ -227,16 +235,24 @@ class Scheduler:
 
     def _make_way_for(self, head: Waiter) -> list[Effect]:
         """(1) a load is under way: wait.  (2) its model is loaded otherwise: that must leave.
-        (3) no room: the idle one with the shortest session leaves, else wait.  (4) load.
+        (3) nobody is there: load, it may fit or not.  (4) too many, or too little memory, which
+        is asked for: the idle one with the shortest session leaves, else wait.  (5) load.
         """
         runners = self._runners.values()
         if any(runner.phase is Phase.LOADING for runner in runners):
             return []
         obstacle = self._runners.get(head.spec.weights)
-        if obstacle is None and len(self._runners) >= self._max_loaded:
-            obstacle = min(runners, key=_first_to_leave)
         if obstacle is None:
-            return [self._start(head)]
+            if not runners:
+                return [self._start(head)]
+            crowded = len(runners) >= self._max_loaded or self._retry_of(head).alone
+            question = Weigh(head.id, self._filled(head), tuple(r.spec for r in runners))
+            if not crowded and question != self._question:
+                self._question, self._fits = question, None
+                return [question]
+            if not crowded and self._fits is not False:
+                return [self._start(head)] if self._fits else []
+            obstacle = min(runners, key=_first_to_leave)
         if self._idle(obstacle):
             return [self._stop(obstacle)]
         # Busy: no new users for it, or the head might wait for ever.
@@ -277,19 +293,35 @@ class Scheduler:
             if self._idle(runner) and runner.expires_at <= now
         ]
 
+    def _retry(self, runner: Runner) -> Retry | None:
+        """What to give up next for a runner that found no memory: its context, then the others."""
+        before = self._retries.get(runner.spec.weights, Retry())
+        if runner.chose_ctx and (n_ctx := self._less_ctx(runner.spec.n_ctx)):
+            return replace(before, n_ctx=n_ctx)
+        return replace(before, alone=True) if len(self._runners) > 1 else None
+
+    def _retry_of(self, waiter: Waiter) -> Retry:
+        return self._retries.get(waiter.spec.weights, Retry())
+
+    def _filled(self, waiter: Waiter) -> core.EngineSpec:
+        n_ctx = waiter.spec.n_ctx or self._retry_of(waiter).n_ctx
+        return self._fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
+
     # ----------------------------------------------------------------------- steps
 
     def _start(self, waiter: Waiter) -> Effect:
+        self._question = None
         keep_alive_s = waiter.keep_alive_s
         if keep_alive_s is None:
             keep_alive_s = self._default_keep_alive_s
         self._n_started += 1
         runner = Runner(
             id=self._n_started,
-            spec=self._fill(waiter.spec, waiter.model.n_ctx_train),
+            spec=self._filled(waiter),
             model=waiter.model,
             pair=waiter.pair,
             keep_alive_s=keep_alive_s,
+            chose_ctx=waiter.spec.n_ctx == 0,
         )
         self._runners[waiter.spec.weights] = runner
         return Start(runner.id, runner.spec)

@@ -13,6 +13,8 @@ from specd.store.gguf import GgufHeader, read_header
 
 #: Names of the infill tokens, today's and those of older files.
 _INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
+#: More than any model has; what a hostile file claims is not counted up to.
+_MAX_LAYERS: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,7 @@ class GgufFacts:
     """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M.
 
     infill: the tokens before the text, before what follows the gap, and before the gap.
+    n_cached: numbers that attention keeps of one token, keys and values of all layers.
     """
 
     architecture: str
@@ -34,6 +37,7 @@ class GgufFacts:
     has_vision: bool
     has_audio: bool
     infill: tuple[str, str, str] | None = None
+    n_cached: int = 0
 
 
 def read_facts(path: Path) -> GgufFacts:
@@ -55,7 +59,19 @@ def facts_of(header: GgufHeader) -> GgufFacts:
         has_vision=f"{header.architecture}.vision.block_count" in header.values,
         has_audio=f"{header.architecture}.audio.block_count" in header.values,
         infill=_infill(header),
+        n_cached=_n_cached(header),
     )
+
+
+def _n_cached(header: GgufHeader) -> int:
+    n_layers = max(header.own("block_count"), 0)
+    heads = header.own_numbers("attention.head_count")
+    kv_heads = header.own_numbers("attention.head_count_kv") or heads
+    if len(kv_heads) == 1:
+        kv_heads *= min(n_layers, _MAX_LAYERS)
+    width = header.own("embedding_length") // max(*heads, 1) if heads else 0
+    key, value = (header.own(f"attention.{name}_length", width) for name in ("key", "value"))
+    return max(sum(kv_heads[:n_layers]) * (key + value), 0)
 
 
 def _infill(header: GgufHeader) -> tuple[str, str, str] | None:

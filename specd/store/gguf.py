@@ -141,6 +141,13 @@ class GgufHeader:
         """An integer below the architecture's prefix, such as context_length."""
         return self.integer(f"{self.architecture}.{key}", default)
 
+    def own_numbers(self, key: str) -> tuple[int, ...]:
+        """What may be one integer for all layers, or an array with one for each."""
+        value = self.values.get(f"{self.architecture}.{key}")
+        items = value.values() if isinstance(value, LongArray) else value
+        found = items if isinstance(items, tuple) else (items,)
+        return tuple(n for n in found if isinstance(n, int) and not isinstance(n, bool))
+
     def strings(self, key: str) -> tuple[str, ...]:
         """An array of strings; empty where it is missing or of another type."""
         value = self.values.get(key)

@@ -107,6 +107,10 @@ class Library:
             verbose=verbose,
         )
 
+    def facts(self, weights: Path) -> GgufFacts:
+        """What a GGUF says of itself; raises StoreError."""
+        return self._facts.get(weights)
+
     # ------------------------------------------------------------------ finding
 
     def _find(self, text: str) -> Stored | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,11 @@ FACTS = core.EngineFacts(
     n_vocab=10,
     target=core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0),
 )
+MACHINE = Defaults(devices=[], cpu=Cpu(total_bytes=1, available_bytes=1, n_cores=1))
+
+
+def fits(_spec: core.EngineSpec, _beside: Sequence[core.EngineSpec]) -> bool:
+    return True
 
 
 class FakeEngine:
@@ -72,14 +77,14 @@ class Starter:
 async def running(
     starter: Starter, keep_alive_s: float = 300.0, max_queue: int = 512
 ) -> AsyncIterator[SchedulerLoop]:
-    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
     scheduler = Scheduler(
-        fill=Defaults(devices=[], cpu=cpu).fill,
+        fill=MACHINE.fill,
+        less_ctx=MACHINE.less_ctx,
         max_loaded=1,
         max_queue=max_queue,
         default_keep_alive_s=keep_alive_s,
     )
-    loop = SchedulerLoop(scheduler, starter, clock=lambda: 50.0, unix_time=lambda: 1000.0)
+    loop = SchedulerLoop(scheduler, starter, fits, clock=lambda: 50.0, unix_time=lambda: 1000.0)
     loop.start()
     try:
         yield loop
@@ -256,11 +261,14 @@ async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
     def broken(spec: core.EngineSpec) -> Engine:
         raise RuntimeError("a bug")
 
-    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
     scheduler = Scheduler(
-        fill=Defaults(devices=[], cpu=cpu).fill, max_loaded=1, max_queue=9, default_keep_alive_s=1
+        fill=MACHINE.fill,
+        less_ctx=MACHINE.less_ctx,
+        max_loaded=1,
+        max_queue=9,
+        default_keep_alive_s=1,
     )
-    loop = SchedulerLoop(scheduler, broken)
+    loop = SchedulerLoop(scheduler, broken, fits)
     loop.start()
     with pytest.raises(errors.EngineError, match="internal error"):
         await take(loop)
@@ -268,11 +276,14 @@ async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
 
 
 async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> None:
-    cpu = Cpu(total_bytes=1, available_bytes=1, n_cores=1)
     scheduler = Scheduler(
-        fill=Defaults(devices=[], cpu=cpu).fill, max_loaded=2, max_queue=9, default_keep_alive_s=9
+        fill=MACHINE.fill,
+        less_ctx=MACHINE.less_ctx,
+        max_loaded=2,
+        max_queue=9,
+        default_keep_alive_s=9,
     )
-    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE))
+    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE), fits)
     loop.start()
 
     def asking(text: str) -> core.EngineRequest:

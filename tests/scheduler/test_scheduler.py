@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,51 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from specd import core, errors
-from specd.placement import Cpu, Defaults
-from specd.scheduler.scheduler import (
-    Effect,
-    Grant,
-    Phase,
-    Refuse,
-    Scheduler,
-    Start,
-    Stop,
-    Waiter,
-)
+from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
+from specd.scheduler.scheduler import Phase, Scheduler, Waiter
+from tests.scheduler.made import LARGE, load, scheduler, started, waiter
 
-FILL = Defaults(devices=[], cpu=Cpu(total_bytes=1, available_bytes=1, n_cores=2)).fill
 CRASH = errors.LoadFailed("why")
-
-
-def waiter(waiter_id: int, weights: str, keep_alive_s: float | None = None, **spec: Any) -> Waiter:
-    model = core.ModelRef(name=weights, full_name=weights, digest="0", weights=Path(weights))
-    asked = core.EngineSpec(weights=weights, **({"n_ctx": 0} | spec))
-    return Waiter(
-        id=waiter_id,
-        spec=asked,
-        model=model,
-        pair=core.Pair(target=model),
-        keep_alive_s=keep_alive_s,
-    )
-
-
-def scheduler(max_loaded: int = 3, max_queue: int = 512) -> Scheduler:
-    return Scheduler(
-        fill=FILL, max_loaded=max_loaded, max_queue=max_queue, default_keep_alive_s=300.0
-    )
-
-
-def started(effects: list[Effect]) -> int:
-    [start] = effects
-    assert isinstance(start, Start)
-    return start.runner_id
-
-
-def load(s: Scheduler, who: Waiter, now: float = 0.0) -> int:
-    """Request, load and grant; the runner's id."""
-    runner_id = started(s.request(who))
-    assert s.loaded(runner_id, now) == [Grant(who.id, runner_id)]
-    return runner_id
+STARVED = errors.OutOfMemory("no memory")
 
 
 def test_the_first_request_loads_and_is_granted_when_loaded() -> None:
@@ -309,26 +269,33 @@ def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
     assert s.leave(1, 0.0) == []
 
 
-MAX_LOADED = 2
+MAX_LOADED = 3
+MEMORY = 100
+
+
+def needs(spec: core.EngineSpec) -> int:
+    return {"a": 10, "b": 30, "c": 60}[spec.weights] + spec.n_ctx // 2**13
 
 
 class SchedulerMachine(RuleBasedStateMachine):
     """Callers come and go, engines load, fail and die at any moment.
 
-    Held throughout: never more engines than allowed, one load at a time, every waiter gets one
-    answer, nothing loads for a caller who has left, and no queue stands still for no reason.
+    Held throughout: never more engines than allowed nor than memory has room for, one load at a
+    time, every waiter gets one answer, nothing loads for a caller who has left, no context is
+    shorter than asked for, and no queue stands still for no reason.
     """
 
     waiters = Bundle("waiters")
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = scheduler(MAX_LOADED, max_queue=4)
+        self.scheduler = scheduler(MAX_LOADED, max_queue=4, kind=Scheduler, machine=LARGE)
         self.now = 0.0
         self.n_waiters = 0
         self.alive: dict[int, core.EngineSpec] = {}  # engines whose `ended` has not come
         self.loading: set[int] = set()
         self.stopping: set[int] = set()
+        self.questions: list[Weigh] = []
         self.waiting: dict[int, Waiter] = {}
         self.using: dict[int, int] = {}
 
@@ -338,8 +305,12 @@ class SchedulerMachine(RuleBasedStateMachine):
                 case Start(runner_id, spec):
                     assert any(w.spec.weights == spec.weights for w in self.waiting.values())
                     assert runner_id not in self.alive
+                    assert not self.alive or self.has_room(spec)
                     self.alive[runner_id] = spec
                     self.loading.add(runner_id)
+                case Weigh():
+                    assert self.alive
+                    self.questions.append(effect)
                 case Stop(runner_id):
                     assert runner_id in self.alive
                     assert runner_id not in self.stopping
@@ -380,12 +351,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.loading:
             self.act(self.scheduler.loaded(self.loading.pop(), self.now))
 
-    @rule()
-    def a_load_fails(self) -> None:
+    @rule(error=st.sampled_from([CRASH, STARVED]))
+    def a_load_fails(self, error: errors.SpecdError) -> None:
         if self.loading:
             runner_id = self.loading.pop()
             self.stopping.add(runner_id)
-            self.act(self.scheduler.failed(runner_id, CRASH))
+            self.act(self.scheduler.failed(runner_id, error))
+
+    @rule()
+    def memory_is_weighed(self) -> None:
+        if self.questions:
+            question = self.questions.pop(0)
+            self.act(self.scheduler.weighed(question, fits=self.has_room(question.spec)))
+
+    def has_room(self, spec: core.EngineSpec) -> bool:
+        return needs(spec) <= 0.8 * (MEMORY - sum(map(needs, self.alive.values())))
 
     @rule(data=st.data())
     def an_engine_ends(self, data: st.DataObject) -> None:
@@ -411,13 +391,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def unload(self, weights: str) -> None:
         self.act(self.scheduler.unload(weights, self.now))
 
-    @rule(target=waiters)
-    def all_comes_to_rest(self) -> object:
-        """If every engine does its duty and every user leaves, every waiter gets its answer."""
+    @rule(target=waiters, starved=st.booleans())
+    def all_comes_to_rest(self, *, starved: bool) -> object:
+        """If every user leaves, every waiter gets its answer, though no load may find memory."""
         for _ in range(200):
             if not self.waiting:
                 break
-            if self.loading:
+            if self.questions:
+                self.memory_is_weighed()
+            elif self.loading and starved:
+                self.a_load_fails(STARVED)
+            elif self.loading:
                 self.an_engine_is_loaded()
             elif self.stopping:
                 self.end(min(self.stopping))
