@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -79,16 +79,30 @@ class Terminal:
     process: asyncio.subprocess.Process
     descriptor: int
     seen: str = ""
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hear(self) -> None:
+        with suppress(OSError):  # nobody holds its other end any more
+            data = os.read(self.descriptor, 4096)
+            self.seen += re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", data.decode())
+        self.more.set()
 
     async def wait_for(self, text: str) -> None:
         """What comes after it is seen later."""
         while text not in self.seen:
-            data = await asyncio.to_thread(os.read, self.descriptor, 4096)
-            self.seen += re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", data.decode())
+            self.more.clear()
+            await self.more.wait()
         self.seen = self.seen.partition(text)[2]
 
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
+
+    async def interrupt(self, text: str) -> None:
+        """Ctrl-C until it is heard: just before it waits for a key, readline is deaf to it."""
+        heard = asyncio.ensure_future(self.wait_for(text))
+        while not heard.done():
+            self.type("\x03")
+            await asyncio.wait({heard}, timeout=1)
 
 
 @asynccontextmanager
@@ -106,22 +120,26 @@ async def terminal(url: str, folder: Path, **variables: str) -> AsyncIterator[Te
         | variables,
     )
     os.close(theirs)
+    at = Terminal(process, ours)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(ours, at.hear)
     try:
-        yield Terminal(process, ours)
+        yield at
     finally:
+        loop.remove_reader(ours)
         if process.returncode is None:
             process.kill()
         await process.wait()
-        with suppress(OSError):
-            os.close(ours)
+        os.close(ours)
 
 
 async def test_a_session_at_a_terminal(tmp_path: Path) -> None:
     fake = daemon()
     async with fake.serve() as url, terminal(url, tmp_path) as at:
         await at.wait_for(">>> ")
-        at.type("half a line\x03")  # dropped, before Enter
-        await at.wait_for("Ctrl-D or /bye leaves.")
+        at.type("half a line")
+        await at.wait_for("half a line")
+        await at.interrupt("Ctrl-D or /bye leaves.")
         await at.wait_for(">>> ")
         at.type("first\x7fT\n")  # edited
         await at.wait_for("answer 1")
