@@ -93,7 +93,7 @@ async def test_a_history_that_is_switched_off() -> None:
         ("/load", "Error: /load needs the name of a model"),
         ("/save", "Error: /save needs a name for the new model"),
         ("/sing", "/sing is no command; /? lists them."),
-        ("/tmp/none.png is nowhere", "/tmp/none.png is no command; /? lists them."),
+        ("/none.png is nowhere", "/none.png is no command; /? lists them."),
     ],
 )
 async def test_what_cannot_be_done_is_said_and_the_session_goes_on(line: str, said: str) -> None:
