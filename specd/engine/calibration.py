@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from specd.core import SamplingParams
 from specd.engine.backend import Backend, Batch
-from specd.engine.sampler import CoupledSampler
+from specd.engine.sampler import CoupledSampler, NoNumbers
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.engine.speculative.cost_model import CostModel
 
@@ -55,6 +57,16 @@ def calibrate(
     return CostModel(target_s, step_s, catch_up_s)
 
 
+def computes(backend: Backend) -> bool:
+    """Whether a first pass gives numbers.  Slot 0 is used and emptied."""
+    batch = Batch()
+    batch.add(0, 0, 0, wants_logits=True)
+    backend.decode(batch)
+    peak = float(backend.row(0).max())  # NaN is the largest of all
+    backend.rewind(0, 0)
+    return math.isfinite(peak)
+
+
 class _Probe:
     """Times passes on slot 0 of a backend, after a short history that attention can read."""
 
@@ -87,7 +99,8 @@ class _Probe:
         began = self._clock()
         self._backend.decode(batch)
         for i in range(width):
-            self._sampler.sample(self._backend.row(i), (), i)
+            with suppress(NoNumbers):  # the request that meets them is told
+                self._sampler.sample(self._backend.row(i), (), i)
         self._n_past += width
         return self._clock() - began
 

@@ -27,7 +27,7 @@ from specd.engine.grammar.state import GrammarStuck
 from specd.engine.media_cache import MediaCache
 from specd.engine.queue import Queue
 from specd.engine.reader import EncodingFailed, Reader
-from specd.engine.sampler import Row, logprobs
+from specd.engine.sampler import NoNumbers, Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
@@ -42,13 +42,14 @@ class Said:
     """Tokens that the target said in one pass; one that ends generation is the last, if any.
 
     logprobs: of the tokens whose text has left; what a stop string took back has none.
-    stuck: why no further token could be had, where the grammar left none.
+    stuck: why no further token could be had, where the grammar left none, or (is_broken) the model.
     """
 
     tokens: list[TokenId] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: StopReason | None = None
     stuck: str = ""
+    is_broken: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -283,8 +284,9 @@ class Loop:
                 text += self._keep(slot, said, token, row)
                 if said.ended is not None:
                     break
-        except GrammarStuck as error:
+        except (GrammarStuck, NoNumbers) as error:
             said.stuck = str(error)
+            said.is_broken = isinstance(error, NoNumbers)
         self._say(slot, text, len(said.tokens), said.logprobs)
         return said
 
@@ -337,7 +339,10 @@ class Loop:
 
     def _end(self, slot: Slot, said: Said) -> None:
         """End the answer where the last pass ended it."""
-        if said.stuck:
+        if said.is_broken:
+            self._fail_slot(slot, FailureKind.ENGINE, said.stuck)
+            self._rewind(slot, 0)  # what it remembers may be no numbers either
+        elif said.stuck:
             self._fail_slot(slot, FailureKind.INVALID, said.stuck)
         elif said.ended is not None:
             self._finish(slot, said.ended)
@@ -379,11 +384,10 @@ class Loop:
         return kept
 
     def _refuse(self, request_id: int, error: InvalidRequest) -> None:
-        if isinstance(error, ContextLengthExceeded):
-            kind = FailureKind.CONTEXT_LENGTH
-            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
-        else:
-            self._fail(request_id, FailureKind.INVALID, str(error))
+        if not isinstance(error, ContextLengthExceeded):
+            return self._fail(request_id, FailureKind.INVALID, str(error))
+        kind = FailureKind.CONTEXT_LENGTH
+        return self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
 
     def _fail_slot(self, slot: Slot, kind: FailureKind, message: str) -> None:
         self._fail(slot.request_id, kind, message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
 from specd.engine.backend import Backend
-from specd.engine.calibration import calibrate
+from specd.engine.calibration import calibrate, computes
 from specd.engine.llama import library
 from specd.engine.llama.context import LlamaContext
 from specd.engine.llama.model import LlamaModel, LlamaVocabulary
@@ -61,6 +61,7 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     target = _make_context(model, spec, native_log, n_rewind=MAX_DRAFT if drafts else 0)
+    _check(target, spec.weights)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
     costs = calibrate(target, drafter)
     facts = EngineFacts(
@@ -76,6 +77,14 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     )
     media = MediaCache(projector) if projector is not None else None
     return LoadedPair(target, model.vocabulary, drafter, media, costs, facts)
+
+
+def _check(backend: Backend, path: str) -> None:
+    if not computes(backend):
+        raise LoadFailed(
+            f"{path} computes no numbers (NaN or infinity): its weights are damaged, or too large"
+            " for the format of its cache"
+        )
 
 
 def _shown(costs: CostModel) -> PassCosts:
@@ -117,6 +126,7 @@ def _load_drafter(
     try:
         model = load_model(spec.drafter, spec, native_log, on_progress)
         drafter = _make_context(model, spec, native_log, n_ahead=MAX_DRAFT)
+        _check(drafter, spec.drafter)
     except LoadFailed as error:
         log.warning("serving without a drafter: %s", error)
         return None, NoPair.LOAD_FAILED, str(error)

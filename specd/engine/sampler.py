@@ -35,6 +35,16 @@ _LOWEST = np.finfo(np.float32).min
 CERTAIN = 1e9
 
 
+class NoNumbers(Exception):
+    """The row holds no finite logit to choose: the weights are damaged, or the model overflowed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model computes no numbers (NaN or infinity): its weights are damaged,"
+            " or its numbers are too large for the format of its cache"
+        )
+
+
 class Choice(NamedTuple):
     """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance."""
 
@@ -51,7 +61,9 @@ class Sampler(Protocol):
         ...
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """The target's token at a position.  Raises GrammarStuck where there can be none."""
+        """The target's token at a position.  Raises GrammarStuck where there can be none, NoNumbers
+        where the row is not to be used.
+        """
         ...
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
@@ -80,8 +92,12 @@ class CoupledSampler:
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
         """What sample() draws, without asking how sure it is."""
         if self.params.temperature <= 0:
-            return int(penalize(row, history, self.params).argmax())
-        return self.sample(row, history, position).token
+            token = int(penalize(row, history, self.params).argmax())
+        else:
+            token = self.sample(row, history, position).token
+        if not math.isfinite(row[token]):
+            raise NoNumbers
+        return token
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
         row = penalize(row, history, self.params)
@@ -107,6 +123,8 @@ def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
     are cheaper one by one.
     """
     ids, logits = (found.tolist() for found in top_k(row, params.top_k))
+    if not ids:  # nothing is larger than NaN
+        raise NoNumbers
     n = _n_few(logits, params)
     if n == 1:
         return Choice(ids[0], CERTAIN)
@@ -142,6 +160,8 @@ def _n_few(logits: list[float], params: SamplingParams) -> int:
 def _greedy(row: Row) -> Choice:
     best = int(row.argmax())
     top = float(row[best])
+    if not math.isfinite(top):
+        raise NoNumbers
     # The runner-up without copying the row: the better of the maxima of both sides.
     left = float(row[:best].max()) if best else -np.inf
     right = float(row[best + 1 :].max()) if best + 1 < len(row) else -np.inf
@@ -178,12 +198,14 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
 
 
 def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
-    """Ids and logits (float64) that survive the filters."""
+    """Ids and logits (float64) that survive the filters.  NoNumbers where there are none."""
     if params.top_k <= 0 and params.typical_p >= 1.0 and params.top_p >= 1.0:
         # Nothing below needs an order, and sorting a whole vocabulary is slow.
         ids, logits = np.arange(len(row)), row.astype(np.float64)
     else:
         ids, logits = top_k(row, params.top_k)
+        if not len(ids):  # nothing is larger than NaN
+            raise NoNumbers
     if params.typical_p < 1.0:
         keep = _typical(logits, params.typical_p)
         ids, logits = ids[keep], logits[keep]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
+from specd.engine.sampler import NoNumbers
 from specd.engine.slot import Slot
 from specd.engine.speculative.controller import MAX_DRAFT, NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob
@@ -154,7 +155,7 @@ class Speculation:
         n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
         try:
             n_passes = self._drafter.draft(jobs)
-        except DecodeFailed as error:
+        except (DecodeFailed, NoNumbers) as error:
             log.warning("the drafter failed, this step is plain: %s", error)
             for job in jobs:
                 self._drafter.rewind(job.slot, 0)

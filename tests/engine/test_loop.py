@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from specd.core import (
 from specd.engine.backend import Batch
 from specd.engine.loop import Loop
 from specd.engine.media_cache import MediaCache
+from specd.engine.sampler import Row
 from specd.engine.slot import SlotState
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller, Guess
@@ -475,3 +477,31 @@ def test_the_token_limit_is_exact_with_any_draft(n_predict: int) -> None:
     _, done = answer(engine, n_predict=n_predict, n_draft_max=16, mode=SpeculationMode.FIXED)
     assert done.usage.n_generated == n_predict
     assert done.reason is StopReason.LENGTH
+
+
+class Overflowing(FakeBackend):
+    """Its rows are no numbers for a slot that holds a certain token."""
+
+    POISON = 13
+
+    def _logits(self, tokens: list[int]) -> Row:
+        row = super()._logits(tokens)
+        return np.full_like(row, np.nan) if self.POISON in tokens else row
+
+
+def test_numbers_that_overflow_cost_one_answer_and_not_its_neighbours() -> None:
+    backend = Overflowing(n_slots=2)
+    said: list[ToDaemon] = []
+    controller = Controller(CostModel(CHEAP), 0.4)
+    loop = Loop(backend, VOCABULARY, controller, said.append, n_ctx=64, n_slots=2)
+    requests = {1: (5, Overflowing.POISON, 6), 2: (5, 7, 6)}
+    for request_id, prompt in requests.items():
+        sampling = SamplingParams(temperature=0)
+        loop.submit(request_id, EngineRequest(prompt=prompt, sampling=sampling, n_predict=5))
+    while loop.busy:
+        loop.step()
+    ends = {m.request_id: m.event for m in said if isinstance(m, Finished)}
+    assert isinstance(ends[1], Failed)
+    assert (ends[1].kind, "no numbers" in ends[1].message) == (FailureKind.ENGINE, True)
+    assert isinstance(ends[2], Done)
+    assert min(map(len, backend.cells)) == 0, "what it remembers is not to be trusted"

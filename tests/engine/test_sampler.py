@@ -14,6 +14,7 @@ from specd.engine.sampler import (
     CERTAIN,
     CoupledSampler,
     Floats,
+    NoNumbers,
     Row,
     filter_candidates,
     logprobs,
@@ -224,3 +225,25 @@ def test_logprobs_are_those_of_the_unfiltered_row() -> None:
     assert entry.logprob == pytest.approx(np.log(0.25))
     assert [t.token for t in entry.top] == ["a", "b"]
     assert entry.top[0].logprob == pytest.approx(np.log(0.5))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("n_vocab", [40, 8192])
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0),
+        SamplingParams(),
+        SamplingParams(top_k=0),
+        SamplingParams(top_k=0, top_p=1.0),
+        SamplingParams(typical_p=0.5),
+        SamplingParams(top_k=500),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_row_that_is_no_numbers_is_refused(
+    value: float, n_vocab: int, params: SamplingParams
+) -> None:
+    row = np.full(n_vocab, value, np.float32)
+    with pytest.raises(NoNumbers):
+        CoupledSampler(params).token(row, (), 0)

@@ -8,6 +8,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from specd.core import Grammar, GrammarKind
+from specd.engine.grammar.schema import as_llama_cpp
 from specd.engine.grammar.thinking import Tags, entry
 from specd.errors import InvalidRequest
 
@@ -94,7 +95,7 @@ def _parsed(grammar: Grammar) -> dict[str, object]:
 
 
 def _schema(schema: dict[str, object]) -> dict[str, object]:
-    return {"json_schema": {**schema, "x-guidance": _JSON_OPTIONS}}
+    return {"json_schema": {**as_llama_cpp(schema), "x-guidance": _JSON_OPTIONS}}
 
 
 def _lark(grammar: Grammar) -> str:

@@ -67,6 +67,7 @@ SCHEMA = {
         "pets": {"type": "array", "items": {"$ref": "#/definitions/pet"}},
     },
     "required": ["name", "pets"],
+    "additionalProperties": True,
     "definitions": {"pet": {"enum": ["cat", "dog", None]}},
 }
 
