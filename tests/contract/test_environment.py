@@ -69,6 +69,26 @@ async def test_what_a_daemon_was_told(tmp_path: Path) -> None:
         assert stray.exists()
 
 
+@pytest.mark.contract("sched.oom")
+async def test_a_model_that_finds_no_memory_is_loaded_once_the_others_are_gone(
+    tmp_path: Path,
+) -> None:
+    lay_out(tmp_path / "models", tmp_path)
+    once = tmp_path / "once"
+    async with running(tmp_path, engine=FAKE_ENGINE, FAKE_OUT_OF_MEMORY=str(once)) as daemon:
+        once.touch()
+        async with daemon.generate("x", model="first") as response:
+            assert response.status == 500
+            assert "out of memory" in (await response.json())["error"]
+        await load(daemon, model="first")
+        once.touch()
+        await load(daemon, "embed", model="embedder", input="x")
+        assert not once.exists()
+        assert list(await residents(daemon)) == ["embedder:latest"]
+        await load(daemon, model="first")
+        assert len(await residents(daemon)) == 2
+
+
 @pytest.mark.contract("store.prune", "env.noprune")
 async def test_without_noprune_a_start_prunes(tmp_path: Path) -> None:
     store = lay_out(tmp_path / "models", tmp_path)

@@ -48,6 +48,14 @@ def test_the_request_wins_over_the_setting_and_training_over_both(
     assert Defaults(devices=[], cpu=CPU, n_ctx=setting).fill(spec, trained).n_ctx == n_ctx
 
 
+@pytest.mark.contract("sched.oom")
+def test_a_context_shrinks_by_tiers_unless_the_user_set_it() -> None:
+    machine = Defaults(devices=[], cpu=CPU)
+    lengths = (262_144, 40_000, 32_768, 8192, 4096, 512)
+    assert [machine.less_ctx(n) for n in lengths] == [32_768, 32_768, 4096, 4096, None, None]
+    assert Defaults(devices=[], cpu=CPU, n_ctx=262_144).less_ctx(262_144) is None
+
+
 @pytest.mark.contract("options.num-ctx-vision")
 @pytest.mark.parametrize("asked, trained, n_ctx", [(64, 0, 2048), (4096, 0, 4096), (64, 512, 512)])
 def test_a_model_that_sees_has_room_for_what_it_sees(asked: int, trained: int, n_ctx: int) -> None:

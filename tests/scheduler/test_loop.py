@@ -15,6 +15,7 @@ from specd import core, errors
 from specd.placement import Cpu, Defaults
 from specd.runner import Process
 from specd.scheduler import Engine, Lease, SchedulerLoop
+from specd.scheduler.loop import Fits
 from specd.scheduler.scheduler import Scheduler
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ FACTS = core.EngineFacts(
 MACHINE = Defaults(devices=[], cpu=Cpu(total_bytes=1, available_bytes=1, n_cores=1))
 
 
-def fits(_spec: core.EngineSpec, _beside: Sequence[core.EngineSpec]) -> bool:
+def fits_always(_spec: core.EngineSpec, _beside: Sequence[core.EngineSpec]) -> bool:
     return True
 
 
@@ -75,12 +76,16 @@ class Starter:
 
 @contextlib.asynccontextmanager
 async def running(
-    starter: Starter, keep_alive_s: float = 300.0, max_queue: int = 512
+    starter: Starter,
+    keep_alive_s: float = 300.0,
+    max_queue: int = 512,
+    max_loaded: int = 1,
+    fits: Fits = fits_always,
 ) -> AsyncIterator[SchedulerLoop]:
     scheduler = Scheduler(
         fill=MACHINE.fill,
         less_ctx=MACHINE.less_ctx,
-        max_loaded=1,
+        max_loaded=max_loaded,
         max_queue=max_queue,
         default_keep_alive_s=keep_alive_s,
     )
@@ -257,6 +262,43 @@ async def test_hurry_ends_the_grace() -> None:
             assert engine.gone.is_set()
 
 
+@pytest.mark.contract("sched.memory")
+async def test_memory_is_asked_for_before_a_second_model_is_loaded() -> None:
+    starter = Starter()
+    seen: list[tuple[str, list[str]]] = []
+
+    def too_little(spec: core.EngineSpec, beside: Sequence[core.EngineSpec]) -> bool:
+        seen.append((spec.weights, [there.weights for there in beside]))
+        return False
+
+    async with running(starter, max_loaded=3, fits=too_little) as loop:
+        first = asyncio.create_task(take(loop, "a"))
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        await first
+        second = asyncio.create_task(take(loop, "b"))
+        await engine.ended()
+        (await starter.started.get()).loading.set_result(FACTS)
+        await second
+    assert seen == [("b", ["a"])]
+
+
+async def test_where_memory_cannot_be_read_the_load_is_tried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(spec: core.EngineSpec, beside: Sequence[core.EngineSpec]) -> bool:
+        raise RuntimeError("a bug")
+
+    starter = Starter()
+    async with running(starter, max_loaded=3, fits=broken) as loop:
+        for weights in "ab":
+            asking = asyncio.create_task(take(loop, weights))
+            (await starter.started.get()).loading.set_result(FACTS)
+            await asking
+        assert len(loop.residents()) == 2
+    assert "free memory is not known" in caplog.text
+
+
 async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
     def broken(spec: core.EngineSpec) -> Engine:
         raise RuntimeError("a bug")
@@ -268,7 +310,7 @@ async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
         max_queue=9,
         default_keep_alive_s=1,
     )
-    loop = SchedulerLoop(scheduler, broken, fits)
+    loop = SchedulerLoop(scheduler, broken, fits_always)
     loop.start()
     with pytest.raises(errors.EngineError, match="internal error"):
         await take(loop)
@@ -283,7 +325,7 @@ async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> 
         max_queue=9,
         default_keep_alive_s=9,
     )
-    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE), fits)
+    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE), fits_always)
     loop.start()
 
     def asking(text: str) -> core.EngineRequest:
