@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install run test check bench peer clean
+.PHONY: help install dev run test check bench peer clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
@@ -16,16 +16,19 @@ help:
 install:
 	@$(PYTHON) -m scripts.install
 
+dev:
+	@$(PYTHON) -m scripts.install --dev
+
 run: install
 	@exec $(BIN)/specd serve
 
 # What the tests hold of the contract is compared with how they went; their own status stays.
-test: install
+test: dev
 	@$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
 	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
 	exit $$status
 
-check: install
+check: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,11 +37,11 @@ check: install
 	$(BIN)/python -m scripts.conformance --check
 	$(BIN)/python -m pytest -q tests/architecture
 
-bench: install
+bench: dev
 	@$(BIN)/specd bench --targets --report docs
 	@$(BIN)/python -m scripts.benchmarks_page --write
 
-peer: install
+peer: dev
 	@$(BIN)/python -m scripts.peer
 
 clean:

@@ -1,5 +1,7 @@
 """Puts specd and all it needs into .venv: `make install`.  Run again, it sees that nothing is due.
 
+`--dev` brings what its tests and benchmarks need besides, for `make test`, `check` and `bench`.
+
 The one slow step, compiling llama.cpp, is done once per machine: the wheel is kept in the user's
 cache, where a second clone finds it.
 """
@@ -34,11 +36,15 @@ class SetUpError(Exception):
 
 @dataclass(frozen=True)
 class Stamp:
-    """What .venv holds: the configuration it was made from, and the accelerator of its build."""
+    """What .venv holds: the configuration it was made from, and the accelerator of its build.
+
+    dev: the tests' packages too.
+    """
 
     configuration: str
     accelerator: str
     root: str
+    dev: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Stamp | None:
@@ -50,19 +56,20 @@ class Stamp:
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
-    def serves(self, configuration: str, asked: str, root: Path) -> bool:
+    def serves(self, configuration: str, asked: str, root: Path, *, dev: bool) -> bool:
         """An accelerator that was chosen once stays, until another one is asked for."""
         return (
             self.configuration == configuration
+            and self.dev >= dev
             and self.root == str(root)
             and asked in {"", self.accelerator}
         )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     try:
-        require_python()
-        install(os.environ)
+        require_python(arguments)
+        install(os.environ, dev="--dev" in arguments)
     except (SetUpError, ValueError) as error:
         say(f"\nspecd could not be set up: {error}")
         return 1
@@ -76,14 +83,14 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def require_python() -> None:
+def require_python(arguments: Sequence[str] = ()) -> None:
     """Hand over to a newer Python where this one is too old and a newer one is installed."""
     if sys.version_info >= OLDEST_PYTHON:
         return
     for minor in range(OLDEST_PYTHON[1] + 4, OLDEST_PYTHON[1] - 1, -1):
         newer = shutil.which(f"python3.{minor}")
         if newer and subprocess.run([newer, "-c", ""], check=False).returncode == 0:
-            os.execv(newer, [newer, "-m", "scripts.install"])
+            os.execv(newer, [newer, "-m", "scripts.install", *arguments])
     have = ".".join(map(str, sys.version_info[:3]))
     raise SetUpError(
         f"it needs Python 3.11 or newer, and this is {have} ({sys.executable})."
@@ -92,12 +99,14 @@ def require_python() -> None:
     )
 
 
-def install(environment: Mapping[str, str]) -> None:
+def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
     asked = environment.get("SPECD_ACCEL", "").strip().lower()
     configuration = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = Stamp.read(STAMP)
-    if stamp and stamp.serves(configuration, asked, ROOT) and (VENV / "bin" / "specd").exists():
+    is_there = (VENV / "bin" / "specd").exists()
+    if stamp and is_there and stamp.serves(configuration, asked, ROOT, dev=dev):
         return
+    dev = dev or bool(stamp and stamp.dev)
     requirement = llama_requirement(ROOT / "pyproject.toml")
     machine = inspect_machine()
     choice = choose(machine, asked, requirement)
@@ -109,9 +118,9 @@ def install(environment: Mapping[str, str]) -> None:
     make_venv()
     STAMP.unlink(missing_ok=True)
     wheel = find_or_build(requirement, choice, machine, environment)
-    pip_install(wheel)
+    pip_install(wheel, dev=dev)
     check_library(choice)
-    Stamp(configuration, choice.accelerator, str(ROOT)).write(STAMP)
+    Stamp(configuration, choice.accelerator, str(ROOT), dev).write(STAMP)
     say("specd is set up: .venv/bin/specd")
 
 
@@ -148,15 +157,16 @@ def run(command: Sequence[str], complaint: str) -> None:
         raise SetUpError(f"{complaint} (above): {' '.join(command)}")
 
 
-def pip_install(wheel: Path) -> None:
+def pip_install(wheel: Path, *, dev: bool) -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
     # Forced: pip takes an equal version for the same build, which another accelerator is not.
     run(
         [*pip, "--quiet", "--force-reinstall", "--no-deps", str(wheel)],
         "llama-cpp-python could not be installed",
     )
-    say("installing specd and what it depends on")
-    run([*pip, "-e", ".[dev]"], "pip failed")
+    tests = ", and what its tests need" if dev else ""
+    say(f"installing specd and what it depends on{tests} (a minute)")
+    run([*pip, "--quiet", "-e", ".[dev]" if dev else "."], "pip failed")
 
 
 def check_library(choice: Choice) -> None:
@@ -237,4 +247,4 @@ def build(requirement: str, environment: Mapping[str, str], folder: Path) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

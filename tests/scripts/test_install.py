@@ -20,22 +20,31 @@ def test_the_pin_is_read_from_where_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    "configuration,asked,root,serves",
+    "configuration,asked,root,had,wanted,serves",
     [
-        ("abc", "", "/here", True),
-        ("abc", "cuda", "/here", True),
-        ("abc", "cpu", "/here", False),
-        ("other", "", "/here", False),
-        ("abc", "", "/moved", False),
+        ("abc", "", "/here", False, False, True),
+        ("abc", "cuda", "/here", False, False, True),
+        ("abc", "cpu", "/here", False, False, False),
+        ("other", "", "/here", False, False, False),
+        ("abc", "", "/moved", False, False, False),
+        ("abc", "", "/here", True, False, True),
+        ("abc", "", "/here", True, True, True),
+        ("abc", "", "/here", False, True, False),
     ],
 )
 def test_a_second_install_is_due_only_where_something_changed(
-    tmp_path: Path, configuration: str, asked: str, root: str, serves: bool
+    tmp_path: Path,
+    configuration: str,
+    asked: str,
+    root: str,
+    had: bool,
+    wanted: bool,
+    serves: bool,
 ) -> None:
-    Stamp("abc", "cuda", "/here").write(tmp_path / "stamp")
+    Stamp("abc", "cuda", "/here", had).write(tmp_path / "stamp")
     stamp = Stamp.read(tmp_path / "stamp")
     assert stamp is not None
-    assert stamp.serves(configuration, asked, Path(root)) is serves
+    assert stamp.serves(configuration, asked, Path(root), dev=wanted) is serves
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"configuration": "x", "more": 1}'])
