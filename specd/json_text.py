@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 #: Go escapes these in every string (HTML-safe by default), and has no halves of surrogate pairs.
 ESCAPES: Final = str.maketrans(
@@ -57,3 +57,19 @@ def json_number(value: float) -> str:
     mantissa, _, exponent = repr(value).partition("e")
     sign = "-" if exponent.startswith("-") else "+"
     return f"{mantissa}e{sign}{exponent.lstrip('+-0')}"
+
+
+def without_surrogates(text: str) -> str:
+    """Half a surrogate pair, which UTF-8 cannot carry, becomes U+FFFD, as in Go."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def sendable(value: Any) -> Any:
+    """A JSON value with all its texts and keys `without_surrogates`."""
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, list):
+        return [sendable(item) for item in value]
+    if isinstance(value, dict):
+        return {str(sendable(key)): sendable(item) for key, item in value.items()}
+    return value

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.json_text import go_json
+from specd.json_text import go_json, sendable, without_surrogates
 
 VALUES = st.recursive(
     st.none()
@@ -59,3 +59,23 @@ def test_it_says_what_was_given(value: object) -> None:
 def test_what_json_has_no_word_for(value: object) -> None:
     with pytest.raises(ValueError, match="JSON has no"):
         go_json(value)
+
+
+@pytest.mark.parametrize(
+    "text, sent",
+    [
+        ("plain é 😀", "plain é 😀"),
+        ("\ud800", "\ufffd"),
+        ("a\udc00b\ud83d", "a\ufffdb\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+    ],
+)
+def test_halves_of_a_surrogate_pair_are_joined_or_replaced(text: str, sent: str) -> None:
+    assert without_surrogates(text) == sent
+    sent.encode()
+
+
+def test_a_sendable_value_has_no_surrogate_in_texts_or_keys() -> None:
+    value = {"\ud800": ["\udc00x", {"k": "\ud83d"}], "n": [1, 2.5, None, True]}
+    assert sendable(value) == {"\ufffd": ["\ufffdx", {"k": "\ufffd"}], "n": [1, 2.5, None, True]}

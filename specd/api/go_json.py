@@ -11,6 +11,7 @@ import re
 from typing import Final, NoReturn
 
 from specd.errors import InvalidRequest
+from specd.json_text import sendable
 
 _SPACE: Final = b" \t\r\n"
 _ESCAPES: Final = b'"\\/bfnrt'
@@ -72,7 +73,7 @@ def _decode(raw: bytes) -> tuple[object, str]:
         raise InvalidRequest(explain(start)) from error
     if _is_too_deep(value):
         raise InvalidRequest(_TOO_DEEP)
-    return (_without_surrogates(value) if "\\u" in text else value), text[end:]
+    return (sendable(value) if "\\u" in text else value), text[end:]
 
 
 _TOO_DEEP: Final = "exceeded max depth"
@@ -118,17 +119,6 @@ def _no_constant(name: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(
     parse_int=_integer, parse_float=_float, parse_constant=_no_constant
 )
-
-
-def _without_surrogates(value: object) -> object:
-    """Half a surrogate pair becomes U+FFFD, as in Go; Python would fail when it writes one."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {str(_without_surrogates(k)): _without_surrogates(v) for k, v in value.items()}
-    return value
 
 
 # --------------------------------------------------------------------------- Go's sentences
