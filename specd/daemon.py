@@ -23,7 +23,7 @@ from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
 from specd.placement import Cpu, Defaults, Fit, devices, machine_name
-from specd.prompt import RENDERER
+from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
@@ -52,7 +52,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     scheduler = _scheduler(settings, machine, Fit(facts=library.facts), command, notebooks)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
-    generation = Generation(library, pairs, scheduler, settings)
+    renderer = Renderer()
+    generation = Generation(library, pairs, scheduler, settings, render_jinja=renderer.render)
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())
     creator = Creator(writer, check_template=check_template, pull=registry.pull, command=command)
@@ -78,7 +79,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         site = await _listen(server, settings)
-        await asyncio.gather(asyncio.to_thread(_prune, writer), asyncio.to_thread(RENDERER.start))
+        await asyncio.gather(asyncio.to_thread(_prune, writer), asyncio.to_thread(renderer.start))
         scheduler.start()
         _announce(server, settings, machine)
         await stop.wait()
@@ -91,7 +92,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         await notebooks.close()
         await registry.close()
         await server.cleanup()
-        await asyncio.to_thread(RENDERER.close)
+        await asyncio.to_thread(renderer.close)
     log.info("stopped")
 
 

@@ -295,6 +295,23 @@ async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
     assert asked.prompt == ("three four five ",)
 
 
+async def test_an_agent_never_forgets_what_it_was_asked() -> None:
+    house = House(model=SPACED, n_ctx=4)
+    turns = [core.Message(role="user", content="old"), core.Message(role="user", content="asked")]
+    for i in range(40):
+        turns.append(core.Message(role="assistant", content=f"call{i}"))
+        turns.append(core.Message(role="tool", content=f"result{i}"))
+    asked = await house.asked(core.ChatPrompt(messages=tuple(turns)))
+    assert asked.prompt == ("asked result38 call39 result39 ",)
+
+
+async def test_a_template_that_refuses_whatever_is_left_is_asked_a_few_times_alone() -> None:
+    refusing = "{{ raise_exception('no') }}"
+    house = House(model=replace(MODEL, chat_template=refusing), n_ctx=4)
+    with pytest.raises(errors.InvalidRequest, match="no"):
+        await house.asked(chat(*map(str, range(2001))))
+
+
 @pytest.mark.contract("truncate.off")
 async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
     house = House(model=SPACED, n_ctx=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from specd import core
 from specd.options import Options
-from specd.prompt import AnswerFormat, chat_prompt, text_prompt
+from specd.prompt import AnswerFormat, RenderJinja, chat_prompt, text_prompt
 
 # Ollama's bound on a model that never stops, in contexts.
 MAX_PREDICTED_CONTEXTS = 10
@@ -23,6 +23,7 @@ class Call:
     options: Options
     drafters: tuple[core.DrafterKind, ...]
     secret: str
+    render_jinja: RenderJinja
 
     @property
     def messages(self) -> tuple[core.Message, ...]:
@@ -36,10 +37,15 @@ class Call:
 
     @property
     def droppable(self) -> list[int]:
-        """Indices of the turns that may be left out, oldest first."""
+        """Indices of the turns that may be left out, oldest first.
+
+        What the user asked last stays too: of the many turns of an agent it is the first.
+        """
         if not (isinstance(self.request.prompt, core.ChatPrompt) and self.request.truncate):
             return []
-        return [i for i, turn in enumerate(self.messages[:-1]) if turn.role != "system"]
+        turns = self.messages
+        asked = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1)
+        return [i for i, turn in enumerate(turns[:-1]) if turn.role != "system" and i != asked]
 
     def kept(self, n_dropped: int) -> list[core.Message]:
         """A chat's turns without so many of the oldest."""
@@ -53,9 +59,17 @@ class Call:
         """
         prompt, think, mark = self.request.prompt, self.request.think, self.image_mark
         if isinstance(prompt, core.ChatPrompt):
-            turns, tools = self.kept(n_dropped), prompt.tools
-            return chat_prompt(self.model, turns, tools=tools, think=think, image_mark=mark)
-        return text_prompt(self.model, prompt, think=think, image_mark=mark)
+            return chat_prompt(
+                self.model,
+                self.kept(n_dropped),
+                tools=prompt.tools,
+                think=think,
+                image_mark=mark,
+                render_jinja=self.render_jinja,
+            )
+        return text_prompt(
+            self.model, prompt, think=think, image_mark=mark, render_jinja=self.render_jinja
+        )
 
     def image_mark(self, number: int) -> str:
         """What stands for an image in the prompt's text."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Final
 
 from specd import errors
 from specd.generation.call import Call, Rendered
 from specd.scheduler import Lease
+
+#: An answer and the results of its calls, which cannot stand without it.
+_FURTHER: Final = 16
 
 
 async def fitted(call: Call, lease: Lease) -> Rendered:
@@ -30,13 +35,13 @@ async def fitted(call: Call, lease: Lease) -> Rendered:
 
 
 def _render_without(call: Call, n_dropped: int) -> Rendered:
-    """Many templates insist that a user begins: then one turn more is left out."""
-    try:
-        return Rendered(call.render(n_dropped), tuple(call.images(n_dropped)))
-    except errors.InvalidRequest:
-        if n_dropped == 0 or n_dropped >= len(call.droppable):
-            raise
-        return _render_without(call, n_dropped + 1)
+    """Many templates insist that a user begins: then a few turns more are left out."""
+    most = len(call.droppable)
+    last = min(n_dropped + _FURTHER, most) if n_dropped else 0
+    for n in range(n_dropped, last):
+        with contextlib.suppress(errors.InvalidRequest):
+            return Rendered(call.render(n), tuple(call.images(n)))
+    return Rendered(call.render(last), tuple(call.images(last)))
 
 
 async def _fits(call: Call, rendered: Rendered, lease: Lease) -> bool:

@@ -22,7 +22,7 @@ from specd.generation.embedding import embed_all
 from specd.generation.engine_spec import drafters, engine_spec
 from specd.generation.fit import fitted
 from specd.options import Options
-from specd.prompt import AnswerParser
+from specd.prompt import AnswerParser, RenderJinja, render_here
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -56,7 +56,10 @@ class Leasing(Protocol):
 
 
 class Generation:
-    """clock: seconds; random_seed: for requests that ask for any seed."""
+    """clock: seconds; random_seed: for requests that ask for any seed.
+
+    render_jinja: where the models' templates run.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Generation:
         *,
         clock: Callable[[], float] = time.perf_counter,
         random_seed: Callable[[], int] = lambda: secrets.randbits(32),
+        render_jinja: RenderJinja = render_here,
     ) -> None:
         self._library = library
         self._pairs = pairs
@@ -74,6 +78,7 @@ class Generation:
         self._settings = settings
         self._clock = clock
         self._random_seed = random_seed
+        self._render_jinja = render_jinja
 
     async def generate(
         self, request: core.GenerateRequest
@@ -193,6 +198,7 @@ class Generation:
             options=options,
             drafters=drafters(self._settings),
             secret=secrets.token_hex(8),
+            render_jinja=self._render_jinja,
         )
 
     @asynccontextmanager

@@ -3,16 +3,19 @@
 from specd.prompt.answer_format import AnswerFormat, AnswerParser
 from specd.prompt.chat_template import render_chat, render_text
 from specd.prompt.reasoning import ReasoningParser
-from specd.prompt.render import chat_prompt, text_prompt
-from specd.prompt.renderer import RENDERER
+from specd.prompt.render import RenderJinja, chat_prompt, text_prompt
+from specd.prompt.render_process import render_here
+from specd.prompt.renderer import Renderer
 
 __all__ = [
-    "RENDERER",
     "AnswerFormat",
     "AnswerParser",
     "ReasoningParser",
+    "RenderJinja",
+    "Renderer",
     "chat_prompt",
     "render_chat",
+    "render_here",
     "render_text",
     "text_prompt",
 ]

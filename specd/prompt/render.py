@@ -12,11 +12,12 @@ from specd.go_template import analysis
 from specd.prompt.answer_format import speaks_harmony
 from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
-from specd.prompt.render_process import Job
-from specd.prompt.renderer import RENDERER
+from specd.prompt.render_process import Job, render_here
 
 #: The text that stands for an image, by its number.
 ImageMark = Callable[[int], str]
+#: Where a stranger's Jinja runs: `Renderer.render` in the daemon.
+RenderJinja = Callable[[Job], str]
 
 
 def chat_prompt(
@@ -26,6 +27,7 @@ def chat_prompt(
     tools: Sequence[Mapping[str, object]] = (),
     think: bool | str | None = None,
     image_mark: ImageMark = lambda _: "",
+    render_jinja: RenderJinja = render_here,
 ) -> str:
     """The conversation as text.  image_mark(n) stands for image n, counted over all turns.
 
@@ -36,7 +38,7 @@ def chat_prompt(
     if model.templating is core.Templating.GO and model.go_template is not None:
         thinking = _thinking(model, think)
         return go_chat(model.go_template, marked, tools=tools, thinking=thinking)
-    return _by_jinja(model, marked, tools, think)
+    return _by_jinja(model, marked, tools, think, render_jinja)
 
 
 def text_prompt(
@@ -45,6 +47,7 @@ def text_prompt(
     *,
     think: bool | str | None = None,
     image_mark: ImageMark = lambda _: "",
+    render_jinja: RenderJinja = render_here,
 ) -> str:
     """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
 
@@ -66,7 +69,7 @@ def text_prompt(
     turns = (*opening, *history, core.Message(role="user", content=text))
     if template is not None:
         return go_chat(template, turns, thinking=_thinking(model, think))
-    return _by_jinja(model, turns, (), think)
+    return _by_jinja(model, turns, (), think, render_jinja)
 
 
 def _by_jinja(
@@ -74,15 +77,15 @@ def _by_jinja(
     messages: Sequence[core.Message],
     tools: Sequence[Mapping[str, object]],
     think: bool | str | None,
+    render_jinja: RenderJinja,
 ) -> str:
-    """A stranger's template runs apart; ours need not."""
     if model.chat_template is None:
         return render_chat(None, messages, adds_bos=False)
-    return RENDERER.render(
+    return render_jinja(
         Job(
             template=model.chat_template,
             messages=tuple(replace(message, images=()) for message in messages),
-            tools=tuple(dict(tool) for tool in tools),
+            tools=tuple(tools),
             bos_token=model.bos_token,
             eos_token=model.eos_token,
             think=_effort(model, think),

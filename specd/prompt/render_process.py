@@ -6,16 +6,16 @@ too much time ends the process; one that takes too much memory gets an error.
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-import msgspec
-
-from specd.core import Message
+from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.prompt.chat_template import render_chat
 
@@ -31,29 +31,69 @@ LENGTH: Final = struct.Struct("<I")
 _TOO_LARGE: Final = "chat template: it takes more than its share of memory"
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
     """What `render_chat` is asked; the images of the messages are left out."""
 
     template: str
     messages: tuple[Message, ...]
-    tools: tuple[dict[str, object], ...] = ()
+    tools: tuple[Mapping[str, object], ...] = ()
     bos_token: str = ""
     eos_token: str = ""
     think: bool | str | None = None
 
+    def encode(self) -> bytes:
+        """JSON, which has whole numbers of any size, as tools and calls may."""
+        fields = {name: getattr(self, name) for name in _WORDS}
+        messages = [_fields(message, _MESSAGE) for message in self.messages]
+        for sent, message in zip(messages, self.messages, strict=True):
+            sent["tool_calls"] = [_fields(call, _CALL) for call in message.tool_calls]
+        return json.dumps(fields | {"messages": messages, "tools": self.tools}).encode()
 
-class Result(msgspec.Struct, frozen=True, array_like=True):
+    @classmethod
+    def decode(cls, data: bytes) -> Job:
+        fields = json.loads(data)
+        for message in fields["messages"]:
+            message["tool_calls"] = tuple(ToolCall(**call) for call in message["tool_calls"])
+        messages = tuple(Message(**message) for message in fields.pop("messages"))
+        return cls(messages=messages, tools=tuple(fields.pop("tools")), **fields)
+
+
+_WORDS: Final = ("template", "bos_token", "eos_token", "think")
+_MESSAGE: Final = ("role", "content", "thinking", "tool_name", "tool_call_id")
+_CALL: Final = ("name", "arguments", "id", "index")
+
+
+def _fields(noun: object, names: Sequence[str]) -> dict[str, object]:
+    return {name: getattr(noun, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
     """text: the prompt, or what is wrong.  damaged: with the model, not with the request."""
 
     text: str
     failed: bool = False
     damaged: bool = False
 
+    def encode(self) -> bytes:
+        return json.dumps([self.text, self.failed, self.damaged]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Result:
+        text, failed, damaged = json.loads(data)
+        return cls(text=text, failed=failed, damaged=damaged)
+
     def prompt(self) -> str:
         """Raises what `render_chat` raised."""
         if self.failed:
             raise StoreError(self.text) if self.damaged else InvalidRequest(self.text)
         return self.text
+
+
+def render_here(job: Job) -> str:
+    """For templates that are trusted."""
+    return do(job).prompt()
 
 
 def do(job: Job) -> Result:
@@ -68,20 +108,20 @@ def do(job: Job) -> Result:
             adds_bos=False,
         )
     except SpecdError as error:
-        return Result(str(error), failed=True, damaged=isinstance(error, StoreError))
+        return Result(text=str(error), failed=True, damaged=isinstance(error, StoreError))
     except MemoryError:
-        return Result(_TOO_LARGE, failed=True)
+        return Result(text=_TOO_LARGE, failed=True)
     if len(prompt) > MAX_PROMPT_BYTES:
-        return Result(_TOO_LARGE, failed=True)
-    return Result(prompt)
+        return Result(text=_TOO_LARGE, failed=True)
+    return Result(text=prompt)
 
 
 def serve(jobs: BinaryIO, results: BinaryIO, limit: Callable[[float, float], None]) -> None:
     """limit: CPU and wall seconds until the process ends; 0 is no limit."""
     while head := jobs.read(LENGTH.size):
-        job = msgspec.msgpack.decode(jobs.read(*LENGTH.unpack(head)), type=Job)
+        job = Job.decode(jobs.read(*LENGTH.unpack(head)))
         limit(CPU_S, WALL_S)
-        answer = msgspec.msgpack.encode(do(job))
+        answer = do(job).encode()
         limit(0, 0)
         results.write(LENGTH.pack(len(answer)) + answer)
         results.flush()

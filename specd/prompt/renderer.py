@@ -10,8 +10,6 @@ import sys
 import threading
 from typing import Final
 
-import msgspec
-
 from specd.errors import InvalidRequest
 from specd.prompt.render_process import CPU_S, LENGTH, Job, Result
 
@@ -31,7 +29,7 @@ class Renderer:
 
     def render(self, job: Job) -> str:
         """Raises as `render_chat` does; InvalidRequest where the template takes too long."""
-        data = msgspec.msgpack.encode(job)
+        data = job.encode()
         with self._places:
             process = self._process()
             try:
@@ -44,11 +42,14 @@ class Renderer:
                 log.warning("a chat template was stopped after %.0f s", CPU_S)
                 raise InvalidRequest("chat template: it takes too long")
             self._idle.put(process)
-        return msgspec.msgpack.decode(answer, type=Result).prompt()
+        return Result.decode(answer).prompt()
 
     def start(self) -> None:
         """Have a process ready, so that the first prompt need not wait for it."""
-        self._idle.put(_started())
+        try:
+            self._idle.put(_started())
+        except OSError as error:
+            log.warning("no process for chat templates can be started: %s", error)
 
     def close(self) -> None:
         while not self._idle.empty():
@@ -94,7 +95,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
     process.wait()
-
-
-#: The daemon's own.
-RENDERER: Final = Renderer()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError
@@ -39,7 +41,46 @@ def test_a_prompt_comes_back_from_the_other_process(renderer: Renderer) -> None:
         '<s>{"b": [1.5, null], "a": "ü"}[{"type": "function", "function": {"name": "f"}}]highHi'
     )
     assert renderer.render(job) == expected
-    assert do(job) == Result(expected)
+    assert do(job) == Result(text=expected)
+
+
+def test_numbers_of_any_size_come_through(renderer: Renderer) -> None:
+    job = Job(
+        template="{{ tools[0].n }} {{ messages[0].tool_calls[0].function.arguments.n }}",
+        messages=(
+            Message(role="assistant", tool_calls=(ToolCall(name="f", arguments={"n": 2**70}),)),
+        ),
+        tools=({"n": -(2**64)},),
+    )
+    assert renderer.render(job) == f"{-(2**64)} {2**70}"
+
+
+words = st.text(st.characters(), max_size=8)
+messages = st.builds(
+    Message,
+    role=words,
+    content=words,
+    thinking=words,
+    tool_name=words,
+    tool_call_id=words,
+    tool_calls=st.tuples(
+        st.builds(
+            ToolCall,
+            name=words,
+            arguments=st.dictionaries(words, st.none() | st.integers() | words),
+            id=words,
+            index=st.integers(),
+        )
+    ),
+)
+
+
+@given(st.tuples(messages, messages), words, st.sampled_from([None, True, False, "high"]))
+def test_a_job_is_the_same_on_the_other_side(
+    sent: tuple[Message, ...], word: str, think: bool | str | None
+) -> None:
+    job = Job(template=word, messages=sent, tools=({"a": word},), eos_token=word, think=think)
+    assert Job.decode(job.encode()) == job
 
 
 @pytest.mark.parametrize(
