@@ -30,16 +30,43 @@ def make_bars(console: Console) -> Progress:
 
 
 async def show_progress(console: Console, lines: AsyncIterator[dict[str, Any]]) -> None:
-    """Show the objects of a pull, a push or a create as they come."""
-    tasks: dict[str, TaskID] = {}
+    """Show the objects of a pull, a push or a create as they come, the last one last."""
     told = ""
-    with make_bars(console) as bars:
+    screen = _Screen(console)
+    try:
         async for line in lines:
             status, digest, total = (line.get(key) for key in ("status", "digest", "total"))
             if digest and total:
-                if digest not in tasks:
-                    tasks[digest] = bars.add_task(str(status), total=total)
-                bars.update(tasks[digest], completed=line.get("completed", 0), total=total)
+                screen.bar(str(digest), str(status), line.get("completed", 0), total)
             elif status != told:
                 told = str(status)
-                bars.console.print(told, markup=False)
+                screen.say(told)
+    finally:
+        screen.rest()
+
+
+class _Screen:
+    """Sentences and groups of bars, one below the other: bars that have been said stay."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def bar(self, digest: str, title: str, completed: int, total: int) -> None:
+        if self._bars is None:
+            self._bars = make_bars(self._console)
+            self._bars.start()
+        if digest not in self._tasks:
+            self._tasks[digest] = self._bars.add_task(title, total=total)
+        self._bars.update(self._tasks[digest], completed=completed, total=total)
+
+    def say(self, sentence: str) -> None:
+        self.rest()
+        self._console.print(sentence, markup=False, soft_wrap=True)
+
+    def rest(self) -> None:
+        """Leave the bars as they stand."""
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars, self._tasks = None, {}
