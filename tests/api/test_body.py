@@ -47,6 +47,24 @@ async def test_what_does_not_unfold_is_an_unexpected_end() -> None:
         assert (await reply.json())["error"]["message"] == "unexpected EOF"
 
 
+@pytest.mark.parametrize("encoding,packed", [("zstd", zstd.compress), ("gzip", gzip.compress)])
+async def test_what_is_cut_short_is_an_unexpected_end(
+    encoding: str, packed: Callable[[bytes], bytes]
+) -> None:
+    """Though what came of it is a whole value already."""
+    whole = packed(BODY.encode() + b" " * 2**20)
+    async with (
+        client() as http,
+        http.post(
+            "/v1/chat/completions",
+            data=whole[:-5],
+            headers={"Content-Encoding": encoding},
+        ) as reply,
+    ):
+        assert reply.status == 400
+        assert (await reply.json())["error"]["message"] == "unexpected EOF"
+
+
 @pytest.mark.contract("openai.zstd")
 async def test_what_unfolds_too_far_is_refused() -> None:
     bomb = zstd.compress(b" " * (MAX_UNFOLDED_BYTES + 1))

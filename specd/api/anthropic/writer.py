@@ -56,7 +56,6 @@ class EventWriter:
             yield self._delta("text_delta", text=delta.content)
         for call in delta.tool_calls:
             self._called = True
-            yield from self._close()
             yield from self._into("tool_use", _tool_use(call, {}))
             arguments = dump(dict(call.arguments)).decode()
             yield self._delta("input_json_delta", partial_json=arguments)

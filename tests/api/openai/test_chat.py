@@ -81,6 +81,13 @@ async def test_tool_calls_are_streamed_whole_in_one_delta() -> None:
 
 
 @pytest.mark.contract("openai.finish-reason")
+async def test_a_call_is_the_reason_to_stop_whatever_is_said_after_it() -> None:
+    script: Script = [core.Delta(tool_calls=(CALL,)), core.Delta(content="so"), DONE]
+    *_, finish, _ = await stream_of(FakeGeneration(script), CHAT, body(tools=[TOOL]))
+    assert finish["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.contract("openai.finish-reason")
 @pytest.mark.parametrize("reason", list(core.StopReason))
 async def test_the_reason_to_stop_is_ollamas(reason: core.StopReason) -> None:
     done = core.Done(reason=reason, usage=DONE.usage, speculation=DONE.speculation)

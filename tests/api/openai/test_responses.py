@@ -120,6 +120,41 @@ async def test_a_conversation_with_calls_is_the_chat_that_it_was() -> None:
     )
 
 
+@pytest.mark.contract("openai.responses-input")
+async def test_what_is_thought_again_between_calls_replaces_what_was_thought() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "encrypted_content": "first"},
+        call(1),
+        {"type": "reasoning", "encrypted_content": "second"},
+        call(2),
+        call(3),
+    ]
+    [message] = (await prompt(input=items)).messages
+    assert message.thinking == "second"
+    assert [(said.id, said.index) for said in message.tool_calls] == [
+        ("c1", 0),
+        ("c2", 1),
+        ("c3", 2),
+    ]
+
+
+async def test_many_calls_in_a_row_are_each_copied_a_few_times_at_most() -> None:
+    """Each object that is made is counted: no time is measured."""
+    n_calls, made = 300, 0
+
+    class Counted(core.ToolCall):
+        def __init__(self, **fields: Any) -> None:
+            nonlocal made
+            made += 1
+            super().__init__(**fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "ToolCall", Counted)
+        [message] = (await prompt(input=[call(n) for n in range(n_calls)])).messages
+    assert len(message.tool_calls) == n_calls
+    assert n_calls <= made <= 3 * n_calls
+
+
 async def test_reasoning_at_the_end_is_a_message_of_its_own() -> None:
     items = [{"role": "user", "content": "x"}, {"type": "reasoning", "encrypted_content": "hm"}]
     assert (await prompt(input=items)).messages[-1] == core.Message(role="assistant", thinking="hm")
@@ -267,6 +302,11 @@ FOREIGN_IMAGE = {"type": "input_image", "image_url": "http://x"}
             {"tools": [{"name": 5}]},
             400,
             "json: cannot unmarshal number into Go struct field ResponsesRequest.tools.name of",
+        ),
+        (
+            {"tools": [{"type": "function", "strict": "yes"}]},
+            400,
+            "cannot unmarshal string into Go struct field ResponsesRequest.tools.strict of",
         ),
         ({"conversation": "conv_1"}, 400, "send the whole conversation as input"),
     ],

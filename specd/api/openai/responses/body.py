@@ -34,21 +34,27 @@ class Tool:
     type: str = ""
     name: str = ""
     description: str | None = None
-    strict: bool | None = None
     parameters: Mapping[str, object] | None = None
     tools: tuple[Tool, ...] = ()
     sent: Mapping[str, object] = field(default_factory=dict)
 
 
 def _tool(value: object) -> Tool:
-    fields = decode_struct(value, _TOOL, "openai.ResponsesTool")
+    fields = _fields(value, _TOOL)
     members = tuple(fields.pop("tools", ()))
     return Tool(**fields, tools=members, sent=mapping(value))
 
 
 def _member(value: object) -> Tool:
     """Of a namespace; one does not hold another."""
-    return Tool(**decode_struct(value, _MEMBER, "openai.ResponsesTool"))
+    return Tool(**_fields(value, _MEMBER))
+
+
+def _fields(value: object, known: Fields) -> dict[str, Any]:
+    """`strict` must be of its type, and binds nobody: calls are held to no schema here."""
+    fields = decode_struct(value, known, "openai.ResponsesTool")
+    fields.pop("strict", None)
+    return fields
 
 
 _MEMBER: Final[Fields] = {

@@ -56,7 +56,7 @@ def to_request(
 def to_messages(items: Sequence[Item]) -> list[core.Message]:
     """What the assistant thought, said and called in a row is one message of his."""
     names = {item.call_id: item.name for item in items if isinstance(item, CallItem)}
-    messages: list[core.Message] = []
+    runs: list[list[core.Message]] = []
     thought = ""
     for item in items:
         if isinstance(item, ReasoningItem):
@@ -65,12 +65,13 @@ def to_messages(items: Sequence[Item]) -> list[core.Message]:
         message = _message(item, names)
         if message.role == "assistant":
             message, thought = replace(message, thinking=thought), ""
-            if messages and _belongs(message, messages[-1]):
-                message = _joined(messages.pop(), message)
-        messages.append(message)
+        if runs and _belongs(message, runs[-1]):
+            runs[-1].append(message)
+        else:
+            runs.append([message])
     if thought:
-        messages.append(core.Message(role="assistant", thinking=thought))
-    return messages
+        runs.append([core.Message(role="assistant", thinking=thought)])
+    return [_joined(run) for run in runs]
 
 
 def _message(item: MessageItem | CallItem | OutputItem, names: dict[str, str]) -> core.Message:
@@ -100,18 +101,24 @@ def _call(item: CallItem) -> core.ToolCall:
     return core.ToolCall(name=item.name, arguments=arguments, id=item.call_id)
 
 
-def _belongs(message: core.Message, before: core.Message) -> bool:
+def _belongs(message: core.Message, run: Sequence[core.Message]) -> bool:
     """Calls belong to what was said before them, and what is said between calls to the calls."""
-    return before.role == "assistant" and bool(message.tool_calls or before.tool_calls)
+    if not message.role == run[0].role == "assistant":
+        return False
+    # Of several that are one already, one of the first two calls.
+    return any(said.tool_calls for said in (message, *run[:2]))
 
 
-def _joined(before: core.Message, after: core.Message) -> core.Message:
-    calls = (*before.tool_calls, *after.tool_calls)
-    return replace(
-        before,
-        content="\n".join(text for text in (before.content, after.content) if text),
-        thinking=after.thinking or before.thinking,
-        images=before.images + after.images,
+def _joined(run: Sequence[core.Message]) -> core.Message:
+    """What was thought last stands for all of it, as in Ollama."""
+    if len(run) == 1:
+        return run[0]
+    calls = (call for message in run for call in message.tool_calls)
+    return core.Message(
+        role="assistant",
+        content="\n".join(message.content for message in run if message.content),
+        thinking=next((message.thinking for message in reversed(run) if message.thinking), ""),
+        images=tuple(image for message in run for image in message.images),
         tool_calls=tuple(replace(call, index=index) for index, call in enumerate(calls)),
     )
 

@@ -147,7 +147,7 @@ class ResponseWriter:
     def _event(self, kind: str, **fields: object) -> bytes:
         data = {"type": kind, "sequence_number": self._n_events} | fields
         self._n_events += 1
-        return b"event: " + kind.encode() + b"\n" + sse_event(dump(data))
+        return sse_event(dump(data), event=kind)
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.number}_{len(self._items)}"
