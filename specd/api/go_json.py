@@ -60,7 +60,7 @@ def _decode(raw: bytes) -> tuple[object, str]:
     if not start:
         raise EmptyBody("EOF")
     n_values = sum(map(start.count, (b",", b"[", b"{")))
-    if n_values > MAX_VALUES:
+    if n_values > MAX_VALUES and _n_outside_texts(start) > MAX_VALUES:
         raise InvalidRequest(f"more than {MAX_VALUES} JSON values")
     text = start.decode(errors="replace")
     try:
@@ -74,6 +74,16 @@ def _decode(raw: bytes) -> tuple[object, str]:
     if _is_too_deep(value):
         raise InvalidRequest(_TOO_DEEP)
     return (sendable(value) if "\\u" in text else value), text[end:]
+
+
+_UNMARKED: Final = bytes(set(range(256)) - set(b'",[{'))
+
+
+def _n_outside_texts(raw: bytes) -> int:
+    """How many commas and opening brackets are no part of a text."""
+    marks = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _UNMARKED)
+    # An object's entry has four quotes at most: what is behind these many is too much anyway.
+    return sum(map(len, marks.split(b'"', 4 * MAX_VALUES)[::2]))
 
 
 _TOO_DEEP: Final = "exceeded max depth"
