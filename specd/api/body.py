@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
@@ -18,9 +18,10 @@ from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
 Fields = dict[str, Codec]
+T = TypeVar("T")
 
-# A longer body is read in a thread: until it is read, nobody else would be answered.
-_MAX_AT_ONCE_BYTES: Final = 2**16
+#: What is longer is worked on in a thread: until that is done, nobody else would be answered.
+MAX_AT_ONCE_BYTES: Final = 2**16
 
 
 class Mismatch(Exception):
@@ -47,13 +48,17 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     except web.RequestPayloadError as error:
         raise InvalidRequest("unexpected EOF") from error  # cut short
     encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
-    if encoding or len(raw) > _MAX_AT_ONCE_BYTES:
-        return await asyncio.to_thread(_decode_first, raw, encoding, fields, go_name)
-    return _decode_first(raw, encoding, fields, go_name)
+    return await converted(
+        request, lambda: decode(decode_first(unfolded(raw, encoding)), fields, go_name)
+    )
 
 
-def _decode_first(raw: bytes, encoding: str, fields: Fields, go_name: str) -> dict[str, Any]:
-    return decode(decode_first(unfolded(raw, encoding)), fields, go_name)
+async def converted(request: web.Request, convert: Callable[[], T]) -> T:
+    """What `convert` makes of the request's body: in a thread where that is long, or compressed."""
+    is_long = len(await request.read()) > MAX_AT_ONCE_BYTES  # it is kept: nothing is read twice
+    if is_long or hdrs.CONTENT_ENCODING in request.headers:
+        return await asyncio.to_thread(convert)
+    return convert()
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:

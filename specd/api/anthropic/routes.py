@@ -14,6 +14,7 @@ from specd.api.anthropic.convert import estimated_tokens, generate_request, to_p
 from specd.api.anthropic.errors import error_event, error_reply
 from specd.api.anthropic.schema import CountBody, read_count, read_messages
 from specd.api.anthropic.writer import EventWriter, message, new_message_id
+from specd.api.body import converted
 from specd.api.border import closing, json_reply, route
 from specd.api.ports import Rooms
 from specd.api.streaming import SSE, stream
@@ -38,9 +39,10 @@ class AnthropicRoutes:
             raise InvalidRequest("model is required")
         if body.max_tokens <= 0:
             raise InvalidRequest("max_tokens is required and must be positive")
-        asked, prompt = await self._asked(body)
+        asked, prompt = await self._asked(request, body)
         if body.stream:
-            writer = EventWriter(new_message_id(), body.model, estimated_tokens(prompt))
+            n_estimated = await converted(request, lambda: estimated_tokens(prompt))
+            writer = EventWriter(new_message_id(), body.model, n_estimated)
             events = self._events(asked, writer)
             return await stream(request, events, content_type=SSE, error_piece=error_event)
         answer = await whole_answer(self._generation, asked)
@@ -51,14 +53,16 @@ class AnthropicRoutes:
         body = await read_count(request)
         if not body.model:
             raise InvalidRequest("model is required")
-        asked, _ = await self._asked(body)
+        asked, _ = await self._asked(request, body)
         return json_reply({"input_tokens": await self._generation.count_tokens(asked)})
 
-    async def _asked(self, body: CountBody) -> tuple[core.GenerateRequest, core.ChatPrompt]:
+    async def _asked(
+        self, request: web.Request, body: CountBody
+    ) -> tuple[core.GenerateRequest, core.ChatPrompt]:
         """What the dialect's body asks of a model that can do it."""
         if not body.messages:
             raise InvalidRequest("messages is required")
-        prompt = to_prompt(body)
+        prompt = await converted(request, lambda: to_prompt(body))
         ref = await lookup.find_model(self._library, body.model)
         lookup.require_completion(ref, body.model, "chat")
         if prompt.tools:

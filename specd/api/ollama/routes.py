@@ -12,6 +12,7 @@ import specd
 from specd import core
 from specd.api import lookup
 from specd.api.answer import answer_events, whole_answer
+from specd.api.body import converted
 from specd.api.border import closing, json_reply, route
 from specd.api.ollama import schema
 from specd.api.ollama.convert import (
@@ -98,7 +99,8 @@ class OllamaRoutes:
             return await self._load(body, ref, writer)
         if body.images:
             lookup.require_images(ref)
-        return await self._answer(request, body, generate_request(body, ref), writer, started_ns)
+        asked = await converted(request, lambda: generate_request(body, ref))
+        return await self._answer(request, body, asked, writer, started_ns)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         started_ns = self._clock.steady_ns()
@@ -115,7 +117,8 @@ class OllamaRoutes:
             return await self._load(body, ref, writer)
         if any(message.images for message in body.messages):
             lookup.require_images(ref)
-        return await self._answer(request, body, chat_request(body, ref), writer, started_ns)
+        asked = await converted(request, lambda: chat_request(body, ref))
+        return await self._answer(request, body, asked, writer, started_ns)
 
     async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:
         await self._generation.unload(ref.name)

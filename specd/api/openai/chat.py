@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from aiohttp import web
 
 from specd import core
 from specd.api import lookup
+from specd.api.body import converted
 from specd.api.border import json_reply
 from specd.api.openai import controls
 from specd.api.openai.chat_completion import ChatWriter
 from specd.api.openai.convert import chat_request, effort, to_messages
-from specd.api.openai.reply import reply
+from specd.api.openai.reply import AnswerRoute
 from specd.api.openai.schema import ChatBody, read_chat
-from specd.api.ports import Rooms
 from specd.errors import InvalidRequest
 
 
-class ChatRoute:
-    """draw_id: as OpenAIRoutes has it."""
-
-    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._clock = rooms.clock
-        self._draw_id = draw_id
-
+class ChatRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_chat(request)
         if not body.messages:
             raise InvalidRequest("[] is too short - 'messages'")
         prompt = core.ChatPrompt(
-            messages=to_messages(body.messages),
+            messages=await converted(request, lambda: to_messages(body.messages)),
             tools=controls.tools(body.tools, body.tool_choice),
         )
         think = controls.think(effort(body))
@@ -42,18 +33,16 @@ class ChatRoute:
             raise InvalidRequest("model is required")
         ref = await lookup.find_model(self._library, body.model)
         check_chat(ref, body.model, prompt, think)
-        asked = chat_request(body, ref, prompt, think)
+        asked = await converted(request, lambda: chat_request(body, ref, prompt, think))
         if body.debug_render_only:
             text = await asyncio.to_thread(self._generation.render, asked)
             return json_reply({"model": body.model, "_debug_info": {"rendered_template": text}})
-        return await reply(
-            request, self._generation, asked, self._writer(body), streamed=body.stream
-        )
+        return await self._reply(request, asked, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: ChatBody) -> ChatWriter:
         return ChatWriter(
             id=f"chatcmpl-{self._draw_id()}",
-            created=self._clock.wall_ns() // 10**9,
+            created=self._unix_s(),
             model=body.model,
             include_usage=body.include_usage,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,21 +23,12 @@ from specd.api.body import (
     string,
     struct,
 )
-from specd.api.openai.reply import loaded, reply
+from specd.api.openai.reply import AnswerRoute
 from specd.api.openai.text_completion import TextWriter
-from specd.api.ports import Rooms
 from specd.errors import InvalidRequest
 
 
-class CompletionsRoute:
-    """draw_id: as OpenAIRoutes has it."""
-
-    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._clock = rooms.clock
-        self._draw_id = draw_id
-
+class CompletionsRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_completion(request)
         asked_options = options(body)
@@ -50,15 +41,12 @@ class CompletionsRoute:
             options=asked_options,
             n_logprobs=body.n_logprobs or None,
         )
-        writer, streamed = self._writer(body), body.stream
-        if not body.prompt:
-            return await loaded(self._generation, asked, writer, streamed=streamed)
-        return await reply(request, self._generation, asked, writer, streamed=streamed)
+        return await self._reply(request, asked, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: CompletionBody) -> TextWriter:
         return TextWriter(
             id=f"cmpl-{self._draw_id()}",
-            created=self._clock.wall_ns() // 10**9,
+            created=self._unix_s(),
             model=body.model,
             include_usage=bool(body.stream_options.get("include_usage")),
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Protocol
 
 from aiohttp import web
 
 from specd import core
 from specd.api.answer import answer_events, whole_answer
+from specd.api.body import converted
 from specd.api.border import closing, json_reply
-from specd.api.ports import Generation
+from specd.api.ports import Rooms
 from specd.api.streaming import SSE, stream
 from specd.errors import SpecdError
 
@@ -33,37 +35,57 @@ class Writer(Protocol):
         """The object of an answer that is not streamed."""
 
 
-async def reply(
-    request: web.Request,
-    generation: Generation,
-    asked: core.GenerateRequest,
-    writer: Writer,
-    *,
-    streamed: bool,
-) -> web.StreamResponse:
-    if streamed:
-        events = _events(generation, asked, writer)
-        return await stream(request, events, content_type=SSE, error_piece=writer.failed)
-    answer = await whole_answer(generation, asked)
-    return json_reply(writer.whole(answer.whole, answer.done))
+class AnswerRoute:
+    """What the routes that answer share.  draw_id: as OpenAIRoutes has it."""
+
+    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
+        self._generation = rooms.generation
+        self._library = rooms.library
+        self._clock = rooms.clock
+        self._draw_id = draw_id
+
+    def _unix_s(self) -> int:
+        return self._clock.wall_ns() // 10**9
+
+    async def _reply(
+        self, request: web.Request, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
+    ) -> web.StreamResponse:
+        """The answer; to an empty prompt the model is loaded, and says nothing."""
+        if _is_empty(asked.prompt):
+            return await self._loaded(asked, writer, streamed=streamed)
+        if streamed:
+            events = self._events(request, asked, writer)
+            return await stream(request, events, content_type=SSE, error_piece=writer.failed)
+        answer = await whole_answer(self._generation, asked)
+        return await converted(request, lambda: json_reply(writer.whole(answer.whole, answer.done)))
+
+    async def _events(
+        self, request: web.Request, asked: core.GenerateRequest, writer: Writer
+    ) -> AsyncIterator[bytes]:
+        """The first events and the last may repeat the request, however long that is."""
+        is_first = True
+        async with closing(answer_events(self._generation, asked)) as events:
+            async for event in events:
+                write = partial(_written, writer, event)
+                is_last = isinstance(event, core.Done)
+                yield await converted(request, write) if is_first or is_last else write()
+                is_first = False
+
+    async def _loaded(
+        self, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
+    ) -> web.Response:
+        await self._generation.load(asked.model, asked.options, asked.keep_alive_s)
+        nothing = core.Done(
+            reason=core.StopReason.STOP, usage=core.Usage(), speculation=core.SpeculationStats()
+        )
+        if streamed:
+            return web.Response(body=writer.last(nothing), content_type=SSE)
+        return json_reply(writer.whole(core.Delta(), nothing))
 
 
-async def _events(
-    generation: Generation, asked: core.GenerateRequest, writer: Writer
-) -> AsyncIterator[bytes]:
-    async with closing(answer_events(generation, asked)) as events:
-        async for event in events:
-            yield writer.last(event) if isinstance(event, core.Done) else writer.pieces(event)
+def _is_empty(prompt: core.ChatPrompt | core.TextPrompt) -> bool:
+    return not (prompt.text if isinstance(prompt, core.TextPrompt) else prompt.messages)
 
 
-async def loaded(
-    generation: Generation, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
-) -> web.Response:
-    """To an empty prompt: the model is loaded, and says nothing."""
-    await generation.load(asked.model, asked.options, asked.keep_alive_s)
-    nothing = core.Done(
-        reason=core.StopReason.STOP, usage=core.Usage(), speculation=core.SpeculationStats()
-    )
-    if streamed:
-        return web.Response(body=writer.last(nothing), content_type=SSE)
-    return json_reply(writer.whole(core.Delta(), nothing))
+def _written(writer: Writer, event: core.Delta | core.Done) -> bytes:
+    return writer.last(event) if isinstance(event, core.Done) else writer.pieces(event)

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aiohttp import web
 
 from specd.api import lookup
+from specd.api.body import converted
 from specd.api.openai import controls
 from specd.api.openai.chat import check_chat
 from specd.api.openai.errors import NoSuchResponse
-from specd.api.openai.reply import loaded, reply
+from specd.api.openai.reply import AnswerRoute
 from specd.api.openai.responses.body import ResponsesBody, read_responses
 from specd.api.openai.responses.convert import to_prompt, to_request
 from specd.api.openai.responses.writer import ResponseWriter
-from specd.api.ports import Rooms
 from specd.errors import InvalidRequest
 
 
-class ResponsesRoute:
-    """draw_id: as OpenAIRoutes has it."""
-
-    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._clock = rooms.clock
-        self._draw_id = draw_id
-
+class ResponsesRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_responses(request)
         _refuse_memory(body)
-        prompt = to_prompt(body)
+        prompt = await converted(request, lambda: to_prompt(body))
         think = controls.think(body.reasoning.get("effort", ""))
         if not body.model:
             raise InvalidRequest("model is required")
         ref = await lookup.find_model(self._library, body.model)
         check_chat(ref, body.model, prompt, think)
-        asked = to_request(body, ref, prompt, think)
-        writer, streamed = self._writer(body), body.stream
-        if not prompt.messages:
-            return await loaded(self._generation, asked, writer, streamed=streamed)
-        return await reply(request, self._generation, asked, writer, streamed=streamed)
+        asked = await converted(request, lambda: to_request(body, ref, prompt, think))
+        return await self._reply(request, asked, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: ResponsesBody) -> ResponseWriter:
         return ResponseWriter(
             body=body,
             number=self._draw_id() * 1000 + self._draw_id(),
-            now=lambda: self._clock.wall_ns() // 10**9,
+            now=self._unix_s,
         )
 
 
