@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +16,8 @@ from specd.api.ports import Library
 from specd.api.wire import dump, quote
 from specd.errors import InvalidRequest, ModelNotFound
 
+# More numbers are normalised and written in a thread.
+_MAX_AT_ONCE: Final = 2**13
 #: Decimals of a normalised vector: as fine as a 32-bit float, and a quarter of the digits.
 _SCALE: Final = 10.0**9
 
@@ -58,13 +61,26 @@ def normalised(embedding: core.Embedding, dimensions: int = 0) -> list[float]:
     return [round(value * scale) / _SCALE for value in vector]
 
 
-def vectors_reply(value: Mapping[str, object]) -> web.Response:
-    """Like `json_reply`; a million numbers are written without keeping others waiting.
+def json_array(vector: Sequence[float]) -> msgspec.Raw:
+    """A vector written by itself: while all are written at once, nothing else would run."""
+    return msgspec.Raw(msgspec.json.encode(vector))
+
+
+async def vectors_reply(
+    found: core.Embeddings, body: Callable[[], Mapping[str, object]]
+) -> web.Response:
+    """Like `json_reply` of `body()`, which normalises the vectors, without keeping others waiting.
 
     Texts are written as `dump` does.
     """
-    written = {k: msgspec.Raw(dump(v)) if isinstance(v, str) else v for k, v in value.items()}
+    is_long = sum(len(entry.vector) for entry in found.entries) > _MAX_AT_ONCE
     return web.Response(
-        body=msgspec.json.encode(written),
+        body=await asyncio.to_thread(_written, body) if is_long else _written(body),
         headers={"Content-Type": "application/json; charset=utf-8"},
     )
+
+
+def _written(body: Callable[[], Mapping[str, object]]) -> bytes:
+    fields = body().items()
+    written = {k: msgspec.Raw(dump(v)) if isinstance(v, str) else v for k, v in fields}
+    return msgspec.json.encode(written)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd import core
-from specd.api.vectors import normalised, vectors_reply
+from specd.api.vectors import json_array, normalised, vectors_reply
 
 numbers = st.floats(-1e4, 1e4, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
 
@@ -33,8 +33,9 @@ def test_numbers_are_as_short_as_a_32_bit_float_needs() -> None:
     assert repr(number) == "0.316227766"
 
 
-def test_texts_beside_vectors_are_escaped_as_go_does() -> None:
-    reply = vectors_reply({"model": "<é&>", "embeddings": [[0.5, -1.0]], "n": 7})
+async def test_texts_beside_vectors_are_escaped_as_go_does() -> None:
+    body = {"model": "<é&>", "embeddings": [json_array([0.5, -1.0])], "n": 7}
+    reply = await vectors_reply(core.Embeddings(entries=(), load_ns=0), lambda: body)
     assert reply.body == (
         '{"model":"\\u003cé\\u0026\\u003e","embeddings":[[0.5,-1.0]],"n":7}'.encode()
     )

@@ -11,12 +11,21 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from specd import core
-from specd.api.body import Fields, anything, boolean, integer, mapping, read_fields, string
+from specd.api.body import (
+    Fields,
+    anything,
+    boolean,
+    converted,
+    integer,
+    mapping,
+    read_fields,
+    string,
+)
 from specd.api.border import json_reply, route
 from specd.api.ollama.errors import error_reply
 from specd.api.ollama.schema import keep_alive
 from specd.api.ports import Rooms
-from specd.api.vectors import find_embedder, normalised, texts_of, vectors_reply
+from specd.api.vectors import find_embedder, json_array, normalised, texts_of, vectors_reply
 from specd.api.wire import present
 from specd.errors import EmbeddingsUnsupported, InvalidRequest, SpecdError
 
@@ -66,19 +75,22 @@ class EmbedRoutes:
     async def embed(self, request: web.Request) -> web.Response:
         started_ns = self._clock.steady_ns()
         body = EmbedBody(**await read_fields(request, "api.EmbedRequest", _EMBED))
-        texts = texts_of(body.input)
+        texts = await converted(request, lambda: texts_of(body.input))
         ref = await find_embedder(self._library, body.model)
         if not texts:
             await self._load(ref, body)
             return json_reply({"model": body.model, "embeddings": []})
         found = await self._generation.embed(_request(ref, body, texts, truncate=body.truncate))
-        vectors = [normalised(entry, body.dimensions) for entry in found.entries]
-        metrics = present(
-            total_duration=self._clock.steady_ns() - started_ns,
-            load_duration=found.load_ns,
-            prompt_eval_count=sum(entry.n_tokens for entry in found.entries),
-        )
-        return vectors_reply({"model": body.model, "embeddings": vectors} | metrics)
+
+        def reply() -> Mapping[str, object]:
+            vectors = [json_array(normalised(entry, body.dimensions)) for entry in found.entries]
+            return {"model": body.model, "embeddings": vectors} | present(
+                total_duration=self._clock.steady_ns() - started_ns,
+                load_duration=found.load_ns,
+                prompt_eval_count=sum(entry.n_tokens for entry in found.entries),
+            )
+
+        return await vectors_reply(found, reply)
 
     async def embeddings(self, request: web.Request) -> web.Response:
         body = EmbeddingsBody(**await read_fields(request, "api.EmbeddingRequest", _EMBEDDINGS))
@@ -92,7 +104,9 @@ class EmbedRoutes:
             found = await self._generation.embed(_request(ref, body, (body.prompt,)))
         except EmbeddingsUnsupported as error:
             raise SpecdError(str(error)) from error  # 500 on this route
-        return vectors_reply({"embedding": _as_ever(found.entries[0], ref)})
+        return await vectors_reply(
+            found, lambda: {"embedding": json_array(_as_ever(found.entries[0], ref))}
+        )
 
     async def _load(self, ref: core.ModelRef, body: EmbeddingBody) -> None:
         """For nothing to embed; and what is to leave at once need not come."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
 from specd import core
-from specd.api.body import Fields, anything, integer, read_fields, string
+from specd.api.body import Fields, anything, converted, integer, read_fields, string
 from specd.api.ports import Rooms
-from specd.api.vectors import find_embedder, normalised, texts_of, vectors_reply
+from specd.api.vectors import find_embedder, json_array, normalised, texts_of, vectors_reply
 from specd.errors import InvalidRequest
 
 _FIELDS: Final[Fields] = {
@@ -57,27 +57,25 @@ class EmbeddingsRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = EmbeddingsBody(**await read_fields(request, "openai.EmbedRequest", _FIELDS))
-        wants_base64, texts = body.wants_base64, body.texts
+        written = _packed if body.wants_base64 else json_array
+        texts = await converted(request, lambda: body.texts)
         ref = await find_embedder(self._library, body.model)
         found = await self._generation.embed(core.EmbedRequest(model=ref.name, texts=texts))
-        vectors = [normalised(entry, body.dimensions) for entry in found.entries]
         n_tokens = sum(entry.n_tokens for entry in found.entries)
-        data = [
-            {
-                "object": "embedding",
-                "embedding": _packed(vector) if wants_base64 else vector,
-                "index": index,
-            }
-            for index, vector in enumerate(vectors)
-        ]
-        return vectors_reply(
-            {
+
+        def reply() -> Mapping[str, object]:
+            vectors = (written(normalised(entry, body.dimensions)) for entry in found.entries)
+            return {
                 "object": "list",
-                "data": data,
+                "data": [
+                    {"object": "embedding", "embedding": vector, "index": index}
+                    for index, vector in enumerate(vectors)
+                ],
                 "model": body.model,
                 "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
             }
-        )
+
+        return await vectors_reply(found, reply)
 
 
 def _packed(vector: Sequence[float]) -> str:
