@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -12,8 +14,18 @@ from specd.errors import InvalidRequest
 
 #: Read by their own decoders and no others.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-#: Three bytes each when unpacked; a photograph of the largest cameras has as many.
-_MAX_PIXELS = 100_000_000
+#: What one file may take while it is unpacked, and how much that is for each of its pixels: most
+#: have 50 million, as the largest cameras do.
+_MAX_BYTES = 300_000_000
+_BYTES_PER_PIXEL = 6
+#: Its decoder keeps several whole pictures.
+_BYTES_PER_WEBP_PIXEL = 17
+#: No JPEG is wider or higher; lines, too, take memory.
+_MAX_SIDE = 2**16 - 1
+#: No model looks at more; larger pictures are made smaller while they are converted.
+_ENOUGH_PIXELS = 2**24
+#: Width and height of what is converted at once, in pixels of the result.
+_TILE = 1024
 #: How a camera was held, and what undoes it.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -50,28 +62,67 @@ def read(data: bytes) -> Pixels:
     Raises InvalidRequest.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            if image.width * image.height > _MAX_PIXELS:
-                size = f"{image.width} x {image.height}"
-                raise InvalidRequest(f"an image of {size} pixels is too large")
-            return _pixels(_opaque(_upright(image)))
+        return _pixels(_upright(data))
+    except InvalidRequest:
+        raise
     except UnidentifiedImageError as error:
         kinds = "PNG, JPEG, WebP, GIF or BMP"
         raise InvalidRequest(f"an image cannot be read: it is not {kinds}") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        # What the decoders raise over damaged files.
+    except (OSError, SyntaxError, ValueError) as error:
+        # What the decoders say of damaged files.
         raise InvalidRequest(f"an image cannot be read: {error}") from error
+    except Exception as error:
+        # Border: what they say nothing of they stumble over (struct.error, IndexError, ...).
+        raise InvalidRequest("an image cannot be read: it is damaged") from error
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(data: bytes) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        _check_size(image)
+        shrink = _shrink(image)
+        # JPEGs come out smaller by themselves.
+        image.draft(None, (image.width // shrink, image.height // shrink))
+        image.load()
+        turn = _turn(image)
+        opaque = _opaque(image, _shrink(image))
+    return opaque if turn is None else opaque.transpose(turn)
+
+
+def _check_size(image: Image.Image) -> None:
+    each = _BYTES_PER_WEBP_PIXEL if image.format == "WEBP" else _BYTES_PER_PIXEL
+    if image.mode == "CMYK":
+        each = 8  # all coefficients of a JPEG in several scans are kept, two bytes for each
+    if image.width * image.height * each > _MAX_BYTES or max(image.size) > _MAX_SIDE:
+        size = f"{image.width} x {image.height}"
+        raise InvalidRequest(f"an image of {size} pixels is too large")
+
+
+def _shrink(image: Image.Image) -> int:
+    """How many of its pixels become one, along each side."""
+    side: float = (image.width * image.height / _ENOUGH_PIXELS) ** 0.5
+    return math.ceil(side)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
     try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except (OSError, SyntaxError, ValueError):
-        return image  # the picture may be whole for all that
-    return image if turn is None else image.transpose(turn)
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # noqa: BLE001 - the picture may be whole for all that
+        return None
 
 
-def _opaque(image: Image.Image) -> Image.Image:
+def _opaque(image: Image.Image, shrink: int) -> Image.Image:
+    """Three colours, on white; tile by tile, as a whole would take several times its memory."""
+    size = math.ceil(image.width / shrink), math.ceil(image.height / shrink)
+    made = Image.new("RGB", size)
+    for x, y in product(*(range(0, side, _TILE) for side in size)):
+        right = min((x + _TILE) * shrink, image.width)
+        lower = min((y + _TILE) * shrink, image.height)
+        tile = _tile(image.crop((x * shrink, y * shrink, right, lower)))
+        made.paste(tile if shrink == 1 else tile.reduce(shrink), (x, y))
+    return made
+
+
+def _tile(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         # Greys of 16 bits, of which the conversion would keep the lower half.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from specd.engine import images
 from specd.engine.images import Pixels, read
 from specd.errors import InvalidRequest
 from tests.gguf_projectors import picture
@@ -83,12 +86,64 @@ def test_what_is_no_image_is_refused_with_a_sentence(data: bytes) -> None:
         read(data)
 
 
-@pytest.mark.parametrize("size", [(2**16, 2**16), (10**8 + 1, 1)])
+def chunk(name: bytes, content: bytes = b"") -> bytes:
+    check = zlib.crc32(name + content)
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
+
+
+@pytest.mark.parametrize("size", [(2**16 - 1, 2**15), (2**16, 1), (1, 2**16), (7072, 7072)])
 def test_a_bomb_is_refused_before_it_is_unpacked(size: tuple[int, int]) -> None:
-    header = b"IHDR" + struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
-    body = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-    with pytest.raises(InvalidRequest, match="too large"):
-        read(b"\x89PNG\r\n\x1a\n" + body + struct.pack(">I", 0) + b"IDAT" + bytes(4))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0))
+    with pytest.raises(InvalidRequest, match=f"of {size[0]} x {size[1]} pixels is too large"):
+        read(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT"))
+
+
+@pytest.mark.parametrize(
+    "name, content", [(b"gAMA", b""), (b"tRNS", b""), (b"cHRM", b"x"), (b"iCCP", b"")]
+)
+def test_damage_over_which_a_decoder_stumbles_is_told_as_such(name: bytes, content: bytes) -> None:
+    data = picture(2, (4, 4))
+    end = data.rindex(b"IEND") - 4
+    with pytest.raises(InvalidRequest, match="an image cannot be read: it is damaged"):
+        read(data[:end] + chunk(name, content) + data[end:])
+
+
+LARGE: dict[str, tuple[str, Image.Image, dict[str, object]]] = {
+    "palette": ("PNG", Image.new("P", (4200, 4200)), {"transparency": 0}),
+    "alpha": ("PNG", Image.new("RGBA", (4000, 4000)), {}),
+    "JPEG": ("JPEG", Image.new("RGB", (5000, 5000), "white"), {"progressive": True}),
+}
+BOUNDED = """
+import resource, sys
+from specd.engine import images
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 200_000_000,) * 2)
+found = images.read(sys.stdin.buffer.read())
+assert found.width * found.height <= 2**24
+assert found.data == b"\\xff" * len(found.data)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited so on Linux alone")
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_picture_takes_little_memory(name: str) -> None:
+    kind, image, options = LARGE[name]
+    command = (sys.executable, "-c", BOUNDED)
+    subprocess.run(command, input=saved(image, kind, **options), check=True)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "WEBP"])
+@pytest.mark.parametrize("shrink", [2, 4])
+def test_what_is_beyond_every_model_is_made_smaller(
+    monkeypatch: pytest.MonkeyPatch, kind: str, shrink: int
+) -> None:
+    """In tiles that nobody sees."""
+    whole = Image.radial_gradient("L").resize((64, 48)).convert("RGB")
+    size = 64 // shrink, 48 // shrink
+    monkeypatch.setattr(images, "_TILE", 7)
+    monkeypatch.setattr(images, "_ENOUGH_PIXELS", size[0] * size[1])
+    expected = np.asarray(whole.resize(size, Image.Resampling.BOX)).astype(int)
+    assert np.abs(pixels(saved(whole, kind)) - expected).max() < 10
 
 
 @settings(max_examples=200, deadline=None)
