@@ -12,15 +12,14 @@ from functools import partial
 from typing import Final
 
 from specd.go_template import nodes
+from specd.go_template.budget import Budget, cost
 from specd.go_template.error import GoTemplateError
 from specd.go_template.functions import ANY, FUNCTIONS, TEXT, call
 from specd.go_template.literals import quote
 from specd.go_template.printing import show
 from specd.go_template.values import NO_VALUE, Struct, encoded, is_true, type_name
 
-#: Statements and calls of one run; each 64 characters that it makes count as one, too.
-MAX_STEPS: Final = 1_000_000
-_CHARACTERS_PER_STEP: Final = 64
+_VARIABLES_PER_STEP: Final = 32
 
 
 class _Leave(Enum):
@@ -38,12 +37,10 @@ _MISSING: Final = _Missing()
 class Evaluator:
     """One run of one template.  `templates`: the statements by name, "" is where it begins."""
 
-    def __init__(
-        self, text: str, templates: Mapping[str, nodes.Block], *, max_steps: int = MAX_STEPS
-    ) -> None:
+    def __init__(self, text: str, templates: Mapping[str, nodes.Block], budget: Budget) -> None:
         self._text = text
         self._templates = templates
-        self._steps_left = max_steps
+        self._budget = budget
         self._out: list[str] = []
         self._name = ""
         self._node: nodes.Node | None = None  # where an error is, if there is one now
@@ -71,10 +68,9 @@ class Evaluator:
             f" {message}"
         )
 
-    def _spend(self, n_characters: int = 0) -> None:
-        self._steps_left -= 1 + n_characters // _CHARACTERS_PER_STEP
-        if self._steps_left < 0:
-            raise self._error("the template takes too many steps")
+    def _spend(self, n_steps: int = 1) -> None:
+        if complaint := self._budget.spend(n_steps):
+            raise self._error(complaint)
 
     # ----------------------------------------------------------- statements
 
@@ -108,7 +104,7 @@ class Evaluator:
         return None
 
     def _write(self, text: str) -> None:
-        self._spend(len(text))
+        self._spend(1 + cost(text))
         self._out.append(text)
 
     def _if(self, node: nodes.If | nodes.With, dot: object) -> _Leave | None:
@@ -149,6 +145,7 @@ class Evaluator:
             case list():
                 return enumerate(value)
             case dict():
+                self._spend(len(value))
                 return sorted(value.items(), key=lambda pair: pair[0])
             case int():
                 if len(node.pipe.declared) > 1:
@@ -183,16 +180,18 @@ class Evaluator:
     # ------------------------------------------------------------ variables
 
     def _variable(self, name: str) -> object:
-        for known, value in reversed(self._variables):
-            if known == name:
-                return value
-        raise self._error(f"undefined variable: {name}")
+        return self._variables[self._place(name)][1]
 
     def _assign(self, name: str, value: object) -> None:
-        for i in range(len(self._variables) - 1, -1, -1):
+        self._variables[self._place(name)] = (name, value)
+
+    def _place(self, name: str) -> int:
+        """Of the innermost variable of that name."""
+        n_known = len(self._variables)
+        for i in range(n_known - 1, -1, -1):
             if self._variables[i][0] == name:
-                self._variables[i] = (name, value)
-                return
+                self._spend((n_known - i) // _VARIABLES_PER_STEP)
+                return i
         raise self._error(f"undefined variable: {name}")
 
     # ---------------------------------------------------------- expressions
@@ -355,12 +354,13 @@ class Evaluator:
         if name == "call":
             piped = final if isinstance(final, str) else f"<{type_name(final)} Value>"
             run = partial(call, str(args[0]) if args else piped)
+        self._spend(1 + sum(map(cost, values)))
         try:
             value = run(*values)
         except GoTemplateError as error:
             self._node = whole
             raise self._error(f"error calling {name}: {error}") from None
-        self._spend(len(value) if type(value) is str else 0)
+        self._spend(cost(value))
         return value
 
     def _choose(

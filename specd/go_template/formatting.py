@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
+from specd.go_template.error import GoTemplateError
 from specd.go_template.flags import PLAIN, Flags
 from specd.go_template.literals import quote
 from specd.go_template.numbers import floating, integer
 from specd.go_template.values import NO_VALUE, Stringer, Struct, encoded, type_name
+
+#: Of what one call writes: a width of a million may stand before each of a million values.
+MAX_CHARACTERS: Final = 1 << 24
+
+
+def joined(parts: Iterable[str], between: str = "") -> str:
+    """Raises GoTemplateError before the whole is too long for us."""
+    found: list[str] = []
+    n_characters = 0
+    for part in parts:
+        n_characters += len(part)
+        if n_characters > MAX_CHARACTERS:
+            raise GoTemplateError("the text is too long")
+        found.append(part)
+    return between.join(found)
 
 
 def typed(value: object, flags: Flags = PLAIN) -> str:
@@ -65,14 +84,15 @@ def _compound(value: object, verb: str, flags: Flags) -> str:
     match value:
         case Struct():
             named = go or flags.plus_v
-            parts = [f"{k}:{part(v)}" if named else part(v) for k, v in value.fields.items()]
-            return name + "{" + between.join(parts) + "}"
+            fields = value.fields.items()
+            inner = joined((f"{k}:{part(v)}" if named else part(v) for k, v in fields), between)
+            return f"{name}{{{inner}}}"
         case dict():
-            parts = [f"{part(key)}:{part(value[key])}" for key in sorted(value)]
-            return f"{name}{{{between.join(parts)}}}" if go else f"map[{' '.join(parts)}]"
+            inner = joined((f"{part(key)}:{part(value[key])}" for key in sorted(value)), between)
+            return f"{name}{{{inner}}}" if go else f"map[{inner}]"
         case list():
-            parts = [part(item) for item in value]
-            return f"{name}{{{between.join(parts)}}}" if go else f"[{' '.join(parts)}]"
+            inner = joined(map(part, value), between)
+            return f"{name}{{{inner}}}" if go else f"[{inner}]"
         case _:
             return f"?{name}?"
 
@@ -99,7 +119,7 @@ def _string(text: str, verb: str, flags: Flags) -> str:
 
 
 def _hex(text: str, verb: str, flags: Flags) -> str:
-    data = encoded(text)[: flags.precision]
+    data = encoded(text[: flags.precision])[: flags.precision]
     prefix = f"0{verb}" if flags.sharp and data else ""
     digits = data.hex().upper() if verb == "X" else data.hex()
     if flags.space:

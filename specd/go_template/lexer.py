@@ -187,7 +187,7 @@ class Lexer:
         assert spaces is not None
         end = spaces.end()
         # The last space may belong to a trim marker.
-        if end - 1 > self._pos and _RIGHT_DELIMITER.match(self._text, end - 1):
+        if _RIGHT_DELIMITER.match(self._text, end - 1):
             end -= 1
         return self._token(Kind.SPACE, end)
 

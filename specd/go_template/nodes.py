@@ -154,14 +154,12 @@ class Action(Node):
         return f"{{{{{self.pipe}}}}}"
 
 
-@dataclass(frozen=True, slots=True)
 class Break(Node):
-    pass
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Continue(Node):
-    pass
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +171,16 @@ class Branch(Node):
     otherwise: Block | None
 
 
-@dataclass(frozen=True, slots=True)
 class If(Branch):
-    pass
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class With(Branch):
-    pass
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Range(Branch):
-    pass
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from specd.go_template.flags import PLAIN, Flags
-from specd.go_template.formatting import format_value, typed
+from specd.go_template.formatting import format_value, joined, typed
 from specd.go_template.values import NO_VALUE
 
 #: Bound of a width or a precision.
@@ -29,16 +29,16 @@ def print_values(values: Sequence[object]) -> str:
         if i and not isinstance(value, str) and not isinstance(values[i - 1], str):
             parts.append(" ")
         parts.append(format_value(value, "v", PLAIN))
-    return "".join(parts)
+    return joined(parts)
 
 
 def println_values(values: Sequence[object]) -> str:
-    return " ".join(format_value(value, "v", PLAIN) for value in values) + "\n"
+    return joined((format_value(value, "v", PLAIN) for value in values), " ") + "\n"
 
 
 def printf(form: str, values: Sequence[object]) -> str:
-    """Never fails: what does not fit is said in the text, `%!d(string=x)`."""
-    return _Printf(form, values).run()
+    """What does not fit is said in the text, `%!d(string=x)`; fails only where that is endless."""
+    return joined(_Printf(form, values).run())
 
 
 class _Printf:
@@ -54,20 +54,25 @@ class _Printf:
         self._good = True  # no argument's number was wrong in this verb
         self._indexed = False  # an argument's number came just before
 
-    def run(self) -> str:
+    def run(self) -> Iterator[str]:
+        """Its pieces."""
         form = self._form
         while self._i < len(form):
             percent = form.find("%", self._i)
             if percent < 0:
-                self._out.append(form[self._i :])
+                yield form[self._i :]
                 break
-            self._out.append(form[self._i : percent])
+            yield form[self._i : percent]
             self._i = percent + 1
             self._verb()
+            yield from self._written()
         rest = self._values[self._n :]
         if rest and not self._reordered:
-            self._out.append(f"%!(EXTRA {', '.join(map(typed, rest))})")
-        return "".join(self._out)
+            yield f"%!(EXTRA {joined(map(typed, rest), ', ')})"
+
+    def _written(self) -> list[str]:
+        pieces, self._out = self._out, []
+        return pieces
 
     def _verb(self) -> None:
         self._good, self._indexed = True, False

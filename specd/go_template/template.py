@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 
 from specd.errors import InvalidRequest
 from specd.go_template import nodes, parser
+from specd.go_template.budget import Budget
 from specd.go_template.error import GoTemplateError
-from specd.go_template.evaluator import MAX_STEPS, Evaluator
+from specd.go_template.evaluator import Evaluator
 from specd.go_template.functions import FUNCTIONS
 
 
@@ -20,9 +21,9 @@ class Template:
     text: str
     templates: dict[str, nodes.Block]
 
-    def render(self, data: object, *, max_steps: int = MAX_STEPS) -> str:
-        """Raises GoTemplateError; `data` is dot and `$`."""
-        return Evaluator(self.text, self.templates, max_steps=max_steps).run(data)
+    def render(self, data: object, budget: Budget | None = None) -> str:
+        """Raises GoTemplateError; `data` is dot and `$`.  budget: shared with other renderings."""
+        return Evaluator(self.text, self.templates, budget or Budget()).run(data)
 
     @property
     def body(self) -> nodes.Block:

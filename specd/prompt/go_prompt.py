@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from specd.core import Message
-from specd.go_template import Template, nodes, parse
+from specd.go_template import Budget, Template, nodes, parse
 from specd.prompt.go_values import go_messages, go_tools
 from specd.prompt.turns import merged
 
@@ -70,9 +70,10 @@ def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
 def _turn_by_turn(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:
     out: list[str] = []
     values = {"System": "", "Prompt": "", "Response": ""}
+    budget = Budget()  # of the whole chat, however many turns it has
 
     def finish(run: Template) -> None:
-        out.append(run.render({**values, **thinking.values}))
+        out.append(run.render({**values, **thinking.values}, budget))
         values.update(System="", Prompt="", Response="")
 
     for turn in turns:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specd.errors import InvalidRequest
-from specd.go_template import GoTemplateError, Struct, check_template, parse
+from specd.go_template import Budget, GoTemplateError, Struct, check_template, parse
 from specd.go_template.functions import FUNCTIONS
 
 PIECES = st.sampled_from(
@@ -54,7 +54,7 @@ PIECES = st.sampled_from(
 )
 SQUARED = (
     '{{ define "a" }}{{ template "b" }}{{ template "b" }}{{ end }}'
-    '{{ define "b" }}{{ range 1000 }}{{ range 1000 }}{{ end }}{{ end }}{{ end }}'
+    '{{ define "b" }}{{ range 300 }}{{ range 300 }}{{ end }}{{ end }}{{ end }}'
     '{{ template "a" }}'
 )
 DATA = {"X": "é\ud800", "L": [1, None, "x", [2]], "M": {"k": Struct("main.S", {"X": 1.5})}}
@@ -70,7 +70,7 @@ def test_text_without_actions_stays_as_it_is(text: str) -> None:
 @example("{{ index .L 0x7fffffffffffffff }}")
 def test_nothing_but_the_templates_own_error_gets_out(text: str) -> None:
     with contextlib.suppress(GoTemplateError):
-        assert isinstance(parse(text).render(DATA, max_steps=10_000), str)
+        assert isinstance(parse(text).render(DATA, Budget(max_steps=10_000)), str)
 
 
 @given(st.text(max_size=20), st.lists(st.integers() | st.floats() | st.text() | st.none()))
@@ -79,19 +79,89 @@ def test_printf_never_fails(form: str, values: list[object]) -> None:
     parse(f"{{{{ printf .F {args} }}}}").render({"F": form, "V": values})
 
 
+TOO_MANY = "takes too many steps"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "{{ range 1000000000 }}{{ end }}",
-        "{{ range 1000000000 }}x{{ end }}",
-        '{{ $x := "ab" }}{{ range 60 }}{{ $x = print $x $x }}{{ end }}',
-        '{{ range 1000000 }}{{ $x := printf "%900000d" 1 }}{{ end }}',
+        "{{ range 100000 }}{{ end }}",
+        "{{ range 100000 }}x{{ end }}",
+        '{{ $x := "ab" }}{{ range 18 }}{{ $x = print $x $x }}{{ end }}',
+        '{{ range 100 }}{{ $x := printf "%90000d" 1 }}{{ end }}',
+        "{{ range 100 }}{{ print }}{{ end }}" * 100,
         SQUARED,
     ],
 )
 def test_work_has_a_bound(text: str) -> None:
-    with pytest.raises(GoTemplateError, match="takes too many steps"):
-        parse(text).render({}, max_steps=50_000)
+    with pytest.raises(GoTemplateError, match=TOO_MANY):
+        parse(text).render({}, Budget(max_steps=5000))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *("$x := len $.P", "$x := index $.P 3", "$x := slice $.P 1", "$x := slice $.L 1"),
+        *("$x := eq $.P $.P", "$x := lt $.P $.P", "range $.M }}{{ break }}{{ end"),
+    ],
+)
+def test_what_is_read_costs_by_its_size(use: str) -> None:
+    """Each is one call, and much work."""
+    template = parse(f"{{{{ range 100 }}}}{{{{ {use} }}}}{{{{ end }}}}")
+    small = {"P": "éééé", "L": [1] * 3, "M": {"1": 1}}
+    assert template.render(small, Budget(max_steps=1000)) == ""
+    large = {"P": "é" * 640, "L": [1] * 10_240, "M": dict.fromkeys(map(str, range(100)), 1)}
+    with pytest.raises(GoTemplateError, match=TOO_MANY):
+        template.render(large, Budget(max_steps=1000))
+
+
+def test_a_variable_costs_by_how_many_stand_before_it() -> None:
+    text = "{{ $a := 1 }}MANY{{ range 100 }}{{ $x := $a }}{{ end }}"
+    assert parse(text).render({}, Budget(max_steps=1000)) == "MANY"
+    with pytest.raises(GoTemplateError, match=TOO_MANY):
+        parse(text.replace("MANY", "{{ $v := 1 }}" * 400)).render({}, Budget(max_steps=1000))
+
+
+def test_a_long_chat_may_ask_of_each_message_whether_it_is_the_last() -> None:
+    text = "{{ range $i, $_ := . }}{{ if eq (len (slice $ $i)) 1 }}last{{ end }}{{ end }}"
+    assert parse(text).render([0] * 10_000) == "last"
+
+
+def test_time_has_a_bound_whatever_the_steps_cost() -> None:
+    text = "{{ range 5000 }}{{ end }}"
+    assert parse(text).render({}, Budget(cpu_s=iter([0.0, *[1.9] * 10]).__next__)) == ""
+    with pytest.raises(GoTemplateError, match="takes too long"):
+        parse(text).render({}, Budget(cpu_s=iter([0.0, 1.9, 2.1]).__next__))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{{ printf "%900000d%900000d" 1 2 }}'.replace("d%", "d" + "%900000v" * 20 + "%"),
+        '{{ printf "%900000v" .L }}',
+        '{{ printf "%900000v" .S }}',
+        '{{ printf "%900000v" .M }}',
+        '{{ $x := printf "%900000v" 1 }}{{ print' + " $x" * 20 + " }}",
+        '{{ $x := printf "%900000v" 1 }}{{ println' + " $x" * 20 + " }}",
+    ],
+)
+def test_one_call_cannot_write_without_end(text: str) -> None:
+    numbers = dict.fromkeys(map(str, range(20)), 1)
+    data = {"L": [1] * 20, "M": numbers, "S": Struct("main.S", numbers)}
+    args = " 1" * 20
+    with pytest.raises(GoTemplateError, match="the text is too long"):
+        parse(text.replace(" 1 2 }}", args + " 1 2 }}")).render(data)
+
+
+def test_a_width_that_an_argument_gives_has_gos_bound() -> None:
+    assert parse('{{ printf "%*d" 1000001 7 }}').render({}) == "%!(BADWIDTH)7"
+    assert parse('{{ printf "%*d" -1000001 7 }}').render({}) == "%!(BADWIDTH)7"
+    assert parse('{{ printf "%*d|%-*d|" 3 7 3 7 }}').render({}) == "  7|7  |"
+
+
+def test_a_variable_of_a_ranges_body_is_gone_in_the_next_round() -> None:
+    text = '{{ $x := "a" }}{{ range 2 }}{{ $x }}{{ $x := "b" }}{{ $x }}{{ end }}'
+    assert parse(text).render({}) == "abab"
 
 
 def test_templates_that_call_themselves_have_a_bound() -> None:

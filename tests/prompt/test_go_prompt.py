@@ -170,6 +170,10 @@ def test_a_template_without_messages_is_run_for_every_turn_and_cut_at_the_answer
         ("{{ .Prompt }}{{ if .System }}x{{ end }}", "Hi"),
         ("{{ if .Prompt }}<u>{{ .Prompt }}<a>{{ .Response }}<e>{{ end }}<end>", "<u>Hi<a>"),
         ("{{ if .System }}s{{ else }}{{ .Prompt }}{{ .Response }}e{{ end }}end", "Hi"),
+        (
+            "{{ if .Prompt }}{{ .Prompt }}<a>{{ .Response }}e{{ else }}{{ .System }}{{ end }}end",
+            "Hi<a>",
+        ),
         ("{{ .Prompt }}{{ with .Prompt }}{{ $.Response }}x{{ end }}y", "Hixy"),
         ("{{ .Prompt }}<a>{{ printf `%s` .Response }}<e>", "Hi<a>"),
     ],
@@ -212,6 +216,13 @@ def test_think_is_on_where_the_model_can(
     template = "{{ .Think }} {{ .ThinkLevel }} {{ .IsThinkSet }}"
     assert chat(template, thinking=thinking) == says
     assert chat(template + "{{ range .Messages }}{{ end }}", thinking=thinking) == says
+
+
+def test_all_turns_of_a_chat_share_one_bound() -> None:
+    costly = "{{ range 100000 }}{{ end }}{{ .Prompt }}{{ .Response }}"
+    assert chat(costly, USER) == "Hi"
+    with pytest.raises(GoTemplateError, match="takes too"):
+        chat(costly, *(USER, ASSISTANT) * 12)
 
 
 def test_a_template_that_fails_says_where() -> None:
