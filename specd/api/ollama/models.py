@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specd import core
+from specd.api.ports import Library
 from specd.api.wire import expiry_time, local_time, present
+from specd.errors import SpecdError
 from specd.scheduler import Resident
 from specd.store import ModelDetails, ModelInfo, ModelSummary
 
@@ -78,21 +80,37 @@ def _message(message: core.Message) -> Json:
     return {"role": message.role, "content": message.content}
 
 
+def resident_details(library: Library, residents: Sequence[Resident]) -> Mapping[str, ModelDetails]:
+    """By the model's name; of one deleted since the few that are known.  Reads files."""
+    listed = {summary.name: summary.details for summary in library.list()}
+    return {
+        model.name: listed.get(model.name) or _unlisted_details(library, model)
+        for model in (resident.model for resident in residents)
+    }
+
+
+def _unlisted_details(library: Library, model: core.ModelRef) -> ModelDetails:
+    """The demo answers by its name where the list leaves it out."""
+    try:
+        return library.show(model.name).summary.details
+    except SpecdError:
+        family = model.architecture
+        return ModelDetails(format="gguf", family=family, families=(family,) if family else None)
+
+
 def ps_object(
-    residents: Sequence[Resident], summaries: Sequence[ModelSummary], now_ns: int
+    residents: Sequence[Resident], details: Mapping[str, ModelDetails], now_ns: int
 ) -> Json:
-    """summaries: of the store, for `details`; a model deleted since has the few that are known."""
-    details = {summary.name: summary.details for summary in summaries}
+    """details: as `resident_details` finds them."""
     longest_first = sorted(residents, key=lambda resident: resident.expires_at, reverse=True)
     return {
         "models": [
-            _resident(resident, details.get(resident.model.name), now_ns)
-            for resident in longest_first
+            _resident(resident, details[resident.model.name], now_ns) for resident in longest_first
         ]
     }
 
 
-def _resident(resident: Resident, details: ModelDetails | None, now_ns: int) -> Json:
+def _resident(resident: Resident, details: ModelDetails, now_ns: int) -> Json:
     facts, model = resident.facts, resident.model
     parts = [facts.target, *([facts.drafter] if facts.drafter else [])]
     return {
@@ -100,7 +118,7 @@ def _resident(resident: Resident, details: ModelDetails | None, now_ns: int) -> 
         "model": model.name,
         "size": sum(part.total_bytes for part in parts),
         "digest": model.digest,
-        "details": _details(details or ModelDetails(format="gguf", family=model.architecture)),
+        "details": _details(details),
         "expires_at": expiry_time(resident.expires_at, now_ns),
         "size_vram": sum(part.vram_bytes for part in parts),
         "context_length": facts.n_ctx,

@@ -24,7 +24,12 @@ from specd.api.ollama.convert import (
     generate_request,
 )
 from specd.api.ollama.errors import error_line, error_reply
-from specd.api.ollama.models import ps_object, show_object, tags_object
+from specd.api.ollama.models import (
+    ps_object,
+    resident_details,
+    show_object,
+    tags_object,
+)
 from specd.api.ports import Rooms
 from specd.api.streaming import NDJSON, stream
 from specd.api.wire import dump
@@ -71,8 +76,10 @@ class OllamaRoutes:
 
     async def ps(self, _: web.Request) -> web.Response:
         residents = self._scheduler.residents()
-        summaries = await asyncio.to_thread(self._library.list) if residents else ()
-        return json_reply(ps_object(residents, summaries, self._clock.wall_ns()))
+        details = (
+            await asyncio.to_thread(resident_details, self._library, residents) if residents else {}
+        )
+        return json_reply(ps_object(residents, details, self._clock.wall_ns()))
 
     async def show(self, request: web.Request) -> web.Response:
         body = await schema.read_show(request)

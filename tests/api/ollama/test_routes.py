@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import ollama
@@ -11,9 +12,20 @@ import pytest
 
 import specd
 from specd import core
+from specd.api.ollama.models import resident_details
 from specd.errors import EngineCrashed
 from specd.scheduler import Resident
-from tests.api.fakes import DONE, MODIFIED, WALL_NS, FakeGeneration, Script, client, model_ref
+from specd.store import ModelSummary
+from tests.api.fakes import (
+    DONE,
+    MODIFIED,
+    WALL_NS,
+    FakeGeneration,
+    FakeLibrary,
+    Script,
+    client,
+    model_ref,
+)
 
 CREATED = "2026-08-01T12:00:00.00000012Z"
 SPECULATION = {
@@ -181,7 +193,14 @@ async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
     }
     assert (forever["size"], forever["size_vram"]) == (110, 88)
     assert forever["expires_at"].startswith("2318-")
-    assert forever["details"]["family"] == "llama"
+    assert forever["details"] == {
+        "parent_model": "",
+        "format": "gguf",
+        "family": "llama",
+        "families": ["llama"],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
     assert forever["specd"]["drafter"] == {
         "name": "tiny:latest",
         "size": 10,
@@ -189,6 +208,21 @@ async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
         "device": "CUDA0",
         "pair_source": "manifest",
     }
+
+
+class Unlisted(FakeLibrary):
+    """Answers by name, as the demo does beside other models."""
+
+    def list(self) -> Sequence[ModelSummary]:
+        return ()
+
+
+@pytest.mark.contract("ps.fields")
+def test_ps_details_a_model_that_is_not_listed_like_any_other() -> None:
+    plain = resident("plain", math.inf)
+    listed = resident_details(FakeLibrary(plain.model), [plain])
+    assert listed["plain:latest"].parameter_size == "5M"
+    assert resident_details(Unlisted(plain.model), [plain]) == listed
 
 
 @pytest.mark.contract("ps.order")
