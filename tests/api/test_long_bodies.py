@@ -38,6 +38,10 @@ def openai_responses(data: str) -> dict[str, object]:
     return {"input": [{"role": "user", "content": [image]}]}
 
 
+def no_input(data: str) -> dict[str, object]:
+    return {"tools": [{"type": "web_search", "note": data}], "input": []}
+
+
 def ollama_chat(data: str) -> dict[str, object]:
     return {"messages": [{"role": "user", "images": [data]}]}
 
@@ -60,6 +64,7 @@ CONVERSIONS: list[tuple[str, Body, Any, str]] = [
     ("/v1/responses", openai_responses, responses, "to_prompt"),
     ("/v1/responses", openai_responses, responses, "to_request"),
     ("/v1/responses", openai_responses, responses_writer, "usage"),
+    ("/v1/responses", no_input, responses_writer, "usage"),
     ("/v1/embeddings", embedded, embeddings, "texts_of"),
     ("/api/embed", embedded, embed_routes, "texts_of"),
     ("/api/chat", ollama_chat, base64_data, "decode"),
@@ -95,6 +100,18 @@ async def test_a_long_body_is_converted_in_a_thread_and_a_short_one_at_once(
                 await reply.read()
     if name != "estimated_tokens" or stream:  # only a stream tells what is not counted yet
         assert watched.on_loop == [False, True]
+
+
+@pytest.mark.parametrize("stream,n_echoes", [(False, 1), (True, 3)])
+async def test_a_long_request_is_repeated_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, n_echoes: int, *, stream: bool
+) -> None:
+    watched = Watched(monkeypatch, responses_writer, "_tool")
+    sent = {"model": "able", "stream": stream} | no_input(LONG) | {"input": "x"}
+    async with client() as http, http.post("/v1/responses", json=sent) as reply:
+        assert reply.status == 200, await reply.text()
+        await reply.read()
+    assert watched.on_loop == [False] * n_echoes
 
 
 class Numbers(tuple[float, ...]):

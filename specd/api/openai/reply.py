@@ -52,7 +52,7 @@ class AnswerRoute:
     ) -> web.StreamResponse:
         """The answer; to an empty prompt the model is loaded, and says nothing."""
         if _is_empty(asked.prompt):
-            return await self._loaded(asked, writer, streamed=streamed)
+            return await self._loaded(request, asked, writer, streamed=streamed)
         if streamed:
             events = self._events(request, asked, writer)
             return await stream(request, events, content_type=SSE, error_piece=writer.failed)
@@ -72,15 +72,16 @@ class AnswerRoute:
                 is_first = False
 
     async def _loaded(
-        self, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
+        self, request: web.Request, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
     ) -> web.Response:
         await self._generation.load(asked.model, asked.options, asked.keep_alive_s)
         nothing = core.Done(
             reason=core.StopReason.STOP, usage=core.Usage(), speculation=core.SpeculationStats()
         )
         if streamed:
-            return web.Response(body=writer.last(nothing), content_type=SSE)
-        return json_reply(writer.whole(core.Delta(), nothing))
+            body = await converted(request, lambda: writer.last(nothing))
+            return web.Response(body=body, content_type=SSE)
+        return await converted(request, lambda: json_reply(writer.whole(core.Delta(), nothing)))
 
 
 def _is_empty(prompt: core.ChatPrompt | core.TextPrompt) -> bool:
