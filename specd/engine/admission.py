@@ -10,6 +10,10 @@ from specd.engine.media import Part, Prompt
 from specd.errors import ContextLengthExceeded, InvalidRequest
 
 
+class EmptyPrompt(InvalidRequest):
+    """Of no tokens at all."""
+
+
 def prompt(
     pieces: Iterable[str | TokenId | Image],
     vocabulary: Vocabulary,
@@ -39,7 +43,7 @@ def prompt(
                 f"token id {piece} is out of range: this model has {vocabulary.n_vocab} tokens"
             )
     if not made.tokens:
-        raise InvalidRequest("the prompt is empty and the model has no token to begin with")
+        raise EmptyPrompt("the prompt is empty and the model has no token to begin with")
     return made
 
 

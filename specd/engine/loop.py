@@ -84,11 +84,10 @@ class Loop:
         self._emit = emit
         self._n_ctx = n_ctx
         self.reader = Reader(target, vocabulary, media, n_ctx)
-        facts = drafter_facts or DrafterFacts()
         self._speculation = Speculation(
             controller,
             drafter,
-            facts,
+            drafter_facts or DrafterFacts(),
             clock_ns,
             n_slots=n_slots,
             rewind_limit=target.rewind_limit,
@@ -363,6 +362,7 @@ class Loop:
 
     def _release(self, slot: Slot) -> None:
         self._speculation.close(slot)
+        self.reader.leave(slot)
         slot.release()
         # One that is left while it reads again after a shift has a drafter that is ahead of it.
         self._speculation.rewind(slot, slot.n_past)

@@ -56,9 +56,8 @@ class MediaCache:
         return parts
 
     def _encode(self, media: Media) -> None:
-        if media.rows is None:
-            media.rows = self._projector.encode(media)
-            media.source = None
+        media.rows = self._projector.encode(media)
+        media.source = None
 
     def _size(self, parts: Sequence[Part]) -> int:
         n_tokens = sum(part.n_tokens for part in parts if isinstance(part, Media))

@@ -45,6 +45,11 @@ class Waiting:
     def is_ready(self) -> bool:
         return all(need.done() for need in self.needs)
 
+    def drop(self) -> None:
+        """Nobody waits any more: what has not begun need not."""
+        for need in self.needs:
+            need.cancel()
+
     def made(self) -> tuple[Prompt, GrammarState | None]:
         """What a slot begins with, once it is ready.  Raises InvalidRequest."""
         prompt = _result(self.prompt, "an image could not be read")
@@ -87,11 +92,16 @@ class Queue:
         return next((waiting for waiting in self._waiting if waiting.is_ready), None)
 
     def remove(self, request_id: int) -> None:
+        for waiting in self._waiting:
+            if waiting.request_id == request_id:
+                waiting.drop()
         self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
 
     def empty(self) -> Iterator[Waiting]:
         while self._waiting:
-            yield self._waiting.popleft()
+            waiting = self._waiting.popleft()
+            waiting.drop()
+            yield waiting
 
     def pause(self, encoding: Iterable[Future[None]] = ()) -> None:
         """Give what others are at work on a moment, where there is nothing else to do."""

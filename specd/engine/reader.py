@@ -61,6 +61,12 @@ class Reader:
             if first >= slot.n_past:
                 self._encode(media)
 
+    def leave(self, slot: Slot) -> None:
+        """Have nothing encoded for it that has not begun; who else wants it will ask again."""
+        for media in slot.media.values():
+            if media.encoding is not None:
+                media.encoding.cancel()
+
     def read_on(self, slots: Iterable[Slot]) -> Chunk | None:
         """Evaluate a piece of the first image that is encoded and has its turn.
 
@@ -118,31 +124,28 @@ class PieceTokenizer:
     def tokenize(
         self,
         pieces: Sequence[str | Image],
-        answer: Callable[[list[TokenId]], None],
+        answer: Callable[[list[TokenId] | InvalidRequest], None],
         *,
         add_bos: bool,
     ) -> None:
-        """Answer with the tokens, from whatever thread."""
+        """Answer with the tokens, or why there are none, from whatever thread."""
+        parts = _no_images if self._cache is None else self._cache.parts
 
         def work() -> None:
-            tokens: list[TokenId] = []
             try:
-                prompt = admission.prompt(pieces, self._vocabulary, self._parts, add_bos=add_bos)
-                tokens = prompt.tokens
-            except InvalidRequest:
-                pass  # it is empty
-            finally:
-                # Whatever went wrong, someone waits.
-                answer(tokens)
+                prompt = admission.prompt(pieces, self._vocabulary, parts, add_bos=add_bos)
+            except admission.EmptyPrompt:
+                answer([])
+            except InvalidRequest as error:
+                answer(error)
+            except Exception as error:
+                # Border: whatever went wrong, someone waits.
+                answer(InvalidRequest(f"the prompt cannot be counted: {error}"))
+                raise
+            else:
+                answer(prompt.tokens)
 
         if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
             self._cache.submit(work)
         else:
             work()
-
-    def _parts(self, data: bytes) -> Sequence[Part]:
-        try:
-            return self._cache.parts(data) if self._cache is not None else ()
-        except InvalidRequest:
-            # Whoever goes on to ask for an answer is told.
-            return ()

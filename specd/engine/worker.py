@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from specd.core import EngineSpec, Failed, FailureKind, PairHistory
+from specd.core import EngineSpec, Failed, FailureKind, PairHistory, TokenId
 from specd.engine import embedding, pair
 from specd.engine.embedder import Embedder
 from specd.engine.lessons import Lessons, believable
@@ -28,7 +28,7 @@ from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
 from specd.engine.speculative.trace import Header, TracingController
 from specd.engine.trace_file import TraceWriter
-from specd.errors import LoadFailed, OutOfMemory
+from specd.errors import InvalidRequest, LoadFailed, OutOfMemory
 from specd.ipc import lifeline
 from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
@@ -136,13 +136,20 @@ class Worker:
             case Cancel():
                 work.cancel(message.request_id)
             case Tokenize(request_id, pieces, add_bos):
-                tokenizer.tokenize(
-                    pieces,
-                    lambda tokens: self._outbox.put(Tokenized(request_id, tokens)),
-                    add_bos=add_bos,
-                )
+                answer = self._tokenized(request_id)
+                tokenizer.tokenize(pieces, answer, add_bos=add_bos)
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)
+
+    def _tokenized(self, request_id: int) -> Callable[[list[TokenId] | InvalidRequest], None]:
+        def answer(found: list[TokenId] | InvalidRequest) -> None:
+            if isinstance(found, InvalidRequest):
+                failed = Failed(kind=FailureKind.INVALID, message=str(found))
+                self._outbox.put(Finished(request_id, failed))
+            else:
+                self._outbox.put(Tokenized(request_id, found))
+
+        return answer
 
     def _next(self, *, wait: bool) -> ToEngine | None:
         try:

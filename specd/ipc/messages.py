@@ -2,7 +2,7 @@
 
 Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Shutdown.
 Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one), or
-Embedded; Learned in between, and after Shutdown once more.
+Embedded, or Tokenized; Learned in between, and after Shutdown once more.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Cancel(_Message, frozen=True):
 
 
 class Tokenize(_Message, frozen=True):
-    """Ask for the tokens of a prompt; answered by Tokenized under the same id.
+    """Ask for the tokens of a prompt; answered by Tokenized, or by Finished with a Failed.
 
-    An image has as many as it takes, all negative, and none where it cannot be read.
+    An image has as many as it takes, all negative; one that cannot be read has no number.
     """
 
     request_id: int

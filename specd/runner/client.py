@@ -103,7 +103,10 @@ class Client:
         return None
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        """Tokens of a prompt.  EngineCrashed, or InvalidRequest for a prompt beyond any frame."""
+        """Tokens of a prompt.
+
+        EngineCrashed, or InvalidRequest for a prompt beyond any frame or an image that is none.
+        """
         if self._end is not None:
             raise errors.EngineCrashed(self._end.message)
         request = messages.Tokenize(next(self._ids), pieces, add_bos)
@@ -156,6 +159,7 @@ class Client:
                     answer.put(event)
                 elif isinstance(event, core.Failed):
                     _fail(self._embedded.pop(request_id, None), event.error())
+                    _fail(self._tokenized.pop(request_id, None), event.error())
             case messages.Tokenized(request_id, tokens):
                 _fulfil(self._tokenized.pop(request_id, None), tokens)
             case messages.Embedded(request_id, embedding):

@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specd.core import Failed, FailureKind, Image, SpeculationMode, StopReason
+from specd.engine.media import Media
 from specd.engine.media_cache import MediaCache
-from specd.engine.reader import PieceTokenizer
-from specd.engine.slot import SlotState
+from specd.engine.reader import PieceTokenizer, Reader
+from specd.engine.slot import Slot, SlotState
+from specd.errors import InvalidRequest
+from tests.engine.grammar.vocabulary import ByteVocabulary
 from tests.engine.test_loop import VOCABULARY, Engine, answer
+from tests.fakes.backend import FakeBackend
 from tests.fakes.projector import FakeProjector
 
 CAT, DOG, BAD = Image(b"5 cat"), Image(b"3 40 dog"), Image(b"bad")
@@ -95,7 +99,8 @@ def test_a_bad_image_costs_one_answer_with_its_reason() -> None:
 
 
 def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -> None:
-    used = engine(n_slots=2)
+    projector = FakeProjector()
+    used = Engine(projector=projector, n_slots=2, n_ctx=400)
     for request_id in (1, 3):
         used.submit(request_id, prompt=["AB", Image(b"5 broken")])
         used.submit(request_id + 1, prompt=["AB", CAT])
@@ -104,6 +109,58 @@ def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -
         assert isinstance(failed, Failed)
         assert failed.kind is FailureKind.ENGINE
         assert used.text(request_id + 1)
+    projector.is_mended = True
+    used.submit(5, prompt=["AB", Image(b"5 broken")])
+    used.run()
+    assert used.text(5)
+
+
+def test_an_image_is_encoded_from_the_moment_its_turn_is_sure() -> None:
+    cache = MediaCache(FakeProjector())
+    reader = Reader(FakeBackend(1), VOCABULARY, cache, 400)
+    for n_past, is_begun in [(0, True), (1, False)]:
+        (media,) = FakeProjector().parts(b"5 cat")[1:2]
+        assert isinstance(media, Media)
+        slot = Slot(0)
+        slot.media, slot.n_past = {0: media}, n_past * media.n_tokens
+        reader.begin(slot)
+        assert (media.encoding is not None) is is_begun
+
+
+def test_nothing_is_done_for_those_who_left() -> None:
+    """One thread reads and encodes all images: theirs would keep it from the others."""
+    projector = FakeProjector()
+    projector.gate.clear()
+    crowd = Engine(projector=projector, n_slots=2, n_ctx=400)
+    crowd.submit(1, prompt=["AB", CAT])
+    while all(slot.state is SlotState.IDLE for slot in crowd.loop.slots):
+        crowd.loop.step()
+    # Behind the cat, which has begun: one that has a slot, and one that waits for its images.
+    crowd.submit(2, prompt=["AB", CAT, Image(b"4 cow")])
+    crowd.submit(3, prompt=[Image(b"3 owl")])
+    crowd.loop.cancel(2)
+    crowd.loop.cancel(3)
+    projector.gate.set()
+    crowd.run()
+    assert crowd.text(1) == answer(engine(), prompt=["AB", CAT])[0]
+    assert (projector.n_read, projector.n_encoded) == (1, 1)
+
+
+def test_an_encoding_that_its_slot_no_longer_wants_is_taken_back_and_made_for_another() -> None:
+    projector = FakeProjector()
+    crowd = Engine(projector=projector, n_slots=2, n_ctx=400)
+    crowd.submit(1, prompt=["AB", CAT, Image(b"4 cow")])
+    projector.gate.clear()
+    while not any(slot.media for slot in crowd.loop.slots):
+        crowd.loop.step()
+    crowd.loop.cancel(1)
+    projector.gate.set()
+    crowd.submit(2, prompt=["C"])
+    crowd.run()
+    assert projector.n_encoded <= 1
+    crowd.submit(3, prompt=["AB", CAT, Image(b"4 cow")])
+    crowd.run()
+    assert crowd.text(3) == answer(engine(), prompt=["AB", CAT, Image(b"4 cow")])[0]
 
 
 @pytest.mark.parametrize("n_steps", range(6))
@@ -160,23 +217,37 @@ def test_more_files_than_a_model_can_place_are_refused() -> None:
     assert "1 image" in failed.message
 
 
-def tokens_of(asked: Sequence[str | Image], cache: MediaCache | None) -> list[int]:
-    """As whoever fits a chat to its context asks for them."""
-    found: list[list[int]] = []
+def count(asked: Sequence[str | Image], cache: MediaCache | None) -> list[int] | InvalidRequest:
+    """As whoever fits a chat to its context asks for its tokens."""
+    found: list[list[int] | InvalidRequest] = []
     PieceTokenizer(VOCABULARY, cache).tokenize(asked, found.append, add_bos=True)
     if cache is not None:
         cache.submit(lambda: None).result()  # behind it in the same thread
+    assert len(found) == 1
     return found[0]
 
 
 @pytest.mark.contract("truncate.images")
-def test_tokens_are_counted_with_the_images_and_without_what_is_none() -> None:
+def test_tokens_are_counted_with_the_images() -> None:
     cache = MediaCache(FakeProjector())
-    tokens = tokens_of(["AB", CAT, "C"], cache)
+    tokens = count(["AB", CAT, "C"], cache)
+    assert isinstance(tokens, list)
     assert [token if token >= 0 else None for token in tokens] == [0, 2, 3, 40, *[None] * 5, 41, 4]
-    assert tokens_of(["AB", BAD, "C"], cache) == [0, 2, 3, 4]
-    assert tokens_of([BAD], cache) == [0]
-    assert tokens_of(["AB", CAT, "C"], None) == [0, 2, 3, 4]
+    assert count(["AB", "C"], cache) == [0, 2, 3, 4]
+
+
+def test_what_cannot_be_counted_says_why() -> None:
+    cache = MediaCache(FakeProjector())
+    for asked in ([BAD], ["AB", BAD, "C"]):
+        refused = count(asked, cache)
+        assert isinstance(refused, InvalidRequest)
+        assert str(refused) == "an image cannot be read: it is bad"
+    assert "no projector" in str(count(["AB", CAT, "C"], None))
+    nothing: list[object] = []
+    PieceTokenizer(ByteVocabulary()).tokenize([""], nothing.append, add_bos=True)
+    assert nothing == [[]]
+    # A file over which the projector itself stumbles: FakeProjector wants a number.
+    assert "cannot be counted" in str(count([Image(b"x y")], cache))
 
 
 def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +258,12 @@ def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.Monkey
     assert cache.parts(b"5 c") is three
     assert cache.parts(b"5 b") is two
     assert cache.parts(b"5 a") is not one
+    # What is asked for again is as good as new.
+    fresh = cache.parts(b"5 a")
+    assert cache.parts(b"5 b") is two
+    cache.parts(b"5 e")
+    assert cache.parts(b"5 b") is two
+    assert cache.parts(b"5 a") is not fresh
     # A single file is kept however large it is.
     huge = cache.parts(b"500 d")
     assert cache.parts(b"500 d") is huge

@@ -156,6 +156,9 @@ def main() -> None:
                 dripping.discard(request_id)
             case messages.Tokenize(request_id, ("cancelled?",), _):
                 channel.send(messages.Tokenized(request_id, cancelled))
+            case messages.Tokenize(request_id, ("refused?",), _):
+                refusal = core.Failed(kind=core.FailureKind.INVALID, message="no image")
+                channel.send(messages.Finished(request_id, refusal))
             case messages.Tokenize(request_id, (str(text),), _):
                 tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
                 channel.send(messages.Tokenized(request_id, tokens))

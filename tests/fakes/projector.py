@@ -17,8 +17,8 @@ from tests.fakes.backend import WIDTH
 class FakeProjector:
     """The file "5 cat" is five embeddings between the tokens 40 and 41, "2 3 dog" are two runs.
 
-    "bad" is no image; one whose last word is "broken" cannot be encoded.  What is encoded waits
-    while `gate` is closed.
+    "bad" is no image; one whose last word is "broken" cannot be encoded until it `is_mended`.  What
+    is encoded waits while `gate` is closed.
     """
 
     width = WIDTH
@@ -26,6 +26,7 @@ class FakeProjector:
     def __init__(self, max_files: int | None = None) -> None:
         self.max_files = max_files
         self.n_read = self.n_encoded = 0
+        self.is_mended = False
         self.gate = threading.Event()
         self.gate.set()
 
@@ -40,7 +41,7 @@ class FakeProjector:
     def encode(self, media: Media) -> Rows:
         assert self.gate.wait(timeout=10)
         self.n_encoded += 1
-        if str(media.source).endswith("broken"):
+        if str(media.source).endswith("broken") and not self.is_mended:
             raise DecodeFailed("made to fail")
         return np.zeros((media.n_tokens, WIDTH), np.float32)
 

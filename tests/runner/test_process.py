@@ -76,6 +76,13 @@ async def test_an_answer_is_tokens_and_one_done() -> None:
     assert await process.ended() is State.STOPPED
 
 
+async def test_a_prompt_that_cannot_be_counted_says_why() -> None:
+    async with running() as process:
+        await process.ready()
+        with pytest.raises(errors.InvalidRequest, match="no image"):
+            await process.tokenize("refused?", add_bos=False)
+
+
 async def test_answers_do_not_mix() -> None:
     async with running() as process:
         await process.ready()
