@@ -238,7 +238,8 @@ def test_tokens_are_counted_with_the_images() -> None:
 
 def test_what_cannot_be_counted_says_why() -> None:
     cache = MediaCache(FakeProjector())
-    for asked in ([BAD], ["AB", BAD, "C"]):
+    prompts: list[list[str | Image]] = [[BAD], ["AB", BAD, "C"]]
+    for asked in prompts:
         refused = count(asked, cache)
         assert isinstance(refused, InvalidRequest)
         assert str(refused) == "an image cannot be read: it is bad"

@@ -132,6 +132,17 @@ def embed(channel: EngineChannel, request: messages.Embed) -> None:
     channel.send(messages.Embedded(request.request_id, embedding))
 
 
+def tokenized(request_id: int, text: str, cancelled: list[int]) -> messages.ToDaemon:
+    """The numbers of its words; two of them are questions."""
+    if text == "refused?":
+        refusal = core.Failed(kind=core.FailureKind.INVALID, message="no image")
+        return messages.Finished(request_id, refusal)
+    if text == "cancelled?":
+        return messages.Tokenized(request_id, cancelled)
+    tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
+    return messages.Tokenized(request_id, tokens)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
@@ -154,14 +165,8 @@ def main() -> None:
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
                 dripping.discard(request_id)
-            case messages.Tokenize(request_id, ("cancelled?",), _):
-                channel.send(messages.Tokenized(request_id, cancelled))
-            case messages.Tokenize(request_id, ("refused?",), _):
-                refusal = core.Failed(kind=core.FailureKind.INVALID, message="no image")
-                channel.send(messages.Finished(request_id, refusal))
             case messages.Tokenize(request_id, (str(text),), _):
-                tokens = [int(word[1:]) if word[1:].isdigit() else 0 for word in text.split()]
-                channel.send(messages.Tokenized(request_id, tokens))
+                channel.send(tokenized(request_id, text, cancelled))
             case messages.Shutdown() if not deaf:
                 lessons.add(channel, parked=BYE)
                 break
