@@ -11,7 +11,7 @@ from specd import core
 from specd.create import CreateRequest
 from specd.scheduler import Resident
 from specd.settings import HostAddress
-from specd.store import ModelInfo, ModelSummary, Writer
+from specd.store import ModelInfo, ModelSummary, Name
 
 
 class Generation(Protocol):
@@ -75,6 +75,21 @@ class Settings(Protocol):
 class Creator(Protocol):
     def create(self, request: CreateRequest, /) -> AsyncIterator[core.Progress]:
         """The last line is `success`.  Raises SpecdError; closing it ends the work."""
+
+
+class Writer(Protocol):
+    """Digests are "sha256:<64 hex digits>".  Raises StoreError."""
+
+    async def copy(self, source: Name, destination: Name, /) -> None:
+        """Raises ModelNotFound."""
+
+    async def delete(self, name: Name, /) -> None:
+        """Raises ModelNotFound."""
+
+    async def has_blob(self, digest: str, /) -> bool: ...
+
+    async def receive(self, digest: str, chunks: AsyncIterator[bytes], /) -> None:
+        """Store a blob; raises InvalidRequest where what comes has another digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from specd.core import Progress
@@ -46,6 +47,7 @@ class Creator:
         command: Sequence[str] = ENGINE,
     ) -> None:
         self._writer = writer
+        self._do = writer.threads.do
         self._check_template = check_template
         self._pull = pull
         self._command = command
@@ -69,25 +71,25 @@ class Creator:
     async def _create(self, request: CreateRequest, tell: Tell) -> None:
         hold = Hold(self._writer)
         try:
-            wanted = await asyncio.to_thread(check, request, self._check_template)
+            wanted = await self._do(partial(check, request, self._check_template))
             base = await self._base(request, wanted, tell)
-            found, imported = await asyncio.to_thread(gather, self._writer, request, wanted, base)
-            await asyncio.to_thread(hold.add, _digests(found))
+            found, imported = await self._do(partial(gather, self._writer, request, wanted, base))
+            await self._do(partial(hold.add, _digests(found)))
             for _ in imported:
                 tell(Progress(status="parsing GGUF"))
             parts = [await self._converted(part, wanted, imported, tell) for part in found]
             if imported or parts != found:
                 tell(Progress(status="verifying conversion"))
-            parts = await asyncio.to_thread(with_texts, self._writer, request, parts)
-            await asyncio.to_thread(hold.add, _digests(parts))
+            parts = await self._do(partial(with_texts, self._writer, request, parts))
+            await self._do(partial(hold.add, _digests(parts)))
             for part in parts:
                 tell(Progress(status=part.status))
             tell(Progress(status="writing manifest"))
             config = config_text(request, base, parts)
-            await asyncio.to_thread(self._publish, wanted.name, config, parts, hold)
+            await self._writer.alone(partial(self._publish, wanted.name, config, parts, hold))
             tell(Progress(status="success"))
         finally:
-            await asyncio.to_thread(hold.close)
+            await self._do(hold.close)
 
     # ------------------------------------------------------------------ steps
 
@@ -96,12 +98,12 @@ class Creator:
         name = wanted.base
         if name is None or request.remote_host:
             return Base()
-        if self._pull is not None and not await asyncio.to_thread(has_base, self._writer, name):
+        if self._pull is not None and not await self._do(partial(has_base, self._writer, name)):
             async with contextlib.aclosing(self._pull(name.full)) as lines:
                 async for line in lines:
                     if line.status != "success":
                         tell(line)
-        return await asyncio.to_thread(from_model, self._writer, name)
+        return await self._do(partial(from_model, self._writer, name))
 
     async def _converted(
         self, part: Part, wanted: Checked, imported: Sequence[Part], tell: Tell
@@ -113,7 +115,7 @@ class Creator:
                 tell(Progress(status="validating GGUF model", digest=_NO_DIGEST))
             return part
         with contextlib.ExitStack() as stack:
-            path = await asyncio.to_thread(stack.enter_context, self._writer.staged())
+            path = await self._do(partial(stack.enter_context, self._writer.staged()))
             status = f"quantizing {type_of(part.header)} model to {file_type}"
             line = Progress(status=status, digest=_NO_DIGEST, total=part.layer.size)
             tell(line)
@@ -121,7 +123,7 @@ class Creator:
             async with contextlib.aclosing(steps):
                 async for done, n in steps:
                     tell(replace(line, completed=part.layer.size * done // max(n, 1)))
-            return await asyncio.to_thread(keep, self._writer, part.kind, path)
+            return await self._do(partial(keep, self._writer, part.kind, path))
 
     def _publish(self, name: Name, config: bytes, parts: Sequence[Part], hold: Hold) -> None:
         layer = put(self._writer, "config", config).layer

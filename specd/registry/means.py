@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specd.registry.disk import Disk
 from specd.registry.waits import Waits
 from specd.store import Writer
+from specd.store.threads import Threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,6 @@ class Sizes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
     writer: Writer
-    disk: Disk
+    disk: Threads
     waits: Waits
     sizes: Sizes

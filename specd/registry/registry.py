@@ -20,7 +20,6 @@ from aiohttp import hdrs
 
 from specd import core
 from specd.errors import RegistryError, StoreError
-from specd.registry.disk import Disk
 from specd.registry.downloads import TICK_S, Downloads, pulling
 from specd.registry.identity import Identity, load_identity
 from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
@@ -32,6 +31,7 @@ from specd.registry.waits import Waits
 from specd.store import Hold, Name, Writer
 from specd.store import name as names
 from specd.store.manifest import Layer, parse_manifest
+from specd.store.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Registry:
         self._writer = writer
         self._keys = keys
         self._waits = waits or Waits()
-        self._disk = Disk()
+        self._disk = Threads("registry")
         self._means = Means(
             writer=writer, disk=self._disk, waits=self._waits, sizes=sizes or Sizes()
         )
@@ -92,7 +92,8 @@ class Registry:
                 await self._disk.do(partial(hold.add, [layer.digest]))
             yield core.Progress(status="verifying sha256 digest")
             yield core.Progress(status="writing manifest")
-            pruned = await self._disk.do(lambda: self._writer.publish(name, manifest, hold=hold))
+            publish = partial(self._writer.publish, name, manifest, hold=hold)
+            pruned = await self._writer.alone(publish)
         finally:
             hold.close()
         if pruned:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from specd.store.changes import Changes
 from specd.store.hold import Hold
 from specd.store.library import Library
 from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
 from specd.store.name import Name, Source
-from specd.store.upload import receive
 from specd.store.writer import Writer
 
 __all__ = [
+    "Changes",
     "Hold",
     "Library",
     "ModelDetails",
@@ -18,5 +19,4 @@ __all__ = [
     "Name",
     "Source",
     "Writer",
-    "receive",
 ]

@@ -7,16 +7,27 @@ every specd on the machine.  Ollama takes none.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from specd.errors import StoreError
 
+log = logging.getLogger(__name__)
+
+#: How long a lock of another process is waited for.
+PATIENCE_S: Final = 10.0
+#: flock itself would wait without a bound.
+_ASK_EVERY_S: Final = 0.02
+
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def store_errors(what: str) -> Iterator[None]:
     """Turn the system's errors into a StoreError: "cannot <what>: No space left on device"."""
     try:
         yield
@@ -25,11 +36,14 @@ def told(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Alone with a folder or a file, among all threads and processes; waits.  Not reentrant."""
+def locked(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Alone with a folder or a file, among all threads and processes.  Not reentrant.
+
+    Raises BlockingIOError where it is somebody else's for so long.
+    """
     opened = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        _lock(opened, fcntl.LOCK_EX, path, patience_s)
         yield
     finally:
         os.close(opened)
@@ -40,12 +54,27 @@ def held(path: Path) -> Iterator[None]:
     """While this lasts `remove_unless_held` spares the file; FileNotFoundError where it is gone."""
     opened = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_SH)
+        _lock(opened, fcntl.LOCK_SH, path, PATIENCE_S)
         if os.fstat(opened).st_nlink == 0:  # removed between the two lines above
             raise FileNotFoundError(2, "No such file or directory", str(path))
         yield
     finally:
         os.close(opened)
+
+
+def _lock(opened: int, how: int, path: Path, patience_s: float) -> None:
+    until, waiting = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return fcntl.flock(opened, how | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= until:
+                said = "another specd is changing the store"
+                raise BlockingIOError(errno.EAGAIN, said) from error
+        if not waiting:
+            log.warning("waiting for %s: another specd is changing the store", path)
+            waiting = True
+        time.sleep(_ASK_EVERY_S)
 
 
 def remove_unless_held(path: Path) -> bool:

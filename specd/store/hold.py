@@ -17,17 +17,15 @@ class Hold:
         self._writer = writer
         self._lock = threading.Lock()
         self._stack: contextlib.ExitStack | None = contextlib.ExitStack()
-        self._digests: set[str] = set()
 
     def add(self, digests: Iterable[str]) -> None:
         """Raises StoreError for a blob that is gone; does nothing once closed."""
         with self._lock:
-            for digest in sorted(set(digests) - self._digests):
-                if self._stack is None:
-                    return
-                with durable.told(f"use the blob {digest}"):
+            if self._stack is None:
+                return
+            for digest in set(digests):
+                with durable.store_errors(f"use the blob {digest}"):
                     self._stack.enter_context(durable.held(self._writer.blob_path(digest)))
-                self._digests.add(digest)
 
     def close(self) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -29,12 +29,15 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 
 
-class Source(StrEnum):
+class Source(Enum):
     """Where the caller said that the model is."""
 
-    UNSAID = "unsaid"
-    LOCAL = "local"
-    CLOUD = "cloud"
+    UNSAID = auto()
+    LOCAL = auto()
+    CLOUD = auto()
+
+
+_SAID: Final = {"local": Source.LOCAL, "cloud": Source.CLOUD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +132,8 @@ def _split_source(text: str) -> tuple[str, Source]:
     word = last.strip().lower()
     if not colon or "/" in word:
         return text, Source.UNSAID
-    if word in {"local", "cloud"}:
-        return before, Source(word)
+    if word in _SAID:
+        return before, _SAID[word]
     if word.endswith("-cloud"):
         return f"{before}:{last.strip()[: -len('-cloud')]}", Source.CLOUD
     return text, Source.UNSAID

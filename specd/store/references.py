@@ -17,7 +17,7 @@ def manifest_files(manifests: Path) -> Iterator[Path]:
     Raises StoreError where a folder is closed to us: what lies in it may name any blob.
     """
     folders = [manifests]
-    with durable.told(f"read {manifests}"):
+    with durable.store_errors(f"read {manifests}"):
         for _ in range(3):
             folders = [entry for each in folders for entry in each.iterdir() if entry.is_dir()]
         files = [entry for each in folders for entry in each.iterdir() if entry.is_file()]

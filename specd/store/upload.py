@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
-import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,57 +20,45 @@ async def receive(writer: Writer, digest: str, chunks: AsyncIterator[bytes]) -> 
     Raises InvalidRequest where they are others, StoreError for a full disk; whatever ends this
     early, nothing stays behind.
     """
-    incoming = _Incoming(writer)
+    incoming, do = _Incoming(writer), writer.threads.do
     try:
-        await asyncio.to_thread(incoming.open)
+        await do(incoming.open)
         async for chunk in chunks:
-            await asyncio.to_thread(incoming.write, chunk)
-        await asyncio.to_thread(incoming.keep, digest)
+            await do(partial(incoming.write, chunk))
+        await do(partial(incoming.keep, digest))
     finally:
-        await asyncio.to_thread(incoming.close)
+        await do(incoming.close)
 
 
 class _Incoming:
-    """A file in the making.
-
-    Its methods wait for each other, and do nothing after `close`: a handler that is cancelled
-    leaves its last call running.
-    """
+    """A file in the making.  Its methods are called one after the other, `close` always."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._lock = threading.Lock()
         self._hash = hashlib.sha256()
         self._stack = contextlib.ExitStack()
-        self._file: BinaryIO | None = None
-        self._path = Path()
-        self._closed = False
+        self._file: BinaryIO
+        self._path: Path
 
     def open(self) -> None:
-        with self._lock, durable.told("write the blob"):
-            if not self._closed:
-                self._path = self._stack.enter_context(self._writer.staged())
-                self._file = self._stack.enter_context(self._path.open("wb"))
+        with durable.store_errors("write the blob"):
+            self._path = self._stack.enter_context(self._writer.staged())
+            self._file = self._stack.enter_context(self._path.open("wb"))
 
     def write(self, chunk: bytes) -> None:
-        with self._lock, durable.told("write the blob"):
-            if self._file is not None:
-                self._hash.update(chunk)
-                self._file.write(chunk)
+        with durable.store_errors("write the blob"):
+            self._hash.update(chunk)
+            self._file.write(chunk)
 
     def keep(self, digest: str) -> None:
-        with self._lock:
-            if self._file is None:
-                return
-            with durable.told("write the blob"):
-                self._file.close()
-            received = f"sha256:{self._hash.hexdigest()}"
-            if received != digest:
-                raise InvalidRequest(f'digest mismatch, expected "{digest}", got "{received}"')
-            self._writer.keep(self._path, digest)
+        with durable.store_errors("write the blob"):
+            self._file.close()
+        received = f"sha256:{self._hash.hexdigest()}"
+        if received != digest:
+            raise InvalidRequest(f'digest mismatch, expected "{digest}", got "{received}"')
+        self._writer.keep(self._path, digest)
 
     def close(self) -> None:
         """Remove the file unless it was kept."""
-        with self._lock, contextlib.suppress(OSError):  # a full disk was told before
-            self._file, self._closed = None, True
+        with contextlib.suppress(OSError):  # a full disk was told before
             self._stack.close()

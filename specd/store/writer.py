@@ -3,7 +3,8 @@
 Everything appears whole or not at all, also where the process is killed or the disk is full.  What
 is not finished lies in `blobs/` under a `-partial` name, which Ollama's prune and ours remove after
 an hour; a manifest in the making lies beside `manifests/`.  Methods block: call them off the event
-loop.  They are safe among threads and among processes.
+loop, in `threads`, those that take the store's lock by `alone`.  They are safe among threads and
+among processes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from specd.errors import ModelNotFound, StoreError
 from specd.store import blobs, durable
@@ -23,6 +25,9 @@ from specd.store.manifest import parse_manifest
 from specd.store.name import Name
 from specd.store.prune import prune
 from specd.store.references import digests_at, digests_of, manifest_files, referenced
+from specd.store.threads import Threads
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +41,33 @@ class Closable(Protocol):
 class Writer:
     """noprune: OLLAMA_NOPRUNE; layers that a model no longer names then stay.
 
+    patience_s: how long another specd that changes the store is waited for.
     Digests are "sha256:<64 hex digits>".  All methods raise StoreError.
     """
 
-    def __init__(self, root: Path, *, noprune: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, noprune: bool = False, patience_s: float = durable.PATIENCE_S
+    ) -> None:
         self.root = root
+        self.threads = Threads("store")
         self._noprune = noprune
+        self._patience_s = patience_s
         self._blobs = root / "blobs"
         self._manifests = root / "manifests"
+
+    async def alone(self, work: Callable[[], T]) -> T:
+        """The result of one of the methods that take the store's lock, for an event loop."""
+        return await self.threads.alone(work, self._patience_s)
+
+    def obstacle(self) -> str:
+        """Why nothing can be written here, as far as that can be seen; "" where nothing is."""
+        for folder in (self._blobs, self._manifests):
+            there = next(path for path in (folder, *folder.parents) if path.exists())
+            if not there.is_dir():
+                return f"{there} is not a directory"
+            if not os.access(there, os.W_OK | os.X_OK):
+                return f"{there} cannot be written"
+        return ""
 
     # ------------------------------------------------------------------ blobs
 
@@ -71,12 +95,17 @@ class Writer:
     def keep(self, path: Path, digest: str) -> None:
         """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest."""
         target = self.blob_path(digest)
-        with durable.told(f"write the blob {digest}"):
-            if target.is_file() and target.stat().st_size == path.stat().st_size:
-                path.unlink()  # another writer was faster, and somebody may hold its file
-                return
-            path.chmod(0o644)
-            durable.move(path, target)
+        with durable.store_errors(f"write the blob {digest}"):
+            if not _is_there(target, path):
+                path.chmod(0o644)
+                durable.sync(path)
+                with durable.locked(self._blobs, self._patience_s):
+                    if not _is_there(target, path):
+                        path.replace(target)
+                        durable.sync(target.parent)
+            path.unlink(
+                missing_ok=True
+            )  # another writer was faster, and somebody may hold its file
 
     def put(self, data: bytes) -> tuple[str, bool]:
         """Store a small blob: its digest, and whether it is new."""
@@ -84,7 +113,7 @@ class Writer:
         if self.has_blob(digest):
             return digest, False
         with self.staged() as path:
-            with durable.told(f"write the blob {digest}"):
+            with durable.store_errors(f"write the blob {digest}"):
                 path.write_bytes(data)
             self.keep(path, digest)
         return digest, True
@@ -140,7 +169,7 @@ class Writer:
             if not path.is_file():
                 raise ModelNotFound(name.short)
             old = digests_at(path)
-            with durable.told(f"delete {name.short}"):
+            with durable.store_errors(f"delete {name.short}"):
                 path.unlink()
                 durable.sync(path.parent)
             self._remove_empty(path.parent)
@@ -160,21 +189,21 @@ class Writer:
     def _alone(self) -> Iterator[None]:
         """No other specd changes manifests, or removes what they name, while this lasts."""
         self.prepare()
-        with durable.told(f"lock {self._manifests}"):
+        with durable.store_errors(f"lock {self._manifests}"):
             lock = contextlib.ExitStack()
-            lock.enter_context(durable.locked(self._manifests))
+            lock.enter_context(durable.locked(self._manifests, self._patience_s))
         with lock:
             yield
 
     def prepare(self) -> None:
         """Make the store's folders where they are missing."""
-        with durable.told(f"write to {self.root}"):
+        with durable.store_errors(f"write to {self.root}"):
             self._blobs.mkdir(parents=True, exist_ok=True)
             self._manifests.mkdir(exist_ok=True)
 
     def _replace(self, path: Path, manifest: bytes, *, prune: bool) -> bool:
         old = digests_at(path)
-        with durable.told(f"write {path}"):
+        with durable.store_errors(f"write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             staged = self._beside_manifests() / f".specd-{secrets.token_hex(8)}"
             try:
@@ -222,8 +251,13 @@ class Writer:
 
 def digest_of_file(path: Path) -> str:
     """Reads it all."""
-    with durable.told(f"read {path}"), path.open("rb") as file:
+    with durable.store_errors(f"read {path}"), path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _is_there(target: Path, path: Path) -> bool:
+    """Whether the blob is; one of another size is damaged."""
+    return target.is_file() and target.stat().st_size == path.stat().st_size
 
 
 def _spelled(folder: Path, part: str) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from specd.errors import InvalidRequest, StoreError
-from specd.store import Writer, receive
+from specd.store import Writer
+from specd.store.upload import receive
 from tests.store.manifests import digest
 
 DATA = b"0123456789"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,8 +125,9 @@ def test_copy_is_the_same_bytes(writer: Writer) -> None:
     writer.copy(parse("M"), parse("ns/copy:v1"))
     target = writer.root / "manifests/registry.ollama.ai/ns/copy/v1"
     assert target.read_bytes() == manifest(b"a")
+    before = writer.manifest_path(parse("m")).stat()
     writer.copy(parse("m"), parse("M"))
-    assert writer.manifest_path(parse("m")).read_bytes() == manifest(b"a")
+    assert writer.manifest_path(parse("m")).stat() == before, "it is the very same file"
     writer.delete(parse("m"))
     assert digest(b"a") in blobs_of(writer)
     with pytest.raises(ModelNotFound):
@@ -153,6 +156,113 @@ def test_what_is_held_is_not_removed(writer: Writer) -> None:
     hold.add([digest(b"a")])  # closed: it holds nothing any more
     with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
         Hold(writer).add([digest(b"a")])
+
+
+def test_what_only_the_new_models_own_hold_protects_is_removed(writer: Writer) -> None:
+    """As where a model is made anew of itself."""
+    add(writer, "m", b"old")
+    writer.put(b"new")
+    hold = Hold(writer)
+    hold.add([digest(b"old"), digest(b"new")])
+    assert writer.publish(parse("m"), manifest(b"new"), hold=hold)
+    assert blobs_of(writer) == {digest(b"new"), digest(b"{}")}
+
+
+def test_a_blob_that_goes_while_it_is_taken_hold_of(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.put(b"a")
+    plain = fcntl.flock
+
+    def too_late(opened: int, how: int) -> None:
+        writer.blob_path(digest(b"a")).unlink()
+        plain(opened, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
+        Hold(writer).add([digest(b"a")])
+
+
+def test_two_writers_of_one_blob_leave_what_the_first_one_holds(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has looked for the blob before the first one wrote it."""
+    hold, plain = Hold(writer), durable.sync
+    target = writer.blob_path(digest(b"a"))
+
+    def meanwhile(path: Path) -> None:
+        monkeypatch.setattr(durable, "sync", plain)
+        writer.put(b"a")
+        hold.add([digest(b"a")])
+        plain(path)
+
+    monkeypatch.setattr(durable, "sync", meanwhile)
+    writer.put(b"a")
+    durable.remove_unless_held(target)
+    assert target.exists()
+    assert blobs_of(writer) == {digest(b"a")}
+    hold.close()
+
+
+def test_a_damaged_blob_is_replaced(writer: Writer) -> None:
+    target = writer.blob_path(digest(b"whole"))
+    with writer.staged() as path:
+        path.write_bytes(b"whole")
+        target.write_bytes(b"cut")
+        writer.keep(path, digest(b"whole"))
+    assert target.read_bytes() == b"whole"
+
+
+def test_bytes_are_on_the_disk_before_their_name_is(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, int]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(opened: int) -> None:
+        steps.append(("sync", os.fstat(opened).st_ino))
+        fsync(opened)
+
+    def renamed(path: Path, target: Path) -> Path:
+        steps.append(("rename", path.stat().st_ino))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    add(writer, "m", b"a")
+    for path in (writer.blob_path(digest(b"a")), writer.manifest_path(parse("m"))):
+        file, folder = path.stat().st_ino, path.parent.stat().st_ino
+        at = steps.index(("rename", file))
+        assert ("sync", file) in steps[:at]
+        assert ("sync", folder) in steps[at:]
+
+
+def test_a_lock_of_another_specd_is_waited_for_within_reason(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, patience_s=0.0)
+    add(writer, "m", b"a")
+    said = r"cannot lock .*/manifests: another specd is changing the store"
+    with durable.locked(tmp_path / "manifests"):
+        for change in (
+            lambda: writer.delete(parse("m")),
+            lambda: writer.copy(parse("m"), parse("n")),
+            lambda: writer.publish(parse("n"), manifest(b"a")),
+            writer.prune,
+        ):
+            with pytest.raises(StoreError, match=said):
+                change()
+    writer.delete(parse("m"))
+
+
+def test_who_waits_says_for_what(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(writer, "m", b"a")
+    lock = durable.locked(writer.root / "manifests")
+    lock.__enter__()
+    monkeypatch.setattr(time, "sleep", lambda _: lock.__exit__(None, None, None))
+    with caplog.at_level("WARNING", logger="specd"):
+        writer.delete(parse("m"))
+    assert f"waiting for {writer.root}/manifests: another specd" in caplog.text
 
 
 @pytest.mark.contract("store.private")
@@ -192,6 +302,20 @@ def test_a_full_disk_leaves_nothing_half_done(
     assert writer.manifest_path(parse("m")).read_bytes() == manifest(b"old")
 
 
+def test_a_manifest_that_cannot_be_written_leaves_no_folder(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(writer, "m", b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "move", full)
+    with pytest.raises(StoreError, match="No space left"):
+        writer.publish(parse("example.com/new/m"), manifest(b"old"))
+    assert not (writer.root / "manifests/example.com").exists()
+
+
 def test_manifests_on_another_disk(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     (writer.root / "manifests").mkdir(parents=True)
     moved: list[Path] = []
@@ -226,6 +350,23 @@ def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
         Writer(tmp_path / "file" / "models").put(b"x")
 
 
+def test_what_stands_in_the_way_of_writing_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert Writer(tmp_path / "not" / "there").obstacle() == ""
+    assert Writer(tmp_path / "file").obstacle() == f"{tmp_path}/file is not a directory"
+    writer = Writer(tmp_path)
+    writer.prepare()
+    assert writer.obstacle() == ""
+
+    def closed(path: Path, _: int) -> bool:
+        return path.name != "manifests"
+
+    monkeypatch.setattr(os, "access", closed)
+    assert writer.obstacle() == f"{tmp_path}/manifests cannot be written"
+
+
 # ------------------------------------------------------------------ pruning at start
 
 
@@ -251,6 +392,16 @@ def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
     assert blobs_of(writer) == {digest(b"used"), digest(b"{}"), digest(b"unused, new")}
     assert not (writer.root / ".specd-0123").exists()
     assert not (writer.root / "manifests/empty").exists()
+
+
+def test_a_digest_may_be_written_in_capitals(writer: Writer) -> None:
+    add(writer, "m", b"used")
+    path = writer.manifest_path(parse("m"))
+    capitals = digest(b"used")[7:].upper().encode()
+    path.write_bytes(path.read_bytes().replace(digest(b"used")[7:].encode(), capitals))
+    age(writer.blob_path(digest(b"used")), HOUR + 60)
+    writer.prune()
+    assert digest(b"used") in blobs_of(writer)
 
 
 def test_a_start_spares_a_paused_download_for_a_week(writer: Writer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from aiohttp import web
@@ -16,7 +15,7 @@ from specd.api.ollama.progress import progress_reply
 from specd.api.ports import Workshop
 from specd.api.wire import quote
 from specd.errors import InvalidName, InvalidRequest, ModelNotFound, StoreError
-from specd.store import Name, Source, receive
+from specd.store import Name, Source
 from specd.store.name import parse
 
 _CHUNK: Final = 1 << 20
@@ -56,7 +55,7 @@ class ModelRoutes:
         source = _parse(sent_source, f"source {quote(sent_source)} is invalid")
         target = _parse(sent_destination, f"destination {quote(sent_destination)} is invalid")
         try:
-            await asyncio.to_thread(self._writer.copy, source, target)
+            await self._writer.copy(source, target)
         except ModelNotFound as error:
             raise NothingThere(f"model {quote(sent_source)} not found") from error
         return web.Response()
@@ -67,7 +66,7 @@ class ModelRoutes:
             raise InvalidRequest("model is required")
         name = _parse(sent, f"name {quote(sent)} is invalid")
         try:
-            await asyncio.to_thread(self._writer.delete, name)
+            await self._writer.delete(name)
         except ModelNotFound as error:
             raise ModelNotFound(sent) from error
         return web.Response()
@@ -84,12 +83,12 @@ class ModelRoutes:
         if await self._has_blob(digest):
             return web.Response()
         chunks = request.content.iter_chunked(_CHUNK)
-        await receive(self._writer, f"sha256:{digest[7:].lower()}", chunks)
+        await self._writer.receive(f"sha256:{digest[7:].lower()}", chunks)
         return web.Response(status=201)
 
     async def _has_blob(self, digest: str) -> bool:
         try:
-            return await asyncio.to_thread(self._writer.has_blob, digest)
+            return await self._writer.has_blob(digest)
         except StoreError as error:
             raise InvalidRequest("invalid digest format") from error
 

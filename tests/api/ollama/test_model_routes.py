@@ -21,7 +21,7 @@ from specd.api.ports import Workshop
 from specd.core import Message, Progress
 from specd.create import CreateRequest
 from specd.errors import EngineError, InvalidRequest
-from specd.store import Writer
+from specd.store import Changes, Writer
 from tests.api.fakes import client
 from tests.gguf_files import OllamaStore, write_llama
 
@@ -70,7 +70,7 @@ def creator() -> FakeCreator:
 
 @pytest.fixture
 async def http(store: OllamaStore, creator: FakeCreator) -> AsyncIterator[Http]:
-    workshop = Workshop(writer=Writer(store.root), creator=creator)
+    workshop = Workshop(writer=Changes(Writer(store.root)), creator=creator)
     async with client(workshop=workshop, max_body_bytes=1000) as session:
         yield session
 
