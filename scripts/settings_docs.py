@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from specd.no_effect import NO_EFFECT, OF_OTHERS
+from specd.no_effect import NO_EFFECT
 from specd.settings import Settings, rule_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Who else reads the environment that an engine and a pull inherit.
+OF_OTHERS: Final[Mapping[str, str]] = {
+    "CUDA_VISIBLE_DEVICES": "Which NVIDIA GPUs are used.",
+    "HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL": "Which AMD GPUs are used.",
+    "HSA_OVERRIDE_GFX_VERSION": "What an AMD GPU is taken for.",
+    "GGML_VK_VISIBLE_DEVICES": "Which GPUs are used through Vulkan.",
+    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "How registries are reached; in small letters too.",
+}
 
 _MARK = "from specd/settings.py (and no_effect.py) by scripts/settings_docs.py"
 
@@ -31,7 +42,7 @@ out, in [`configs/specd.env`](../configs/specd.env), for systemd's `EnvironmentF
 |---|---|---|---|
 """
 
-_OF_OTHERS = """
+_OTHERS = """
 ## Variables that others read
 Engines inherit the environment, and so do drivers and libraries in them.
 
@@ -61,7 +72,7 @@ def render_markdown() -> str:
         rows.append(f"| `{variable_of(field)}` | {default} | {allowed} | {field.description} |\n")
     others = [f"| {_codes(names)} | {what} |\n" for names, what in OF_OTHERS.items()]
     idle = [f"| {_codes(name)} | {why} |\n" for name, why in NO_EFFECT.items()]
-    return "".join([_INTRO, *rows, _OF_OTHERS, *others, _NO_EFFECT, *idle])
+    return "".join([_INTRO, *rows, _OTHERS, *others, _NO_EFFECT, *idle])
 
 
 def _codes(names: str) -> str:

@@ -28,13 +28,16 @@ from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process
 from specd.scheduler import Scheduler, SchedulerLoop
 from specd.sd_notify import notify
-from specd.settings import Settings, set_without_effect
-from specd.store import Library, Writer
+from specd.settings import Settings, set_without_effect, unknown_variables
+from specd.store import Changes, Library, Writer
 
 log = logging.getLogger(__name__)
 
 # After the engines have stopped every answer has its end: this is for writing it out.
 LAST_LINES_S = 2.0
+# The store is pruned before the first request where that is quick; a disk may be slow, and another
+# specd may hold the store.
+PRUNE_S = 2.0
 # Of one header, and of the request's first line: a browser may send the cookies of every server
 # on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
 MAX_HEADER_BYTES = 2**16
@@ -63,7 +66,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         scheduler=scheduler,
         settings=settings,
         registry=registry,
-        workshop=Workshop(writer=writer, creator=creator),
+        workshop=Workshop(writer=Changes(writer), creator=creator),
     )
     # A client that goes away ends its handler, and that frees the slot.
     server = web.AppRunner(
@@ -79,7 +82,10 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         site = await _listen(server, settings)
-        await asyncio.gather(asyncio.to_thread(_prune, writer), asyncio.to_thread(renderer.start))
+        pruning = asyncio.create_task(_prune(writer))
+        await asyncio.gather(
+            asyncio.wait({pruning}, timeout=PRUNE_S), asyncio.to_thread(renderer.start)
+        )
         scheduler.start()
         _announce(server, settings, machine)
         await stop.wait()
@@ -114,10 +120,13 @@ def _machine(settings: Settings) -> Defaults:
     return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 
-def _prune(writer: Writer) -> None:
-    """A store that cannot be pruned is served all the same."""
+async def _prune(writer: Writer) -> None:
+    """A store that cannot be pruned, or written at all, is served all the same."""
+    if obstacle := await asyncio.to_thread(writer.obstacle):
+        log.warning("no model can be pulled, made or deleted: %s", obstacle)
+        return
     try:
-        writer.prune()
+        await writer.alone(writer.prune)
     except SpecdError as error:
         log.warning("the store is not pruned: %s", error)
 
@@ -177,6 +186,9 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> N
         log.info("%s: %.1f GiB", device.name, device.total_bytes / 2**30)
     for variable, why in set_without_effect().items():
         log.warning("%s is set, and has no effect here: %s", variable, why)
+    for variable, meant in unknown_variables().items():
+        hint = f": is {meant} meant?" if meant else ""
+        log.warning("%s is set, and is no setting%s", variable, hint)
     notify("READY=1", f"STATUS=listening on {where}")
 
 

@@ -31,11 +31,5 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "OLLAMA_EDITOR": _CLIENTS,
     "OLLAMA_EXPERIMENT": "Ollama itself no longer reads it.",
 }
-#: Who else reads the environment that an engine and a pull inherit.
-OF_OTHERS: Final[Mapping[str, str]] = {
-    "CUDA_VISIBLE_DEVICES": "Which NVIDIA GPUs are used.",
-    "HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL": "Which AMD GPUs are used.",
-    "HSA_OVERRIDE_GFX_VERSION": "What an AMD GPU is taken for.",
-    "GGML_VK_VISIBLE_DEVICES": "Which GPUs are used through Vulkan.",
-    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "How registries are reached; in small letters too.",
-}
+#: Read while specd is installed.
+OF_INSTALLER: Final = frozenset({"SPECD_ACCEL"})

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from specd.core import KV_CACHE_TYPES, MAX_SLOTS
 from specd.durations import parse_go_duration
 from specd.errors import BadSetting
-from specd.no_effect import NO_EFFECT
+from specd.no_effect import NO_EFFECT, OF_INSTALLER
 
 log = logging.getLogger(__name__)
 
@@ -213,9 +214,7 @@ AutoFlagSetting = Annotated[
 ]
 StrictFlagSetting = Annotated[bool | None, Rule(_parse_bool, _BOOL_WORDS)]
 UintSetting = Annotated[int, Rule(_parse_uint, "a whole number ≥ 0")]
-CountSetting = Annotated[
-    int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 counts as 1")
-]
+CountSetting = Annotated[int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
 KeepAliveSetting = Annotated[
     float, Rule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
 ]
@@ -267,7 +266,9 @@ class Settings(BaseSettings):
         "OLLAMA_KEEP_ALIVE", "5m", "How long a model stays loaded after its last request."
     )
     load_timeout_s: LoadTimeoutSetting = _setting(
-        "OLLAMA_LOAD_TIMEOUT", "5m", "How long a load may show no progress before it is given up."
+        "OLLAMA_LOAD_TIMEOUT",
+        "5m",
+        "How long a load or a quantization may show no progress before it ends.",
     )
     num_parallel: CountSetting = _setting(
         "OLLAMA_NUM_PARALLEL", "1", "Requests that one model answers at the same time."
@@ -370,6 +371,16 @@ class Settings(BaseSettings):
 def set_without_effect() -> dict[str, str]:
     """Variables of Ollama's that are set and change nothing here, each with the reason."""
     return {name: why for name, why in NO_EFFECT.items() if _unquoted(os.environ.get(name, ""))}
+
+
+def unknown_variables() -> dict[str, str]:
+    """SPECD_* that are set and that nobody reads, each with the setting it may stand for, or ""."""
+    known = [variable_of(field) for field in Settings.model_fields.values()]
+    return {
+        name: next(iter(get_close_matches(name, known, n=1)), "")
+        for name in os.environ
+        if name.startswith("SPECD_") and name not in {*known, *OF_INSTALLER}
+    }
 
 
 def _unquoted(value: str) -> str:

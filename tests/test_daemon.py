@@ -16,6 +16,7 @@ import pytest
 
 from specd import core
 from specd.pairs import HISTORY_FILE, History
+from specd.store import durable
 from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
 from tests.daemon_process import running as running_daemon
 from tests.fakes.engine import BYE
@@ -133,6 +134,36 @@ async def test_a_state_that_cannot_be_kept_costs_no_answer(tmp_path: Path) -> No
         assert (await daemon.answer("a"))[-1]["done"]
         daemon.process.send_signal(signal.SIGTERM)
         assert await daemon.process.wait() == 0
+
+
+async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> None:
+    (tmp_path / "models/manifests").mkdir(parents=True)
+    (tmp_path / "models/blobs").mkdir()
+    with durable.locked(tmp_path / "models/manifests"), (tmp_path / "log").open("wb") as log:
+        async with (
+            running_daemon(tmp_path, engine=FAKE_ENGINE, log=log.fileno()) as daemon,
+            daemon.http.get("/api/tags") as response,
+        ):
+            assert response.status == 200
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert "manifests: another specd is changing the store" in said
+
+
+async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -> None:
+    (tmp_path / "models").touch()
+    with (tmp_path / "log").open("wb") as log:
+        async with running_daemon(
+            tmp_path,
+            engine=FAKE_ENGINE,
+            log=log.fileno(),
+            SPECD_PROMT_LOOKUP="0",
+            SPECD_ACCEL="cpu",
+        ):
+            pass
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert f"no model can be pulled, made or deleted: {tmp_path}/models is not a directory" in said
+    assert "SPECD_PROMT_LOOKUP is set, and is no setting: is SPECD_PROMPT_LOOKUP meant?" in said
+    assert "SPECD_ACCEL" not in said
 
 
 async def test_a_busy_port_is_a_clear_error(tmp_path: Path) -> None:

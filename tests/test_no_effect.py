@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specd.no_effect import NO_EFFECT, OF_OTHERS
+from scripts.settings_docs import OF_OTHERS
+from specd.no_effect import NO_EFFECT
 from specd.settings import Settings, set_without_effect, variable_of
 from tests.daemon_process import FAKE_ENGINE, running
 
