@@ -117,7 +117,7 @@ class ThinkingThenCalls:
     def __init__(self, thinking: ReasoningParser, calls: ToolParser) -> None:
         self._thinking = thinking
         self._calls = calls
-        self._thought = ""
+        self._thoughts: list[str] = []
 
     def feed(self, text: str) -> core.Delta:
         return self._behind(self._thinking.feed(text))
@@ -125,13 +125,13 @@ class ThinkingThenCalls:
     def finish(self) -> core.Delta:
         last = self._behind(self._thinking.finish())
         if self._thinking.never_closed:
-            return replace(last, tool_calls=self._calls.last_words(self._thought))
+            return replace(last, tool_calls=self._calls.last_words("".join(self._thoughts)))
         end = self._calls.finish()
         content, found = last.content + end.content, last.tool_calls + end.tool_calls
         return replace(last, content=content, tool_calls=found)
 
     def _behind(self, delta: core.Delta) -> core.Delta:
-        self._thought += delta.thinking
+        self._thoughts.append(delta.thinking)
         called = self._calls.feed(delta.content) if delta.content else core.Delta()
         return replace(called, thinking=delta.thinking)
 

@@ -5,7 +5,9 @@ Such an answer may as well be meant for the user, so a call must name a tool of 
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specd.core import ToolCall
@@ -18,14 +20,12 @@ from specd.prompt.tools.source import (
     comes,
     expect,
     json_text,
+    skip,
     skip_space,
 )
 
-_FIRST_KEYS = frozenset({"type", *NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS})
-_KEY = re.compile(r'[\s\[]*\{\s*"([^"\\]*)"\s*:\s*')
-_BEFORE_KEY = re.compile(r'[\s\[]*(?:\{\s*(?:"[^"\\]*(?:"\s*)?)?)?\Z')
-_VALUE = re.compile(r'"([^"\\]*)"')
-_BEFORE_VALUE = re.compile(r'(?:"[^"\\]*)?\Z')
+_BRACKETS = re.compile(r"[\s\[]*")
+_FIRST_KEYS = tuple(f'"{key}"' for key in ("type", *NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,22 @@ def _further(source: Source, tools: Tools, *between: str) -> Reading[list[ToolCa
 
 def _promise(source: Source, tools: Tools) -> Reading[None]:
     """NotACall as soon as the beginning is no call's: an answer in JSON shall stream."""
-    while not source.ended:
-        ahead = source.text[source.at :]
-        if (key := _KEY.match(ahead)) is None:
-            if not _BEFORE_KEY.match(ahead):
-                raise NotACall
-        elif key[1] not in _FIRST_KEYS:
-            raise NotACall
-        elif key[1] != "name":
-            return
-        elif (name := _VALUE.match(ahead, key.end())) is not None:
-            if name[1].strip() not in tools.names:
-                raise NotACall
-            return
-        elif not _BEFORE_VALUE.match(ahead, key.end()):
-            return
-        yield
+    begin = source.at
+    yield from skip(source, _BRACKETS)
+    yield from expect(source, "{")
+    yield from skip_space(source)
+    key = yield from expect(source, *_FIRST_KEYS)
+    yield from skip_space(source)
+    yield from expect(source, ":")
+    yield from skip_space(source)
+    if key == '"name"' and (yield from comes(source, '"')):
+        yield from skip_space(source)
+        yield from expect(source, *_spelled(tools.names))
+        yield from skip_space(source)
+        yield from expect(source, '"')
+    source.at = begin
+
+
+def _spelled(names: Iterable[str]) -> set[str]:
+    """As they stand between quotes, letters beyond ASCII escaped or not."""
+    return {json.dumps(x, ensure_ascii=escaped)[1:-1] for x in names for escaped in (True, False)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from specd.core import ToolCall
+from specd.json_text import sendable
 from specd.prompt.tools.source import NotACall
 
 #: Under which keys models write the parts of a call.
@@ -22,7 +23,7 @@ def decoded(text: str) -> object:
     Line ends inside of strings are taken: models that write code forget to escape them.
     """
     try:
-        value = json.loads(text, strict=False, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(text, strict=False, parse_constant=_refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise NotACall from error
     return sendable(value) if "\\u" in text else value
@@ -68,19 +69,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Raises ValueError for a number that JSON cannot carry."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
     return number
-
-
-def sendable(value: Any) -> Any:
-    """Halves of surrogate pairs, which UTF-8 cannot carry, become U+FFFD, as in Go."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [sendable(entry) for entry in value]
-    if isinstance(value, dict):
-        return {str(sendable(key)): sendable(entry) for key, entry in value.items()}
-    return value

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from specd.core import ToolCall
+from specd.prompt.tools.call import finite
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.source import (
     NotACall,
@@ -104,7 +106,8 @@ def _bare(text: str) -> object:
     if _INTEGER.fullmatch(text):
         return int(text)
     if _NUMBER.fullmatch(text):
-        return float(text)
+        with suppress(ValueError):
+            return finite(text)
     return _CONSTANTS.get(text, text)
 
 

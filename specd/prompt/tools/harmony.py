@@ -14,7 +14,7 @@ from specd.core import Delta, ToolCall
 from specd.prompt.tools.call import arguments_of
 from specd.prompt.tools.parser import Numbering, random_call_id
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import NotACall, Reading, Source, comes, overlap, until
+from specd.prompt.tools.source import NotACall, Reading, Source, any_of, comes, overlap, until
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
@@ -100,8 +100,8 @@ class HarmonyParser:
         """Its text as it comes, to its end."""
         source = self._source
         while True:
-            found = [(at, x) for x in _ENDS if (at := source.text.find(x, source.at)) >= 0]
-            end, mark = min(found, default=(len(source.text), ""))
+            mark = any_of(_ENDS).search(source.text, source.at)
+            end = mark.start() if mark else len(source.text)
             if not mark and not source.ended:
                 end -= max(overlap(source.text[source.at :], x) for x in _ENDS)
             text = source.text[source.at : end]

@@ -6,12 +6,31 @@ import secrets
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from specd.core import Delta, ToolCall
 from specd.prompt.tools.content import Content
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import NotACall, Reading, Source, overlap
+from specd.prompt.tools.source import (
+    NotACall,
+    Reading,
+    Source,
+    any_of,
+    overlap,
+    space_end,
+)
 from specd.prompt.tools.tool_format import ToolFormat
+
+#: No call is longer, in signs.
+MAX_CALL: Final = 1 << 18
+#: What reading one may take: its text, and as much again for what is tried in vain.
+MAX_WORK: Final = 2 * MAX_CALL
+#: Work without fruit, in signs, until an answer has no more calls.
+MAX_WASTE: Final = 1 << 18
+#: The least that an opener costs which opens nothing.
+_WASTE_OF_OPENER: Final = 64
+#: So much of the text at once: few calls are long, and few texts that are none.
+_FIRST_BITE: Final = 1024
 
 _ID_SIGNS = string.ascii_lowercase + string.digits
 
@@ -39,7 +58,8 @@ class Numbering:
 class ToolParser:
     """Feed it pieces of an answer in order, then `finish` once; any split parses the same.
 
-    What was begun like a call and is none stays content.
+    What was begun like a call and is none stays content; so does what is longer than any call, and
+    all of an answer that has begun too many in vain.
     """
 
     def __init__(
@@ -50,7 +70,7 @@ class ToolParser:
         new_id: Callable[[], str] = random_call_id,
     ) -> None:
         self._formats = tuple(formats)
-        self._tags = [x for form in formats if not form.leading for x in form.openers]
+        self._tags = tuple(x for form in formats if not form.leading for x in form.openers)
         self._signs = [x for form in formats if form.leading for x in form.openers]
         self._tools = tools
         self._numbering = Numbering(new_id)
@@ -58,6 +78,7 @@ class ToolParser:
         self._content = Content()
         self._calls: list[ToolCall] = []
         self._last_calls: list[ToolCall] = []
+        self._waste = 0
         self._reading = self._read()
 
     def feed(self, text: str) -> Delta:
@@ -84,12 +105,12 @@ class ToolParser:
         source = self._source
         while True:
             opener = self._say_until_opener()
-            source.drop_read()
             if opener:
                 yield from self._open(opener)
             elif source.ended:
                 break
             else:
+                source.drop_read()
                 yield
         self._content.end()
 
@@ -102,30 +123,57 @@ class ToolParser:
             self._content.interrupt()
         else:
             self._content.say(opener)
-            self._source.at = len(opener)
+            self._source.at += len(opener)
 
     def _called(self, opener: str) -> Reading[list[ToolCall]]:
         """By the first format that can read it; none where nobody can."""
         for form in self._formats:
-            if opener in form.openers:
-                try:
-                    return (yield from form.read(self._source, self._tools))
-                except NotACall:
-                    self._source.at = 0
+            if opener in form.openers and (calls := (yield from self._called_by(form))):
+                return calls
+        self._waste += _WASTE_OF_OPENER
         return []
+
+    def _called_by(self, form: ToolFormat) -> Reading[list[ToolCall]]:
+        """What it makes of what comes next, which it is shown as if nothing stood before.
+
+        What is longer than any call ends for it there, wherever it was cut.
+        """
+        source, shown, bite = self._source, Source(max_work=MAX_WORK), _FIRST_BITE
+        reading = form.read(shown, self._tools)
+        while True:
+            begin = source.at + len(shown.text)
+            end = min(source.at + MAX_CALL, begin + bite)
+            shown.push(source.text[begin:end])
+            is_all = end >= len(source.text)
+            shown.ended = len(shown.text) == MAX_CALL or (is_all and source.ended)
+            bite *= 2
+            try:
+                next(reading)
+            except StopIteration as found:
+                source.at += shown.at
+                self._waste += max(0, shown.work - shown.at)
+                calls: list[ToolCall] = found.value
+                return calls
+            except NotACall:
+                self._waste += shown.work
+                return []
+            if is_all:
+                yield
 
     def _say_until_opener(self) -> str:
         """Say what is no opener, leave what may become one; the opener that comes next, or ""."""
-        source = self._source
-        text = source.text[source.at :]
-        found = [(at, tag) for tag in self._tags if (at := text.find(tag)) >= 0]
-        at, opener = min(found, default=(len(text), ""))
+        source, text, begin = self._source, self._source.text, self._source.at
+        tags, signs = (self._tags, self._signs) if self._waste < MAX_WASTE else ((), [])
+        found = any_of(tags).search(text, begin)
+        at, opener = (found.start(), found[0]) if found else (len(text), "")
         if not opener and not source.ended:
-            at -= max((overlap(text, tag) for tag in self._tags), default=0)
-        first = len(text) - len(text.lstrip())
-        # At the first sign a tag that is about to come goes before the sign itself.
-        if first < at and not self._content.begun and text[first] in self._signs:
-            at, opener = first, text[first]
-        self._content.say(text[:at])
-        source.at += at
+            rest = text[begin:]
+            at -= max((overlap(rest, tag) for tag in tags), default=0)
+        if signs and not self._content.begun:
+            # At the first sign a tag that is about to come goes before the sign itself.
+            first = space_end(text, begin)
+            if first < at and text[first] in signs:
+                at, opener = first, text[first]
+        self._content.say(text[begin:at])
+        source.at = at
         return opener

@@ -6,13 +6,13 @@ The text is parsed as Python's grammar has it, and never run.
 from __future__ import annotations
 
 import ast
-import math
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import calls_of, decoded, sendable
+from specd.prompt.tools.call import arguments_of, calls_of, decoded
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.source import NotACall, Reading, Source, expect, until
 
@@ -45,6 +45,7 @@ class TaggedPython:
         except NotACall:
             # The end of the answer stands for the closing tag.
             text, source.at = source.text[begin:], len(source.text)
+        source.spend(len(text))
         text = text.strip()
         return (
             calls_of(decoded(text)) if text.startswith(("{", "[{")) else python_calls(text, tools)
@@ -67,6 +68,7 @@ class BarePython:
         for _ in range(_MOST_ENDS):
             # It may stand in a string, so the first one that makes a list of calls is the end.
             yield from until(source, ")]")
+            source.spend(source.at - begin)
             try:
                 calls = python_calls(source.text[begin : source.at], tools)
             except NotACall:
@@ -93,11 +95,13 @@ def python_calls(text: str, tools: Tools) -> list[ToolCall]:
             body = ast.parse(lines).body
         calls = [call for line in body for call in _calls(line)]
         found = [_call(call, tools) for call in calls]
+        # Python knows values that JSON does not: endless numbers, and halves of characters.
+        found = [replace(x, arguments=arguments_of(json.dumps(x.arguments))) for x in found]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotACall from error
     if not found:
         raise NotACall
-    return [replace(call, arguments=sendable(call.arguments)) for call in found]
+    return found
 
 
 def _calls(line: ast.stmt) -> Iterator[ast.Call]:
@@ -126,9 +130,7 @@ def _call(call: ast.Call, tools: Tools) -> ToolCall:
 def _value(node: ast.expr) -> object:
     """Plain values only, as JSON has them."""
     match node:
-        case ast.Constant(value=None | bool() | int() | str() as value):
-            return value
-        case ast.Constant(value=float() as value) if math.isfinite(value):
+        case ast.Constant(value=None | bool() | int() | float() | str() as value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value

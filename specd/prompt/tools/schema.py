@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from specd.prompt.tools.call import decoded
+from specd.prompt.tools.call import decoded, finite
 from specd.prompt.tools.source import NotACall
 
 _INTEGER = re.compile(r"[+-]?\d{1,300}")
@@ -58,7 +58,10 @@ def _number(stripped: str, types: frozenset[str], text: str) -> object:
     if _INTEGER.fullmatch(stripped):
         # "007" without a schema is a name, not a number.
         return int(stripped) if types or str(int(stripped)) == stripped else text
-    number = float(stripped)
+    try:
+        number = finite(stripped)
+    except ValueError:
+        return text
     if number.is_integer() and types and "number" not in types:
         return int(number)
     if types and "number" not in types:

@@ -3,12 +3,17 @@
 A reader is a generator: where the text so far does not decide, it yields and is resumed when there
 is more.  Nothing but the text decides, so any split of it reads the same.  Whoever finds that the
 text is no call raises NotACall; whoever called it puts `at` back.
+
+A hostile answer would have its end read again from each of a thousand openers, so reading is work
+that is counted, in signs.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Generator
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,6 +24,7 @@ _WORD = re.compile(r"[\w.:/\-]*")
 # What JSON has outside of its strings, brackets excepted, and inside, quote and escape excepted.
 _BETWEEN = re.compile(r"[\s\w+\-.,:]*")
 _WITHIN = re.compile(r'[^"\\]*')
+_STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
 _STRAY = re.compile(r"[\s}]*")
 
 
@@ -27,12 +33,17 @@ class NotACall(Exception):
 
 
 class Source:
-    """at: where reading goes on.  ended: no more text will come."""
+    """at: where reading goes on.  ended: no more text will come.
 
-    def __init__(self) -> None:
+    work: the signs that readers went through, some of them more than once; max_work: its bound.
+    """
+
+    def __init__(self, *, max_work: float = math.inf) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
+        self.work = 0
+        self._max_work = max_work
 
     @property
     def exhausted(self) -> bool:
@@ -40,16 +51,31 @@ class Source:
         return self.at >= len(self.text)
 
     def push(self, text: str) -> None:
-        self.text += text
+        # A text that nobody else holds grows in place; `self.text += text` would copy it each time.
+        own, self.text = self.text, ""
+        own += text
+        self.text = own
+
+    def spend(self, n_signs: int) -> None:
+        """Before work on so many signs; NotACall where it is more than a call is worth."""
+        self.work += n_signs
+        if self.work > self._max_work:
+            raise NotACall
 
     def drop_read(self) -> None:
         """Forget what lies before `at`."""
-        self.text, self.at = self.text[self.at :], 0
+        if self.at:
+            self.text, self.at = self.text[self.at :], 0
 
 
 def skip_space(source: Source) -> Reading[None]:
+    yield from skip(source, _SPACE)
+
+
+def skip(source: Source, pattern: re.Pattern[str]) -> Reading[None]:
+    """As many signs of a kind as come; the pattern matches nothing, too."""
     while True:
-        source.at = _end(_SPACE, source.text, source.at)
+        source.at = _end(pattern, source.text, source.at)
         if not source.exhausted or source.ended:
             return
         yield
@@ -57,8 +83,9 @@ def skip_space(source: Source) -> Reading[None]:
 
 def comes(source: Source, *literals: str) -> Reading[str]:
     """Which of the literals comes next, the longest of them, or ""; what comes is read."""
+    longest = max(map(len, literals), default=0)
     while True:
-        ahead = source.text[source.at :]
+        ahead = source.text[source.at : source.at + longest]
         open_ones = [x for x in literals if len(x) > len(ahead) and x.startswith(ahead)]
         if source.ended or not open_ones:
             found = max((x for x in literals if ahead.startswith(x)), key=len, default="")
@@ -81,14 +108,14 @@ def until(source: Source, *marks: str) -> Reading[tuple[str, str]]:
     No mark is part of another.
     """
     begin = look = source.at
-    longest = max(map(len, marks))
+    longest, pattern = max(map(len, marks)), any_of(marks)
     while True:
-        found = [(at, mark) for mark in marks if (at := source.text.find(mark, look)) >= 0]
-        if found:
-            at, mark = min(found)
-            source.at = at + len(mark)
-            return source.text[begin:at], mark
+        if found := pattern.search(source.text, look):
+            source.spend(found.end() - begin)
+            source.at = found.end()
+            return source.text[begin : found.start()], found[0]
         if source.ended:
+            source.spend(len(source.text) - begin)
             raise NotACall
         look = max(begin, len(source.text) - longest + 1)
         yield
@@ -122,6 +149,7 @@ def json_text(source: Source) -> Reading[str]:
         # An escape is two signs, of which the second may be a quote.
         if i + (source.text[i : i + 1] == "\\") >= len(source.text):
             if source.ended:
+                source.spend(len(source.text) - begin)
                 raise NotACall
             yield
             continue
@@ -130,9 +158,14 @@ def json_text(source: Source) -> Reading[str]:
         if sign == '"':
             within = not within
         elif not within:
-            depth += _step(sign)
+            step = _STEPS.get(sign)
+            if step is None:
+                source.spend(i - begin)
+                raise NotACall
+            depth += step
         if depth == 0 and not within:
             break
+    source.spend(i - begin)
     source.at = i
     return source.text[begin:i]
 
@@ -148,11 +181,7 @@ def more_json(source: Source) -> Reading[bool]:
 def closed(source: Source, *tags: str) -> Reading[None]:
     """Read one of the closing tags, and braces too many before it; where none comes, nothing."""
     begin = source.at
-    while True:
-        source.at = _end(_STRAY, source.text, source.at)
-        if not source.exhausted or source.ended:
-            break
-        yield
+    yield from skip(source, _STRAY)
     if not (yield from comes(source, *tags)):
         source.at = begin
 
@@ -163,12 +192,15 @@ def overlap(text: str, tag: str) -> int:
     return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
 
 
-def _step(sign: str) -> int:
-    if sign in "{[":
-        return 1
-    if sign in "}]":
-        return -1
-    raise NotACall
+@lru_cache(maxsize=256)
+def any_of(literals: tuple[str, ...]) -> re.Pattern[str]:
+    """What finds the first of them, in one go."""
+    return re.compile("|".join(map(re.escape, sorted(literals))) or r"(?!)")
+
+
+def space_end(text: str, at: int) -> int:
+    """Where the space that begins at `at` ends."""
+    return _end(_SPACE, text, at)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:

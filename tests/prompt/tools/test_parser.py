@@ -87,8 +87,11 @@ def test_an_answer_in_json_streams_though_it_might_have_been_a_call() -> None:
     assert reader.feed('{"').content == ""
     assert reader.feed('city": ').content == '{"city":'
     reader = parser("<|python_tag|>")
-    assert reader.feed('{"name": "Bo').content == ""
-    assert reader.feed('b", ').content == '{"name": "Bob",'
+    assert reader.feed('{"name": "get_w').content == ""
+    assert reader.feed("ind").content == '{"name": "get_wind'
+    # Even a key or a name that has only begun tells.
+    assert parser("<|python_tag|>").feed('{"ci').content == '{"ci'
+    assert parser("<|python_tag|>").feed('{"name": "Bo').content == '{"name": "Bo'
 
 
 def test_text_flows_while_no_call_begins() -> None:
