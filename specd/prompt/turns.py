@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
-from specd.core import Message
+from specd.core import Message, ToolCall
 
 
 def merged(messages: Sequence[Message]) -> list[Message]:
     """Neighbours of one role, tools excepted, become one message."""
     found: list[Message] = []
-    for message in messages:
-        if found and found[-1].role == message.role != "tool":
-            last = found[-1]
-            found[-1] = replace(
-                last,
-                content=f"{last.content}\n\n{message.content}",
-                thinking="\n\n".join(filter(None, (last.thinking, message.thinking))),
-                images=last.images + message.images,
-                tool_calls=last.tool_calls + message.tool_calls,
-            )
-        else:
-            found.append(message)
+    for role, turns in groupby(messages, key=attrgetter("role")):
+        run = list(turns)
+        found += run if role == "tool" or len(run) == 1 else [_joined(run)]
     return found
+
+
+def _joined(turns: Sequence[Message]) -> Message:
+    return replace(
+        turns[0],
+        content="\n\n".join(turn.content for turn in turns),
+        thinking="\n\n".join(turn.thinking for turn in turns if turn.thinking),
+        images=tuple(image for turn in turns for image in turn.images),
+        tool_calls=tuple(call for turn in turns for call in turn.tool_calls),
+    )
 
 
 def linked(messages: Sequence[Message]) -> list[Message]:
@@ -32,7 +36,7 @@ def linked(messages: Sequence[Message]) -> list[Message]:
     Many clients leave them out: then results answer the calls of their name, in order.
     """
     found: list[Message] = []
-    waiting: list[tuple[str, str]] = []  # id and name of the calls without a result
+    waiting = _Waiting()
     n_calls = 0
     for message in messages:
         calls = []
@@ -40,13 +44,40 @@ def linked(messages: Sequence[Message]) -> list[Message]:
             n_calls += 1
             # Nine letters and digits: what the strictest templates ask for.
             calls.append(replace(call, id=call.id or f"call{n_calls:05d}"))
-        waiting += [(call.id, call.name) for call in calls]
+            waiting.add(calls[-1])
         result = replace(message, tool_calls=tuple(calls)) if calls else message
-        if message.role == "tool" and (answered := _answered(message, waiting)):
-            waiting.remove(answered)
-            result = replace(message, tool_call_id=answered[0], tool_name=answered[1])
+        if message.role == "tool" and (answered := waiting.answered_by(message)):
+            result = replace(message, tool_call_id=answered.id, tool_name=answered.name)
         found.append(result)
     return found
+
+
+class _Waiting:
+    """Calls without a result, the oldest first: by id, by name, and all of them.
+
+    A call stands in three queues, and leaves the other two when it comes to their front.
+    """
+
+    def __init__(self) -> None:
+        self._queues: defaultdict[tuple[str, str], deque[tuple[int, ToolCall]]] = defaultdict(deque)
+        self._n_calls = 0
+        self._answered: set[int] = set()
+
+    def add(self, call: ToolCall) -> None:
+        for key in (("id", call.id), ("name", call.name), ("any", "")):
+            self._queues[key].append((self._n_calls, call))
+        self._n_calls += 1
+
+    def answered_by(self, result: Message) -> ToolCall | None:
+        """The id that the result names counts, else the name, else the order."""
+        key = ("name", result.tool_name) if result.tool_name else ("any", "")
+        queue = self._queues[("id", result.tool_call_id) if result.tool_call_id else key]
+        while queue:
+            number, call = queue.popleft()
+            if number not in self._answered:
+                self._answered.add(number)
+                return call
+        return None
 
 
 def orderly(messages: Sequence[Message]) -> list[Message]:
@@ -55,15 +86,6 @@ def orderly(messages: Sequence[Message]) -> list[Message]:
     opening = [Message(role="system", content="\n\n".join(systems))] if systems else []
     others = [_without_ids(message) for message in messages if message.role != "system"]
     return linked([*opening, *merged(others)])
-
-
-def _answered(result: Message, waiting: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    def fits(call: tuple[str, str]) -> bool:
-        if result.tool_call_id:
-            return call[0] == result.tool_call_id
-        return not result.tool_name or call[1] == result.tool_name
-
-    return next(filter(fits, waiting), None)
 
 
 def _without_ids(message: Message) -> Message:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from specd.core import Message, ToolCall
 from specd.prompt.turns import linked, merged, orderly
 
@@ -48,6 +50,37 @@ def test_a_result_without_its_call_stays_as_it_is() -> None:
     strays = [result("1"), result("2", tool_call_id="other"), result("3", tool_name="h")]
     assert linked([*strays[:1], calls(G), *strays[1:]])[2:] == strays[1:]
     assert linked(strays) == strays
+
+
+def test_ids_that_clients_use_again_are_answered_in_order() -> None:
+    again = ToolCall(name="h", id="mine")
+    chat = linked(
+        [calls(G, again), result("1", tool_call_id="mine"), result("2", tool_call_id="mine")]
+    )
+    assert [m.tool_name for m in chat[1:]] == ["g", "h"]
+    # Who was answered by id is not answered by name, and the other way round.
+    chat = linked([calls(G, G), result("1", tool_call_id="mine"), result("2"), result("3")])
+    assert [m.tool_name for m in chat[1:]] == ["g", "g", ""]
+
+
+def test_a_chat_of_many_calls_costs_what_its_length_is_worth() -> None:
+    """Work is counted: every call of a function, Python's own included."""
+
+    def n_steps(n: int) -> int:
+        # Answered from the last to the first, by id: each is the far end of what waits.
+        asked = calls(*(ToolCall(name="f", id=f"c{i}") for i in range(n)))
+        chat = [asked, *(result("", tool_call_id=f"c{i}") for i in reversed(range(n)))]
+        seen: list[str] = []
+        before = sys.getprofile()
+        sys.setprofile(lambda _, event, __: seen.append(event))
+        try:
+            found = linked(chat)
+        finally:
+            sys.setprofile(before)
+        assert [m.tool_call_id for m in found[1:]] == [f"c{i}" for i in reversed(range(n))]
+        return len(seen)
+
+    assert n_steps(800) < 5 * n_steps(200)
 
 
 def test_order_puts_one_system_text_in_front_and_renames_calls() -> None:
