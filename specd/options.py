@@ -10,7 +10,8 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from types import NoneType, UnionType
+from typing import Final, get_args, get_origin, get_type_hints
 
 from specd import core
 from specd.errors import InvalidOption
@@ -62,7 +63,7 @@ class Options:
             merged |= _read(options)
         if isinstance(n := merged.get("draft_num_predict"), int):
             merged["draft_num_predict"] = max(0, n)
-        return replace(cls(), **merged)  # type: ignore[arg-type]  # _READERS holds each field's type
+        return replace(cls(), **merged)  # type: ignore[arg-type]  # _read keeps to each field's type
 
     def sampling(self, random_seed: Callable[[], int]) -> core.SamplingParams:
         return core.SamplingParams(
@@ -87,10 +88,10 @@ def _read(options: Mapping[str, object]) -> dict[str, object]:
     read: dict[str, object] = {}
     for key in sorted(options, key=lambda key: key not in _ALIASES):
         name, value = _ALIASES.get(key, key), options[key]
-        if name not in _READERS:
+        if name not in TYPES:
             log.warning("ignoring the unknown option %r", key)
         elif value is not None:
-            read[name] = _READERS[name](key, value)
+            read[name] = _READERS[TYPES[name]](key, value)
     return read
 
 
@@ -127,25 +128,28 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-_READERS: Final[Mapping[str, Callable[[str, object], object]]] = {
-    "num_ctx": _integer,
-    "num_batch": _integer,
-    "num_gpu": _integer,
-    "main_gpu": _integer,
-    "use_mmap": _boolean,
-    "num_thread": _integer,
-    "draft_num_predict": _integer,
-    "num_keep": _integer,
-    "seed": _integer,
-    "num_predict": _integer,
-    "top_k": _integer,
-    "top_p": _float32,
-    "min_p": _float32,
-    "typical_p": _float32,
-    "temperature": _float32,
-    "repeat_last_n": _integer,
-    "repeat_penalty": _float32,
-    "presence_penalty": _float32,
-    "frequency_penalty": _float32,
-    "stop": _strings,
+def _plain(hint: object) -> type:
+    """The type of a field: without its None, and without what a tuple is of."""
+    [plain] = set(get_args(hint) if isinstance(hint, UnionType) else (hint,)) - {NoneType}
+    found = get_origin(plain) or plain
+    assert isinstance(found, type)
+    return found
+
+
+_READERS: Final[Mapping[type, Callable[[str, object], object]]] = {
+    int: _integer,
+    float: _float32,
+    bool: _boolean,
+    tuple: _strings,
 }
+#: Every option by its name: int, float, bool, or tuple for a list of texts.
+TYPES: Final[Mapping[str, type]] = {
+    name: _plain(hint) for name, hint in get_type_hints(Options).items()
+}
+#: Ollama's own of old: a Modelfile may still have them, and they change nothing.
+DEPRECATED: Final = frozenset(
+    (
+        *("penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock"),
+        *("mirostat", "mirostat_tau", "mirostat_eta", "tfs_z", "numa", "num_gqa"),
+    )
+)

@@ -8,17 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from specd import options
 from specd.cli.modelfile import Command
 from specd.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 
-_DEPRECATED: Final = frozenset(
-    (
-        *("penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock"),
-        *("mirostat", "mirostat_tau", "mirostat_eta", "tfs_z", "numa", "num_gqa"),
-    )
-)
 _TEXTS: Final = {"system", "template", "renderer", "parser"}
 _FILE_FIELDS: Final = {"from": "files", "adapter": "adapters", "draft": "draft_files"}
 
@@ -105,26 +100,19 @@ def _flag(text: str) -> bool:
     raise ValueError
 
 
-_INTEGERS = (
-    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict"),
-    *("num_keep", "seed", "num_predict", "top_k", "repeat_last_n"),
-)
-_FLOATS = (
-    *("top_p", "min_p", "typical_p", "temperature", "repeat_penalty"),
-    *("presence_penalty", "frequency_penalty"),
-)
-_READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    **dict.fromkeys(_INTEGERS, ("int", _integer)),
-    **dict.fromkeys(_FLOATS, ("float", float)),
-    "use_mmap": ("bool", _flag),
-    "stop": ("string", str),
+#: By the option's type: its word in Ollama's errors, and how its text is read.
+_READERS: Final[Mapping[type, tuple[str, Callable[[str], object]]]] = {
+    int: ("int", _integer),
+    float: ("float", float),
+    bool: ("bool", _flag),
+    tuple: ("string", str),
 }
 
 
 def _add_parameter(parameters: dict[str, object], command: Command) -> None:
     """`stop` may come several times, of all others the last one counts."""
     name = command.key
-    if name in _DEPRECATED:
+    if name in options.DEPRECATED:
         log.warning("the parameter %s is deprecated and has no effect", name)
         return
     value = read_parameter(name, command.value)
@@ -138,9 +126,9 @@ def _add_parameter(parameters: dict[str, object], command: Command) -> None:
 
 def read_parameter(name: str, text: str) -> object:
     """Raises InvalidRequest for a name that is none and a text that is no such value."""
-    if name not in _READERS:
+    if name not in options.TYPES:
         raise InvalidRequest(f"unknown parameter '{name}'")
-    kind, read = _READERS[name]
+    kind, read = _READERS[options.TYPES[name]]
     try:
         return read(text)
     except ValueError as error:

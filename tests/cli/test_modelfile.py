@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.cli.create_body import wanted
+from specd.cli.create_body import read_parameter, wanted
 from specd.cli.modelfile import Command, decode, parse
 from specd.errors import InvalidRequest
+from specd.options import TYPES, Options
 
 pytestmark = pytest.mark.contract("modelfile.grammar")
 
@@ -161,3 +162,10 @@ def test_old_parameters_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFi
     made = wanted(parse("FROM x\nPARAMETER mirostat 1\nPARAMETER top_k 5"), tmp_path)
     assert made.fields["parameters"] == {"top_k": 5}
     assert "mirostat is deprecated" in caplog.text
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_every_option_is_a_parameter(name: str) -> None:
+    text = {int: "7", float: "0.5", bool: "true", tuple: "x"}[TYPES[name]]
+    value = read_parameter(name, text)
+    Options.merge({name: [value] if name == "stop" else value})
