@@ -263,32 +263,34 @@ class Download:
     async def _open(self, start: int, end: int) -> AsyncIterator[aiohttp.ClientResponse]:
         async with self._locating:
             source = self._source = self._source or await self._locate()
-        async with self._answer(source, f"bytes={start}-{end - 1}", Redirects.FOLLOW) as response:
-            try:
-                await check(response)
-            except Refused as error:
-                if error.status in _EXPIRED and self._source == source:
-                    self._source = None
-                raise
-            yield response
+        try:
+            async with self._answer(
+                source, f"bytes={start}-{end - 1}", Redirects.FOLLOW
+            ) as response:
+                yield response
+        except Refused as error:
+            if error.status in _EXPIRED and self._source == source:
+                self._source = None
+            raise
 
     async def _locate(self) -> URL:
         """Ask the registry once; where it points to another host, all parts are fetched there."""
         url = self._remote.url / "blobs" / self.digest
         # One byte is asked for: a registry that answers itself need not begin to send it all.
         async with self._answer(url, "bytes=0-0", Redirects.SAME_HOST) as response:
-            await check(response)
             return redirect_target(response) or response.url
 
     @asynccontextmanager
     async def _answer(
         self, url: URL, wanted: str, redirects: Redirects
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One below 400, with its body still to come."""
         headers: dict[str, str] = {hdrs.RANGE: wanted, hdrs.ACCEPT_ENCODING: "identity"}
         opened = self._remote.open(hdrs.METH_GET, url, headers=headers, redirects=redirects)
         async with AsyncExitStack() as stack:
             async with self._waits.watch(STALL_S):
                 response = await stack.enter_async_context(opened)
+                await check(response)  # a refusal's words may stall, too
             yield response
 
 

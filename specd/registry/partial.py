@@ -59,7 +59,7 @@ class Partial:
 
     def open(self) -> None:
         """Raises StoreError.  Close this, also where it failed or was not waited for."""
-        with _told(self._path):
+        with _go_errors(self._path):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +76,7 @@ class Partial:
     # ------------------------------------------------------------------ bytes
 
     def write(self, data: bytes, offset: int) -> None:
-        with _told(self._path):
+        with _go_errors(self._path):
             view = memoryview(data)
             while view:
                 n = os.pwrite(self._file, view, offset)
@@ -84,7 +84,7 @@ class Partial:
 
     def read(self, n: int, offset: int) -> bytes:
         """So many bytes, fewer only at the end of the file."""
-        with _told(self._path):
+        with _go_errors(self._path):
             return os.pread(self._file, n, offset)
 
     # ------------------------------------------------------------------ state
@@ -93,7 +93,7 @@ class Partial:
         """What is said to be on disk is there before it is said."""
         changed = [part for part in parts if self._saved.get(part.number) != part]
         if changed:
-            with _told(self._path):
+            with _go_errors(self._path):
                 os.fsync(self._file)
                 for part in changed:
                     self._write_state(part)
@@ -103,7 +103,7 @@ class Partial:
         self.parts = layout(self._total, self._part_size)
         for path in self._state_files():
             path.unlink(missing_ok=True)
-        with _told(self._path):
+        with _go_errors(self._path):
             for part in self.parts:
                 self._write_state(part)
 
@@ -194,7 +194,7 @@ def _is_whole(parts: list[Part], total: int) -> bool:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _go_errors(path: Path) -> Iterator[None]:
     """Go's words for a full disk: clients know them."""
     try:
         yield

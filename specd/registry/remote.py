@@ -40,8 +40,12 @@ USER_AGENT: Final = (
 _MAX_REDIRECTS: Final = 10
 _MAX_ANSWER_BYTES: Final = 4 * 2**20
 _MAX_ERROR_BYTES: Final = 4096
-_PATIENCE: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
+#: Whoever asks for longer answers watches over them.
 _CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
+#: Of a small answer: until it begins, or goes on.
+THINKING_S: Final = 60.0
+#: Of a small answer: for all of it, when it is thought out.
+READING_S: Final = 240.0
 _TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 _NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
@@ -109,15 +113,16 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         redirects: Redirects = Redirects.FOLLOW,
-        timeout: aiohttp.ClientTimeout = _PATIENCE,
+        thinking_s: float = THINKING_S,
     ) -> Answer:
         """A whole, small answer below 400; what passes by itself is tried again."""
+        timeout = _small(thinking_s)
         for attempt in range(1, _TRIES + 1):
             try:
                 opened = self.open(
                     method, url, headers=headers, body=body, redirects=redirects, timeout=timeout
                 )
-                async with opened as response:
+                async with self._waits.watch(thinking_s + READING_S), opened as response:
                     await check(response)
                     data = await read_some(response, _MAX_ANSWER_BYTES)
                     return Answer(status=response.status, headers=response.headers, body=data)
@@ -208,13 +213,15 @@ class Remote:
         refusals: list[Refused] = []
         for headers in asking:
             try:
-                async with self._http.get(
+                opened = self._http.get(
                     url,
                     headers=headers,
                     allow_redirects=False,
-                    timeout=_PATIENCE,
+                    timeout=_small(THINKING_S),
                     proxy=proxy_for(url),
-                ) as response:
+                )
+                # Everybody who needs the token waits for this one.
+                async with self._waits.watch(THINKING_S + READING_S), opened as response:
                     await check(response)
                     return _token_in(await read_some(response, _MAX_ANSWER_BYTES))
             except NotThere as error:
@@ -222,6 +229,10 @@ class Remote:
             except Refused as error:
                 refusals.append(error)
         raise refusals[0]
+
+
+def _small(thinking_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=thinking_s)
 
 
 def redirect_target(response: aiohttp.ClientResponse) -> URL | None:

@@ -43,9 +43,9 @@ _N_AT_ONCE: Final = 4
 _TRIES: Final = 6
 _READ_BYTES: Final = 2**20
 #: Without a byte taken or an answer; a registry may think long about the last of a large part.
-_STALL_S: Final = 300.0
+STALL_S: Final = 300.0
 #: The registry reads a whole blob again before it takes it.
-_THINKING: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3600)
+_THINKING_S: Final = 3600.0
 _BYTES: Final = "application/octet-stream"
 _RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
 
@@ -126,7 +126,7 @@ class Upload:
                 hdrs.METH_PUT,
                 url.update_query({"digest": self.digest, "etag": etag}),
                 headers={hdrs.CONTENT_TYPE: _BYTES},
-                timeout=_THINKING,
+                thinking_s=_THINKING_S,
             )
         except NotThere as error:
             # Also the answer to a second try, where the first was heard and its answer was not.
@@ -209,13 +209,13 @@ class Upload:
         headers = {hdrs.CONTENT_TYPE: _BYTES, hdrs.CONTENT_LENGTH: str(end - offset), **headers}
         try:
             async with AsyncExitStack() as stack:
-                async with self._waits.watch(_STALL_S) as alive:
+                async with self._waits.watch(STALL_S) as alive:
                     body = partial(self._body, offset, end, alive)
                     opened = self._remote.open(
                         method, url, headers=headers, body=body, redirects=Redirects.NONE
                     )
                     response = await stack.enter_async_context(opened)
-                await check(response)
+                    await check(response)
                 yield response
         except BaseException:
             self._sent.pop(offset, None)

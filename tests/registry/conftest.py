@@ -26,7 +26,7 @@ class FakeWaits(Waits):
 
     def __init__(self) -> None:
         self.slept: list[float] = []
-        self._watches: set[asyncio.Timeout] = set()
+        self._watches: dict[asyncio.Timeout, float] = {}
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -35,15 +35,15 @@ class FakeWaits(Waits):
     @asynccontextmanager
     async def watch(self, seconds: float) -> AsyncIterator[Callable[[], None]]:
         async with asyncio.timeout(None) as limit:
-            self._watches.add(limit)
+            self._watches[limit] = seconds
             try:
                 yield lambda: None
             finally:
-                self._watches.discard(limit)
+                del self._watches[limit]
 
-    def expire(self) -> None:
-        """All that is watched now has taken too long."""
-        for limit in self._watches:
+    def expire(self, seconds: float) -> None:
+        """All that is watched now for so long has taken it."""
+        for limit in [limit for limit, of in self._watches.items() if of == seconds]:
             limit.reschedule(asyncio.get_running_loop().time())
 
 

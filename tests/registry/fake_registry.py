@@ -47,7 +47,8 @@ class Seen:
 class FakeRegistry:
     """faults: taken one by one by the requests for bytes; the rest are answered well.
 
-    manifest_faults: likewise, by those for manifests.
+    manifest_faults, token_faults, location_faults, commit_faults: likewise, by those for manifests,
+    for tokens, for where bytes lie, and by an upload's last one, which is heard all the same.
 
     storage: blobs lie at another host (another name of this one), as at Ollama's registry.
     token: what requests need; `/token` gives it to whoever `admits` says, or says token_answer.
@@ -57,6 +58,9 @@ class FakeRegistry:
     manifests: dict[str, bytes] = field(default_factory=dict)
     faults: deque[Fault] = field(default_factory=deque)
     manifest_faults: deque[Fault] = field(default_factory=deque)
+    token_faults: deque[Fault] = field(default_factory=deque)
+    location_faults: deque[Fault] = field(default_factory=deque)
+    commit_faults: deque[Fault] = field(default_factory=deque)
     token_answer: str = ""
     storage: bool = False
     ranges: bool = True
@@ -147,7 +151,9 @@ class FakeRegistry:
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
         return await handler(request)
 
-    async def _token(self, request: web.Request) -> web.Response:
+    async def _token(self, request: web.Request) -> web.StreamResponse:
+        if self.token_faults:
+            return await self.token_faults.popleft()(request, b"promised", 0)
         if not self.admits(request):
             return web.Response(status=401, text="who are you")
         return web.Response(text=self.token_answer or json.dumps({"access_token": self.token}))
@@ -178,6 +184,8 @@ class FakeRegistry:
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
         assert wanted is not None
         start, end = int(wanted[1]), int(wanted[2]) + 1
+        if self.location_faults and (start, end) == (0, 1):
+            return await self.location_faults.popleft()(request, b"promised", 0)
         if self.faults and (start, end) != (0, 1):
             return await self.faults.popleft()(request, data[start:end], start)
         if not self.ranges:
@@ -234,7 +242,7 @@ class FakeRegistry:
         whole[offset : offset + len(data)] = data
         return web.Response()
 
-    async def _commit(self, request: web.Request) -> web.Response:
+    async def _commit(self, request: web.Request) -> web.StreamResponse:
         upload = request.match_info["id"]
         if upload not in self.uploads:
             return web.Response(status=404)
@@ -242,6 +250,8 @@ class FakeRegistry:
         if digest_of(data) != request.query["digest"]:
             return web.Response(status=400, text="DIGEST_INVALID")
         self.blobs[request.query["digest"]] = data
+        if self.commit_faults:
+            return await self.commit_faults.popleft()(request, b"promised", 0)
         return web.Response(status=201)
 
     async def _put_manifest(self, request: web.Request) -> web.Response:
@@ -273,11 +283,11 @@ def cut(n: int) -> Fault:
     return answer
 
 
-def stall(n: int, stalled: asyncio.Event) -> Fault:
+def stall(n: int, stalled: asyncio.Event, code: int = 206) -> Fault:
     """Send n bytes, say so, and nothing more."""
 
     async def answer(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
-        response = await _promised(request, data)
+        response = await _promised(request, data, code)
         await response.write(data[:n])
         stalled.set()
         await asyncio.Event().wait()
@@ -309,6 +319,16 @@ def then(event: asyncio.Event) -> Fault:
     return answer
 
 
+def at(offset: int) -> Fault:
+    """The right bytes, said to be others."""
+
+    async def answer(_: web.Request, data: bytes, _start: int) -> web.StreamResponse:
+        said = f"bytes {offset}-{offset + len(data) - 1}/*"
+        return web.Response(status=206, body=data, headers={"Content-Range": said})
+
+    return answer
+
+
 def damaged(request: web.Request, data: bytes, start: int) -> Awaitable[web.StreamResponse]:
     """The right number of wrong bytes."""
 
@@ -320,8 +340,8 @@ def damaged(request: web.Request, data: bytes, start: int) -> Awaitable[web.Stre
     return answer()
 
 
-async def _promised(request: web.Request, data: bytes) -> web.StreamResponse:
-    response = web.StreamResponse(status=206)
+async def _promised(request: web.Request, data: bytes, code: int = 206) -> web.StreamResponse:
+    response = web.StreamResponse(status=code)
     response.content_length = len(data)
     await response.prepare(request)
     return response

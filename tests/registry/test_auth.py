@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,9 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from specd import core
 from specd.errors import RegistryError
 from specd.registry.challenge import text_to_sign
+from specd.registry.remote import READING_S, THINKING_S
 from tests.registry.conftest import Client
-from tests.registry.fake_registry import FakeRegistry, digest_of, status
+from tests.registry.fake_registry import FakeRegistry, digest_of, stall, status
 
 WEIGHTS = bytes(range(256)) * 20
 
@@ -112,6 +114,21 @@ async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeR
     with pytest.raises(RegistryError, match="does not match original host"):
         await client.pull(remote.name("me/m/x"))
     assert not any(seen.path == "/token" for seen in remote.seen)
+
+
+async def test_a_token_server_that_never_ends_is_asked_again(
+    client: Client, remote: FakeRegistry
+) -> None:
+    stalled = asyncio.Event()
+    remote.token = "secret"
+    remote.token_faults.append(stall(3, stalled, 200))
+    remote.add("me/m/x", WEIGHTS)
+    pull = asyncio.create_task(client.pull(remote.name("me/m/x")))
+    await stalled.wait()
+    while not pull.done():
+        await asyncio.wait({pull}, timeout=0.05)
+        client.waits.expire(THINKING_S + READING_S)
+    await pull
 
 
 async def test_a_token_that_has_expired_is_replaced(client: Client, remote: FakeRegistry) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from specd.errors import SpecdError
+from specd.registry.download import STALL_S
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import FakeRegistry, Fault, cut, damaged, digest_of, stall, status
 
@@ -39,7 +40,7 @@ async def test_whatever_happens_a_model_is_whole_or_absent(
             await asyncio.wait(pulls, timeout=chance.random() * 0.01)
             pull.cancel()
         while any(not pull.done() for pull in pulls):
-            client.waits.expire()
+            client.waits.expire(STALL_S)
             await asyncio.wait(pulls, timeout=0.01)
         failed = await asyncio.gather(*pulls, return_exceptions=True)
         assert all(

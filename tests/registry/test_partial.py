@@ -121,6 +121,31 @@ def test_state_without_bytes_counts_for_nothing(path: Path) -> None:
     files.close()
 
 
+def test_a_state_that_says_more_than_its_part_has_counts_for_nothing(path: Path) -> None:
+    as_ollama_writes(path, 1000, (0, 600, 700), (600, 400, 400))
+    assert bytes_on_disk(path) == 400
+    files = opened(path, 1000, PART(1000))
+    assert files.parts == [Part(0, 0, 1000, 0)]
+    files.close()
+
+
+def test_bytes_are_on_the_disk_before_it_is_said(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = opened(path, 1000, PART(1000))
+    said: list[tuple[int, int]] = []
+
+    def synced(opened: int) -> None:
+        said.append((os.fstat(opened).st_ino, as_ollama_reads(path)[1][0]["Completed"]))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    files.save([Part(0, 0, 1000, 12)])
+    files.save([Part(0, 0, 1000, 12)])
+    files.close()
+    assert said == [(path.stat().st_ino, 0)], "once, before the state"
+    assert as_ollama_reads(path)[1][0]["Completed"] == 12
+
+
 def test_another_blobs_files_are_left_alone(path: Path) -> None:
     foreign = path.with_name(f"{path.name}-x")
     foreign.write_text("{}")

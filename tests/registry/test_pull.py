@@ -11,18 +11,22 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from specd import core
 from specd.errors import InvalidName, RegistryError, ShuttingDown, StoreError
-from specd.registry.download import DigestMismatch
+from specd.registry.download import STALL_S, DigestMismatch
+from specd.registry.remote import READING_S, THINKING_S
 from specd.store import name as names
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import (
     MANIFEST,
     FakeRegistry,
     Fault,
+    at,
     cut,
     damaged,
     digest_of,
@@ -232,17 +236,83 @@ async def test_a_refusal_for_good_ends_the_pull_at_once(
     assert not client.manifests()
 
 
+async def watched(pull: asyncio.Task[Any], client: Client, seconds: float) -> None:
+    """Until it ends, what is watched for so long takes it."""
+    while not pull.done():
+        await asyncio.wait({pull}, timeout=0.05)
+        client.waits.expire(seconds)
+    await pull
+
+
 @pytest.mark.contract("pull.ranges")
+@pytest.mark.parametrize("code", [206, 500, 403])
 async def test_a_stalled_connection_is_replaced(
+    client: Client, remote: FakeRegistry, name: str, code: int
+) -> None:
+    stalled = asyncio.Event()
+    remote.faults.append(stall(300, stalled, code))
+    pull = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    await watched(pull, client, STALL_S)
+    assert_whole(client, remote)
+
+
+async def test_a_registry_that_stalls_as_it_says_where_the_bytes_are(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     stalled = asyncio.Event()
-    remote.faults.append(stall(300, stalled))
+    remote.location_faults.append(stall(3, stalled, 503))
     pull = asyncio.create_task(client.pull(name))
     await stalled.wait()
-    while not pull.done():
-        await asyncio.wait({pull}, timeout=0.05)
-        client.waits.expire()
+    await watched(pull, client, STALL_S)
+    assert_whole(client, remote)
+
+
+async def test_a_small_answer_that_never_ends_is_asked_for_again(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    stalled = asyncio.Event()
+    remote.manifest_faults.append(stall(3, stalled, 200))
+    pull = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    await watched(pull, client, THINKING_S + READING_S)
+    assert_whole(client, remote)
+
+
+async def test_failures_that_bring_something_are_none_in_a_row(
+    client: Client, remote: FakeRegistry
+) -> None:
+    remote.add("me/m/x", SYSTEM, config=SYSTEM)
+    remote.faults.extend([cut(1)] * (len(SYSTEM) - 1))
+    await client.pull(remote.name("me/m/x"))
+    assert client.writer.blob_path(digest_of(SYSTEM)).read_bytes() == SYSTEM
+
+
+async def test_bytes_of_another_place_are_refused(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.faults.extend([at(7)] * 1000)
+    with pytest.raises(RegistryError, match="the registry sent bytes 7-"):
+        await client.pull(name)
+    assert not client.manifests()
+
+
+async def test_a_model_that_is_pulled_keeps_the_layers_that_it_shares(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
+    remote.add("me/other/x", WEIGHTS)
+    await client.pull(remote.name("me/other/x"))
+    stalled, go = asyncio.Event(), asyncio.Event()
+
+    async def later(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
+        stalled.set()
+        return await then(go)(request, data, start)
+
+    remote.faults.append(later)
+    pull = asyncio.create_task(client.pull(name))
+    await stalled.wait()
+    client.writer.delete(names.parse(remote.name("me/other/x")))
+    go.set()
     await pull
     assert_whole(client, remote)
 

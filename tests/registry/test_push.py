@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -14,9 +16,18 @@ from aiohttp import web
 from specd import core
 from specd.errors import RegistryError, StoreError
 from specd.registry.means import Sizes
+from specd.registry.upload import STALL_S
 from specd.store import name as names
 from tests.registry.conftest import Client
-from tests.registry.fake_registry import FakeRegistry, Fault, digest_of, layer, silent, status
+from tests.registry.fake_registry import (
+    FakeRegistry,
+    Fault,
+    digest_of,
+    layer,
+    silent,
+    stall,
+    status,
+)
 
 WEIGHTS = random.Random(2).randbytes(9500)
 SYSTEM = b"Be brief."
@@ -185,17 +196,31 @@ async def test_a_model_with_a_damaged_blob_is_not_pushed(
     assert remote.seen == []
 
 
-async def test_a_stalled_push_is_given_up(client: Client, remote: FakeRegistry) -> None:
+@pytest.mark.parametrize("fault", [silent, partial(stall, 3, code=503)])
+async def test_a_stalled_push_is_given_up(
+    client: Client, remote: FakeRegistry, fault: Callable[[asyncio.Event], Fault]
+) -> None:
     heard = asyncio.Event()
-    remote.faults.append(silent(heard))
+    remote.faults.append(fault(heard))
     name = stored(client, remote)
     push = asyncio.create_task(client.push(name))
     await heard.wait()
     while not push.done():
-        client.waits.expire()
+        client.waits.expire(STALL_S)
         await asyncio.wait({push}, timeout=0.05)
     await push
     assert_arrived(client, remote, name)
+
+
+async def test_an_upload_whose_last_answer_is_lost_is_not_sent_again(
+    client: Client, remote: FakeRegistry
+) -> None:
+    remote.commit_faults.append(status(502))
+    name = stored(client, remote)
+    await client.push(name)
+    assert_arrived(client, remote, name)
+    n_uploads = [seen.method for seen in remote.seen].count("POST")
+    assert n_uploads == 3, "one for each layer"
 
 
 def test_upload_parts_are_a_64th_of_100_mb_to_1_gb() -> None:
