@@ -1,8 +1,9 @@
-"""Grammars compiled for one vocabulary, in a thread of their own: no step ever waits for one."""
+"""Grammars compiled for one vocabulary, in threads of their own: no step ever waits for one."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.backend import Vocabulary
 from specd.engine.controls import parts
-from specd.engine.grammar import sandbox
+from specd.engine.grammar.sandbox import Sandbox
 from specd.engine.grammar.source import compiled, refusal
 from specd.engine.grammar.state import GrammarState, GrammarStuck, TokenTable
 from specd.engine.grammar.thinking import Tags
@@ -25,6 +26,8 @@ log = logging.getLogger("specd.engine")
 _LONGEST_TOKEN = 1024
 #: Clients send the same few grammars again and again.
 _N_KEPT = 16
+#: As many may be checked at once; one that has to be stopped leaves the others free.
+_N_THREADS = 3
 
 
 class _Words:
@@ -43,31 +46,38 @@ class _Words:
 
 
 class GrammarCompiler:
-    """One per engine; its thread alone touches what is kept here."""
+    """One per engine.  Several threads, so that a grammar that is being checked delays no other."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
+        self._sandbox = Sandbox()
+        self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="grammar")
+        #: Of all that is kept below.
+        self._lock = threading.Lock()
         self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def submit(self, grammar: Grammar) -> Future[GrammarState]:
         """The grammar at its beginning, or InvalidRequest, when its turn has come."""
-        return self._thread.submit(self.compile, grammar)
+        return self._threads.submit(self.compile, grammar)
 
     def compile(self, grammar: Grammar) -> GrammarState:
         """Raises InvalidRequest where the grammar is wrong, too complex, or allows nothing."""
-        start = self._kept.get(grammar)
-        if start is None:
-            start = self._compile(grammar)
-            while len(self._kept) >= _N_KEPT:
+        # Whoever sends one grammar sends others; its start takes no longer than a table.
+        self._sandbox.start()
+        with self._lock:
+            table, is_known = self._table, grammar in self._kept
+        if not is_known and grammar.kind is not GrammarKind.JSON:
+            self._sandbox.check(replace(grammar, thinking=None))
+        with self._lock:
+            start = self._kept.get(grammar)
+            if start is None:
+                start = self._kept[grammar] = self._compile(grammar)
+            self._kept.move_to_end(grammar)
+            if len(self._kept) > _N_KEPT:
                 self._kept.popitem(last=False)
-            self._kept[grammar] = start
-        self._kept.move_to_end(grammar)
-        return GrammarState(start, self._table)
+            return GrammarState(start, table)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        if grammar.kind is not GrammarKind.JSON:
-            sandbox.check(replace(grammar, thinking=None))
         start = compiled(grammar, self._table.tokenizer, self._tags(grammar))
         for warning in start.get_grammar_warnings():
             log.info("the grammar is not enforced in all: %s", warning)

@@ -23,7 +23,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 
 def begin(grammar: Grammar, compiler: GrammarCompiler = COMPILER) -> GrammarState:
-    """Without the sandbox, which has its own test and takes a process per grammar."""
+    """Without the sandbox, which has its own test."""
     return GrammarState(compiled(grammar, compiler._table.tokenizer), compiler._table)
 
 
