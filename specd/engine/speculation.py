@@ -235,7 +235,8 @@ class Speculation:
             detail, reason = facts.detail, reason or facts.reason
         elif reason:
             lookup = f" and {LOOKUP_NAME} drafts" if state is SpeculationState.ACTIVE else ""
-            detail = f"{facts.name or 'the drafter'} rests{lookup}: {_WHY_RESTING.get(reason, reason)}"
+            why = _WHY_RESTING.get(reason, reason)
+            detail = f"{facts.name or 'the drafter'} rests{lookup}: {why}"
         name, source = (
             (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
         )
