@@ -42,6 +42,7 @@ from specd.core.load import (
     PassCosts,
 )
 from specd.core.model import (
+    GPT_OSS,
     Drafter,
     ModelRef,
     NoPair,
@@ -70,6 +71,7 @@ from specd.core.words import (
 
 __all__ = [
     "BUILTIN",
+    "GPT_OSS",
     "KV_CACHE_TYPES",
     "MAX_SLOTS",
     "TEMPERATURE_BANDS",

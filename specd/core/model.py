@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from specd.core.request import Message
+
+#: What configs and GGUFs call gpt-oss.
+GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
 
 
 class Templating(StrEnum):
@@ -15,6 +19,10 @@ class Templating(StrEnum):
 
     JINJA = "jinja"  # the GGUF's chat template; ChatML where it has none
     GO = "go"  # the manifest's template layer
+
+    def counts(self, jinja: str | None, go: str | None) -> str | None:
+        """Of a model's two templates the one that chats are rendered with."""
+        return go if self is Templating.GO else jinja
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,16 @@ class ModelRef:
     renderer: str = ""
     parser: str = ""
     infill: tuple[str, str, str] | None = None
+
+    @property
+    def template(self) -> str | None:
+        """Of its two templates the one that counts."""
+        return self.templating.counts(self.chat_template, self.go_template)
+
+    @property
+    def counting_go_template(self) -> str | None:
+        """The manifest's template, where that is the one that counts."""
+        return self.templating.counts(None, self.go_template)
 
     @property
     def only_embeds(self) -> bool:

@@ -15,11 +15,11 @@ from specd.prompt.reasoning import ReasoningParser, opened
 from specd.prompt.tools import HarmonyParser, ToolFormat, ToolParser, Tools, formats, harmony
 from specd.prompt.tools.parser import random_call_id
 
-_GPT_OSS = frozenset({"gptoss", "gpt-oss"})
-_TAGS_OF_PARSERS = {
-    "ministral": ("[THINK]", "[/THINK]"),
-    "gemma4": ("<|channel>thought", "<channel|>"),
-    "cohere": ("<|START_THINKING|>", "<|END_THINKING|>"),
+#: Which of `core.THINKING_TAGS` opens the thinking, for templates that do not show it.
+_OPENED_BY = {
+    "ministral": "[THINK]",
+    "gemma4": "<|channel>thought",
+    "cohere": "<|START_THINKING|>",
 }
 # Mistral's templates refuse a conversation whose calls have ids of any other length.
 _NINE_SIGNS = re.compile(r"length\s*!=\s*9")
@@ -61,8 +61,8 @@ class AnswerFormat:
         """think: None is on where the model can."""
         if speaks_harmony(model):
             return cls(thinks=True, tools=tuple(tools), harmony=True)
-        tags, template = _tags(model), _template(model)
-        tag = analysis.tool_tag(template) if model.templating is core.Templating.GO else None
+        tags, template, go = _tags(model), model.template or "", model.counting_go_template
+        tag = None if go is None else analysis.tool_tag(go)
         return cls(
             tags=tags,
             thinks=think is not False and tags is not None,
@@ -138,11 +138,11 @@ class ThinkingThenCalls:
 
 def speaks_harmony(model: core.ModelRef) -> bool:
     """gpt-oss, or any model whose template writes messages on channels."""
-    template = _template(model)
+    template = model.template or ""
     marks = (harmony.START, harmony.CHANNEL, harmony.MESSAGE)
     if model.parser == "harmony" or all(mark in template for mark in marks):
         return True
-    return bool(_GPT_OSS & {model.family, model.architecture}) and harmony.START in template
+    return bool(core.GPT_OSS & {model.family, model.architecture}) and harmony.START in template
 
 
 def nine_signs() -> str:
@@ -152,16 +152,10 @@ def nine_signs() -> str:
 
 def _tags(model: core.ModelRef) -> tuple[str, str] | None:
     """Where the model thinks, as its template shows, or else its parser's name."""
-    template = _template(model)
-    found = core.thinking_tags(template) or _TAGS_OF_PARSERS.get(model.parser)
-    if model.templating is core.Templating.GO:
-        found = analysis.thinking_tags(template) or found
-    if found is None and "thinking" in model.capabilities:
-        found = core.THINKING_TAGS[0]
-    return found
-
-
-def _template(model: core.ModelRef) -> str:
-    """The text of that which renders its chats."""
-    is_go = model.templating is core.Templating.GO
-    return (model.go_template if is_go else model.chat_template) or ""
+    if (go := model.counting_go_template) is not None and (found := analysis.thinking_tags(go)):
+        return found
+    if found := core.thinking_tags(model.template or ""):
+        return found
+    if (opening := _OPENED_BY.get(model.parser)) is not None:
+        return opening, dict(core.THINKING_TAGS)[opening]
+    return core.THINKING_TAGS[0] if "thinking" in model.capabilities else None

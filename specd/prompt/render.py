@@ -35,9 +35,8 @@ def chat_prompt(
     words, StoreError where it is none; GoTemplateError for a Go template.
     """
     marked = _marked(_without_old_thoughts(model, messages), image_mark)
-    if model.templating is core.Templating.GO and model.go_template is not None:
-        thinking = _thinking(model, think)
-        return go_chat(model.go_template, marked, tools=tools, thinking=thinking)
+    if (template := model.counting_go_template) is not None:
+        return go_chat(template, marked, tools=tools, thinking=_thinking(model, think))
     return _by_jinja(model, marked, tools, think, render_jinja)
 
 
@@ -59,8 +58,7 @@ def text_prompt(
         return text
     if prompt.suffix:
         return _infill(model, prompt, text, think)
-    is_go = model.templating is core.Templating.GO
-    template = prompt.template or (model.go_template if is_go else None)
+    template = prompt.template or model.counting_go_template
     system = model.system if prompt.system is None else prompt.system
     history = () if prompt.context else model.messages
     if template is None and model.chat_template is None:

@@ -6,7 +6,7 @@ part, since those models are served with their own Jinja template here.
 
 from __future__ import annotations
 
-from specd.core import Templating
+from specd.core import GPT_OSS, Templating
 from specd.store import templating
 from specd.store.facts import GgufFacts
 from specd.store.manifest import Config
@@ -34,6 +34,6 @@ def capabilities(
     # Infill goes by a Go template or by the GGUF's own tokens, whichever serves the chat.
     if "insert" in go or facts.infill:
         found.append("insert")
-    if templating.GPT_OSS & {config.model_family, facts.architecture}:
+    if GPT_OSS & {config.model_family, facts.architecture}:
         found.append("thinking")
     return tuple(dict.fromkeys([*found, *(config.capabilities or ())]))

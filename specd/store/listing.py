@@ -104,9 +104,7 @@ def describe(
     verbose: bool,
 ) -> ModelInfo:
     """Raises StoreError for a damaged layer of text."""
-    template = stored.template
-    if chosen is core.Templating.JINJA:
-        template = header.text("tokenizer.chat_template")
+    template = chosen.counts(header.text("tokenizer.chat_template"), stored.template)
     return ModelInfo(
         summary=summary,
         license="\n".join(stored.licenses),

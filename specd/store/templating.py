@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from specd.core import Templating, thinking_tags
+from specd.core import GPT_OSS, Templating, thinking_tags
 from specd.go_template import analysis
 from specd.store.manifest import Config
 from specd.store.modelfile import DEFAULT_TEMPLATE
-
-GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
 
 _CALLS: Final = ("tool_calls", "assistant_tool_call")
 _RESULTS: Final = (
