@@ -64,6 +64,8 @@ def test_tags_are_those_of_the_template(template: str, tags: tuple[str, str] | N
 def test_a_model_that_can_think_has_tags_for_all_that_its_template_hides() -> None:
     assert of(capabilities=("completion", "thinking")).tags == ("<think>", "</think>")
     assert of(parser="ministral").tags == ("[THINK]", "[/THINK]")
+    assert of(parser="gemma4").tags == ("<|channel>thought", "<channel|>")
+    assert of(parser="cohere").tags == ("<|START_THINKING|>", "<|END_THINKING|>")
 
 
 def test_a_go_template_says_where_its_model_thinks_and_calls() -> None:

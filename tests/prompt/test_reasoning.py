@@ -59,6 +59,7 @@ def test_text_flows_before_the_end_is_known() -> None:
 def test_a_tag_that_the_prompt_has_opened_may_be_opened_once_more() -> None:
     assert parse(["\n<think>\nhm</think>yes"], starts_inside=True) == ("hm", "yes")
     assert parse(["<thin"], starts_inside=True) == ("<thin", "")
+    assert parse([" \n<thin"], starts_inside=True) == ("<thin", "")
 
 
 TEXTS = st.lists(

@@ -111,7 +111,19 @@ CASES: list[tuple[str, str, str, Called]] = [
         "",
         [("f", {})],
     ),
+    (
+        CODER,
+        "<function=get_weather><parameter=city>\n\nA\n\n</parameter></function>",
+        "",
+        [("get_weather", {"city": "\nA\n"})],
+    ),
     # GLM
+    (
+        GLM,
+        "<tool_call>get_weather<arg_key> city </arg_key><arg_value>2</arg_value></tool_call>",
+        "",
+        [("get_weather", {"city": "2"})],
+    ),
     (
         GLM,
         (
@@ -146,6 +158,12 @@ CASES: list[tuple[str, str, str, Called]] = [
         "Ok",
         [("a", {}), ("b", {"x": 1})],
     ),
+    (
+        DEEPSEEK,
+        "Ok<｜tool▁call▁begin｜>a<｜tool▁sep｜>{}<｜tool▁call▁end｜>\n\nDone",
+        "Ok\n\nDone",
+        [("a", {})],
+    ),
     (DEEPSEEK, "<|tool_call_begin|>function<|tool_sep|>a\n```\n{}\n```", "", [("a", {})]),
     # Gemma
     (
@@ -162,6 +180,12 @@ CASES: list[tuple[str, str, str, Called]] = [
         'Hm.\n<|tool_call>call:a{x:<|"|>{"j":1}<|"|>}<tool_call|><|tool_call>call:b{}<tool_call|>',
         "Hm.",
         [("a", {"x": '{"j":1}'}), ("b", {})],
+    ),
+    (
+        "<|tool_call>",
+        "<|tool_call>call:a{n:" + "1" * 400 + ",x:1" + "0" * 299 + "e99}",
+        "",
+        [("a", {"n": "1" * 400, "x": "1" + "0" * 299 + "e99"})],
     ),
     # LFM2, Olmo, Llama 4
     (
@@ -239,6 +263,13 @@ def test_calls_are_read_from_every_split(
         (LLAMA, "[see](https://x) [now()]"),
         (LLAMA, "[now(x=open('/etc/passwd'))]"),
         (LLAMA, "[now(**{})]"),
+        (LLAMA, "[now(), unknown()]"),
+        # What Python has and JSON has not.
+        (LLAMA, "[now(a=1e999)]"),
+        (LLAMA, "[now(a=-1e999)]"),
+        (LLAMA, "[now(a=[{'b': -1e999}])]"),
+        (LLAMA, "[now(a=1j)]"),
+        ("<|tool_call_start|>", f"<|tool_call_start|>[f(a=0x{'f' * 4000})]<|tool_call_end|>"),
         (LLAMA, "{}"),
         (LLAMA, "<|python_tag|>print('hi')"),
         (MISTRAL, "[TOOL_CALLS]"),
@@ -256,6 +287,8 @@ def test_calls_are_read_from_every_split(
         ("<start_function_call>", "<start_function_call>call:a{x:<escape>b}<end_function_call>"),
         ("<start_function_call>", "<start_function_call>a{}"),
         ("<|tool_call>", "<|tool_call>call:a{" + "x:{" * 60),
+        ("<|tool_call>", "<|tool_call>call:a{" + "x:{" * 60 + "}" * 61),
+        ("<|tool_call>", "<|tool_call>call:a{x:" + "[" * 60 + "]" * 60 + "}"),
         ("<|tool_call_start|>", "<|tool_call_start|>[f(x=y)]<|tool_call_end|>"),
         ("<|tool_call_start|>", "<|tool_call_start|>[f(1)]<|tool_call_end|>"),
         ("<|tool_call_start|>", "<|tool_call_start|>x = 1<|tool_call_end|>"),

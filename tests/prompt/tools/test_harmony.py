@@ -66,6 +66,11 @@ def test_thinking_a_preamble_and_calls_stand_side_by_side() -> None:
     assert [call.index for call in answer.calls] == [0, 1]
 
 
+@pytest.mark.parametrize("everybody", ["user", "all"])
+def test_a_message_to_everybody_is_no_call(everybody: str) -> None:
+    assert read(f"<|channel|>commentary to={everybody}<|message|>{{}}<|end|>") == Answer("{}")
+
+
 def test_a_name_that_had_to_be_changed_is_found_again() -> None:
     assert read("<|channel|>commentary to=functions.my_tool<|message|>{}").names == ["my-tool"]
 
@@ -79,6 +84,8 @@ def test_a_call_that_is_none_is_content(body: str) -> None:
 def test_without_tools_nothing_is_called() -> None:
     text = "<|channel|>commentary to=functions.now<|message|>{}<|call|>"
     assert parsed(lambda: parser(tools=()), text, n_cuts=1) == Answer("{}")
+    analysed = text.replace("commentary", "analysis")
+    assert parsed(lambda: parser(tools=()), analysed, n_cuts=1) == Answer("{}")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ def value(schema: object, text: str, **root: Any) -> object:
         ({"type": "number"}, "12", 12),
         ({"type": "number"}, "1.5e3", 1500.0),
         ({"type": "number"}, "1e999", "1e999"),
+        ({"type": "number"}, f"1{299 * '0'}e99", f"1{299 * '0'}e99"),
+        ({}, "1" * 400, "1" * 400),
         ({"type": "boolean"}, "True", True),
         ({"type": "boolean"}, "false\n", False),
         ({"type": "boolean"}, "yes", "yes"),
