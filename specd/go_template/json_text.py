@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from specd.go_template.values import NoValue, Struct
-from specd.json_text import json_number, json_string
-
-_SURROGATES: Final = dict.fromkeys(range(55296, 57344), "�")
+from specd.json_text import json_number, json_string, without_surrogates
 
 
 def json_text(value: object) -> str:
@@ -22,7 +19,7 @@ def json_text(value: object) -> str:
 def _encoded(value: object) -> str:
     match value:
         case str():
-            return json_string(value.translate(_SURROGATES))
+            return json_string(without_surrogates(value))
         case None | NoValue():
             return "null"
         case bool():

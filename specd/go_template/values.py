@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
+from specd.json_text import without_surrogates
+
 
 class NoValue:
     """Prints as `<no value>`, is false, and has no fields but more of its kind."""
@@ -78,4 +80,4 @@ def encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return without_surrogates(text).encode()
