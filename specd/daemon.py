@@ -59,7 +59,13 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     generation = Generation(library, pairs, scheduler, settings, render_jinja=renderer.render)
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())
-    creator = Creator(writer, check_template=check_template, pull=registry.pull, command=command)
+    creator = Creator(
+        writer,
+        check_template=check_template,
+        pull=registry.pull,
+        command=command,
+        stall_s=settings.load_timeout_s,
+    )
     app = build_app(
         generation=generation,
         library=library,

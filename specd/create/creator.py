@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ class Creator:
     """check_template: raises InvalidRequest for a Go template that does not parse.
 
     pull: fetches a model that `from` names and the store has not; None where nothing is fetched.
-    command: what starts an engine.
+    command: what starts an engine.  stall_s: how long a quantization may show no progress.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Creator:
         check_template: CheckTemplate,
         pull: Pull | None = None,
         command: Sequence[str] = ENGINE,
+        stall_s: float = math.inf,
     ) -> None:
         self._writer = writer
         self._do = writer.threads.do
         self._check_template = check_template
         self._pull = pull
         self._command = command
+        self._stall_s = stall_s
 
     async def create(self, request: CreateRequest) -> AsyncGenerator[Progress, None]:
         """Lines in Ollama's order, the last one `success`.  Closing it early ends the work.
@@ -119,7 +122,9 @@ class Creator:
             status = f"quantizing {type_of(part.header)} model to {file_type}"
             line = Progress(status=status, digest=_NO_DIGEST, total=part.layer.size)
             tell(line)
-            steps = quantize(part.header.path, path, file_type, command=self._command)
+            steps = quantize(
+                part.header.path, path, file_type, command=self._command, stall_s=self._stall_s
+            )
             async with contextlib.aclosing(steps):
                 async for done, n in steps:
                     tell(replace(line, completed=part.layer.size * done // max(n, 1)))

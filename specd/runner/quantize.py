@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import signal
@@ -15,14 +16,22 @@ from specd.errors import EngineError
 from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES, THREAD_DEFAULTS
 
 _PROGRESS: Final = re.compile(rb"(\d+)/(\d+)")
+#: Written to see whether anything can be.
+_PROBE_BYTES: Final = 2**20
 _FIXED: Final = {"GGML_NO_BACKTRACE": "1"}
 
 
 async def quantize(
-    source: Path, target: Path, file_type: str, *, command: Sequence[str] = ENGINE
+    source: Path,
+    target: Path,
+    file_type: str,
+    *,
+    command: Sequence[str] = ENGINE,
+    stall_s: float = math.inf,
 ) -> AsyncGenerator[tuple[int, int], None]:
     """Write `source` to `target` in that type; yields (tensors done, all tensors).
 
+    stall_s: how long it may say nothing; it says something at each tensor.
     Closing it early ends the process.  Raises EngineError with its last words.
     """
     try:
@@ -39,25 +48,45 @@ async def quantize(
         raise EngineError(f"the engine cannot be started: {error}") from error
     last_line = b""
     try:
-        async for line in _lines(process):
+        async for line in _lines(process, stall_s):
             if found := _PROGRESS.fullmatch(line):
                 yield int(found[1]), int(found[2])
             else:
                 last_line = line
         code = await process.wait()
+    except TimeoutError as error:
+        said = f"quantizing to {file_type} failed: no progress for {stall_s:.0f} s"
+        raise EngineError(said) from error
     finally:
         await _end(process)
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
         words = last_line.decode(errors="replace").removeprefix("failed to quantize: ")
-        raise EngineError(f"quantizing to {file_type} failed: {words or how}")
+        why = await asyncio.to_thread(_refusal_of_disk, target) or words or how
+        raise EngineError(f"quantizing to {file_type} failed: {why}")
 
 
-async def _lines(process: Process) -> AsyncIterator[bytes]:
-    """What it writes, line by line, without empty ones; the end of an overlong line alone."""
+def _refusal_of_disk(target: Path) -> str:
+    """Why no more can be written there, else "": llama.cpp only says that it could not write."""
+    try:
+        with target.open("ab") as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return ""
+
+
+async def _lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
+    """What it writes, line by line, without empty ones; the end of an overlong line alone.
+
+    Raises TimeoutError where nothing comes for so long.
+    """
     assert process.stdout is not None
+    patience_s = None if stall_s == math.inf else stall_s
     rest = b""
-    while chunk := await process.stdout.read(65_536):
+    while chunk := await asyncio.wait_for(process.stdout.read(65_536), patience_s):
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[-MAX_LINE_BYTES:]
         for line in lines:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import os
-import sys
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gguf import GGUFWriter, LlamaFileType
 
 from specd import core
 from specd.core import Progress
 from specd.create import CreateRequest, Creator
-from specd.errors import EngineError, InvalidRequest, ModelNotFound, StoreError
+from specd.create.gather import type_of
+from specd.create.parts import Base, gguf_part
+from specd.create.texts import config_text
+from specd.errors import InvalidRequest, ModelNotFound, StoreError
 from specd.store import Library, Writer
 from specd.store.facts import human_count
 from specd.store.gguf import read_header
@@ -232,6 +233,38 @@ async def test_a_model_of_another_one(shop: Workshop, files: Path) -> None:
     assert shop.library.list()[0].details.parent_model
 
 
+async def test_what_a_request_says_of_a_model_wins_over_its_base(
+    shop: Workshop, files: Path
+) -> None:
+    config = {"renderer": "old", "parser": "old", "base_name": "old"}
+    shop.store.add("base", weights=files / "target.gguf", config=config)
+    await shop.make(base="base", renderer="new", info={"base_name": "new"})
+    made = shop.config()
+    assert (made["renderer"], made["parser"], made["base_name"]) == ("new", "old", "new")
+
+
+def test_of_several_drafters_the_last_one_is_the_models(tmp_path: Path) -> None:
+    parts = []
+    for architecture in ("qwen2", "llama"):
+        path = tmp_path / architecture
+        write_small(path, architecture, "model")
+        parts.append(gguf_part("draft", "sha256:" + "0" * 64, path, header=read_header(path)))
+    config = json.loads(config_text(CreateRequest(model="m"), Base(), parts))
+    assert config["draft"]["architecture"] == "llama"
+
+
+def test_the_largest_tensor_names_the_type_of_a_file_that_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "silent.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_tensor("small", np.zeros(8, np.float32))
+    writer.add_tensor("large", np.zeros(64, np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert type_of(read_header(path)) == "F16"
+
+
 @pytest.mark.contract("create.draft")
 async def test_a_new_drafter_takes_the_place_of_the_old(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf", draft=files / "target.gguf")
@@ -391,98 +424,3 @@ async def test_a_base_whose_blobs_are_gone(shop: Workshop, files: Path) -> None:
     shop.store.weights_path("base").unlink()
     with pytest.raises(StoreError, match="cannot read"):
         await shop.make(base="base")
-
-
-# --------------------------------------------------------------------------- quantizing
-
-
-def quantizer(tmp_path: Path, body: str) -> tuple[str, ...]:
-    """A command in the engine's place: sys.argv[2:] are source, target and type."""
-    script = tmp_path / "quantizer.py"
-    script.write_text("import os, shutil, signal, sys\nsource, target = sys.argv[2:4]\n" + body)
-    return sys.executable, str(script)
-
-
-@pytest.mark.contract("create.progress")
-async def test_progress_of_a_quantization_and_its_layer(
-    shop: Workshop, files: Path, tmp_path: Path
-) -> None:
-    command = quantizer(
-        tmp_path,
-        f"shutil.copy({str(files / 'draft.gguf')!r}, target)\n"
-        "print('loading'); print('1/4'); print('4/4')\n",
-    )
-    shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command)
-    digest = shop.upload(files / "target.gguf")
-    size = (files / "target.gguf").stat().st_size
-    lines = await shop.make(files={"target.gguf": digest}, quantize="q8_0")
-    status = "quantizing F32 model to Q8_0"
-    assert lines[:5] == [
-        Progress(status="parsing GGUF"),
-        Progress(status=status, digest=NO_DIGEST, total=size),
-        Progress(status=status, digest=NO_DIGEST, total=size, completed=size // 4),
-        Progress(status=status, digest=NO_DIGEST, total=size, completed=size),
-        Progress(status="verifying conversion"),
-    ]
-    assert statuses(lines)[5:] == ["creating new layer", "writing manifest", "success"]
-    assert shop.layer("model") == (files / "draft.gguf").read_bytes()
-    assert not list(shop.writer.root.glob("blobs/*-partial"))
-
-
-@pytest.mark.parametrize(
-    "body, text",
-    [
-        ("os.kill(os.getpid(), signal.SIGABRT)", "failed: signal: SIGABRT"),
-        ("print('1/2'); print('out of luck'); sys.exit(1)", "failed: out of luck"),
-        ("open(target, 'wb').write(b'GGUF')", "is not a usable GGUF file"),
-    ],
-)
-async def test_a_quantization_that_fails_costs_one_create(
-    shop: Workshop, files: Path, tmp_path: Path, body: str, text: str
-) -> None:
-    command = quantizer(tmp_path, body)
-    shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command)
-    digest = shop.upload(files / "target.gguf")
-    with pytest.raises((EngineError, StoreError), match=text):
-        await shop.make(files={"target.gguf": digest}, quantize="Q4_K")
-    assert not shop.store.manifest_path("m").exists()
-    assert not list(shop.writer.root.glob("blobs/*-partial"))
-
-
-async def test_no_engine_to_quantize_with(shop: Workshop, files: Path) -> None:
-    shop.creator = Creator(shop.writer, check_template=refuse_broken, command=("/nowhere",))
-    digest = shop.upload(files / "target.gguf")
-    with pytest.raises(EngineError, match="the engine cannot be started"):
-        await shop.make(files={"target.gguf": digest}, quantize="Q8_0")
-
-
-async def test_a_client_that_leaves_ends_the_quantization(
-    shop: Workshop, files: Path, tmp_path: Path
-) -> None:
-    pid = tmp_path / "pid"
-    os.mkfifo(pid)
-    command = quantizer(
-        tmp_path,
-        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
-        "print('1/2', flush=True)\nsignal.pause()",
-    )
-    shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command)
-    digest = shop.upload(files / "target.gguf")
-    request = CreateRequest(model="m", files={"target.gguf": digest}, quantize="Q8_0")
-    reading = asyncio.create_task(asyncio.to_thread(pid.read_text))
-    async with aclosing(shop.creator.create(request)) as lines:
-        async for line in lines:
-            if line.completed:
-                break
-    child = int(await reading)
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
-    assert not list(shop.writer.root.glob("blobs/*-partial"))
-
-
-async def test_weights_that_have_the_type_already_are_left_alone(
-    shop: Workshop, files: Path
-) -> None:
-    digest = shop.upload(files / "target.gguf")
-    await shop.make(files={"target.gguf": digest}, quantize="f32")
-    assert shop.manifest()["layers"][0]["digest"] == digest
