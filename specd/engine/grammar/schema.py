@@ -12,82 +12,125 @@ from typing import Final
 #: llama.cpp's integers have so many digits at most.
 _MOST_DIGITS: Final = 16
 _LIMIT: Final = 10**_MOST_DIGITS - 1
-#: Keywords whose values hold schemas: one, a list, or one for each name.
-_ONE: Final = ("items", "additionalProperties", "contains", "not", "if", "then", "else")
-_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+#: Keywords whose values hold schemas of other values: one, or one for each name.
+_ONE: Final = ("items", "additionalProperties", "contains")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
-#: Where a schema is one part of what an object must be: closing it would shut out the others.
-_JOINING: Final = (
-    *("allOf", "anyOf", "oneOf", "$ref", "if"),
-    *("unevaluatedProperties", "patternProperties"),
-)
+#: Those whose values hold schemas of the same value: lists, or one.
+_LISTS: Final = ("anyOf", "oneOf", "allOf")
+_SAME: Final = ("then", "else")
 
 Schema = dict[str, object]
 
 
 def as_llama_cpp(schema: Schema) -> Schema:
     """Objects with `properties` have no others, integers have at most 16 digits, unless said."""
-    return _read(schema, joined=_joined(schema), part=False)
+    return _Reading(schema).read(schema)
 
 
-def _read(schema: Schema, *, joined: frozenset[int], part: bool) -> Schema:
-    """part: of an `allOf`."""
-    read = dict(schema)
-    for key in _ONE:
-        if isinstance(value := schema.get(key), dict):
-            read[key] = _read(value, joined=joined, part=False)
+class _Reading:
+    """Of one schema.  What `not` and `if` hold is left alone: it says what a value is not."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        #: Those that say but a part of what an object must be: closing one shuts out the others.
+        self._parts: set[int] = set()
+        self._seen: set[tuple[int, bool]] = set()
+        self._find_parts(root, is_part=False)
+
+    def read(self, schema: Schema) -> Schema:
+        read = dict(schema)
+        for key in (*_ONE, *_SAME):
+            if key in schema:
+                read[key] = self._inner(schema[key])
+        for key in (*_LISTS, "prefixItems", "items"):
+            if isinstance(value := schema.get(key), list):
+                read[key] = [self._inner(each) for each in value]
+        for key in _NAMED:
+            if isinstance(value := schema.get(key), dict):
+                read[key] = {name: self._inner(each) for name, each in value.items()}
+        if id(schema) not in self._parts:
+            _close(read)
+            _bound(read)
+        return read
+
+    def _inner(self, value: object) -> object:
+        return self.read(value) if isinstance(value, dict) else value
+
+    def _find_parts(self, schema: object, *, is_part: bool) -> None:
+        if not isinstance(schema, dict) or (id(schema), is_part) in self._seen:
+            return
+        self._seen.add((id(schema), is_part))
+        if is_part:
+            self._parts.add(id(schema))
+        same = list(_same(schema))
+        if isinstance(reference := schema.get("$ref"), str):
+            same.append(self._resolved(reference))
+        n_others = len(schema.get("allOf", ())) if isinstance(schema.get("allOf"), list) else 0
+        n_others += sum(key in schema for key in ("anyOf", "oneOf", "$ref", "if"))
+        is_split = is_part or n_others + ("properties" in schema) > 1
+        for each in same:
+            self._find_parts(each, is_part=is_split)
+        for each in _others(schema):
+            self._find_parts(each, is_part=False)
+
+    def _resolved(self, reference: str) -> object:
+        """`#` or `#/$defs/name`; None for any other place."""
+        if not reference.startswith("#"):
+            return None
+        found: object = self._root
+        for step in reference.split("/")[1:]:
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
+
+
+def _same(schema: Schema) -> Iterator[object]:
+    """Schemas of the same value."""
     for key in _LISTS:
         if isinstance(value := schema.get(key), list):
-            inside = key == "allOf" and len(value) > 1
-            read[key] = [_inner(each, joined, part=part or inside) for each in value]
+            yield from value
+    yield from (schema[key] for key in _SAME if key in schema)
+
+
+def _others(schema: Schema) -> Iterator[object]:
+    """Schemas of other values."""
+    yield from (schema[key] for key in _ONE if key in schema)
+    for key in ("prefixItems", "items"):
+        if isinstance(value := schema.get(key), list):
+            yield from value
     for key in _NAMED:
         if isinstance(value := schema.get(key), dict):
-            read[key] = {name: _inner(each, joined, part=False) for name, each in value.items()}
-    is_whole = not part and id(schema) not in joined and not any(key in schema for key in _JOINING)
-    if "properties" in schema and is_whole:
-        read.setdefault("additionalProperties", False)
-    if schema.get("type") == "integer":
-        _bound(read)
-    return read
+            yield from value.values()
 
 
-def _inner(value: object, joined: frozenset[int], *, part: bool) -> object:
-    return _read(value, joined=joined, part=part) if isinstance(value, dict) else value
+def _close(schema: Schema) -> None:
+    """What others say of the same object may name further properties."""
+    others = (*_LISTS, "$ref", "if", "unevaluatedProperties", "patternProperties")
+    properties = schema.get("properties")
+    if any(key in schema for key in others) or not isinstance(properties, dict):
+        return
+    if "additionalProperties" in schema:
+        return
+    schema["additionalProperties"] = False
+    if isinstance(required := schema.get("required"), list):
+        # llama.cpp requires nothing that it has no schema for.
+        schema["required"] = [name for name in required if name in properties]
 
 
 def _bound(schema: Schema) -> None:
-    if "enum" in schema or "const" in schema:
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if "integer" not in kinds or "number" in kinds or "enum" in schema or "const" in schema:
         return
-    if "exclusiveMinimum" not in schema:
-        schema.setdefault("minimum", -_LIMIT)
-    if "exclusiveMaximum" not in schema:
-        schema.setdefault("maximum", _LIMIT)
+    low = _number(schema, "minimum", "exclusiveMinimum")
+    high = _number(schema, "maximum", "exclusiveMaximum")
+    if low is None and (high is None or high > -_LIMIT):
+        schema["minimum"] = -_LIMIT
+    if high is None and (low is None or low < _LIMIT):
+        schema["maximum"] = _LIMIT
 
 
-def _joined(schema: Schema) -> frozenset[int]:
-    """The definitions that some `allOf` of several parts names."""
-    return frozenset(
-        id(found)
-        for reference in _references(schema, inside=False)
-        if (found := _resolved(schema, reference)) is not None
-    )
-
-
-def _references(value: object, *, inside: bool) -> Iterator[str]:
-    if isinstance(value, dict):
-        if inside and isinstance(reference := value.get("$ref"), str):
-            yield reference
-        for key, each in value.items():
-            several = key == "allOf" and isinstance(each, list) and len(each) > 1
-            yield from _references(each, inside=several)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _references(each, inside=inside)
-
-
-def _resolved(schema: Schema, reference: str) -> Schema | None:
-    """`#/$defs/name`; None for any other place."""
-    found: object = schema
-    for step in reference.removeprefix("#/").split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) and reference.startswith("#/") else None
+def _number(schema: Schema, *keys: str) -> float | None:
+    """One of the numbers that stand there."""
+    found = (schema.get(key) for key in keys)
+    numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
+    return next(numbers, None)

@@ -47,7 +47,10 @@ def translate(grammar: Grammar, tags: Tags | None = None) -> str:
         case GrammarKind.JSON:
             body = _schema({"type": "object"})
         case GrammarKind.JSON_SCHEMA:
-            body = _schema(_parsed(grammar))
+            try:
+                body = _schema(_parsed(grammar))
+            except RecursionError as error:
+                raise refusal(grammar, "it is nested too deeply") from error
         case GrammarKind.GBNF:
             body = {"lark_grammar": _lark(grammar)}
         case GrammarKind.REGEX:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specd.core import Grammar, GrammarKind
 from specd.engine.grammar.compiler import GrammarCompiler
-from specd.engine.grammar.schema import as_llama_cpp
+from specd.engine.grammar.schema import _LIMIT, Schema, as_llama_cpp
+from specd.engine.grammar.source import compiled
+from specd.engine.grammar.state import GrammarState
 from tests.engine.grammar.vocabulary import ENDS, ByteVocabulary
+
+#: A schema and what is valid for it.
+Valued = tuple[Schema, object]
+
+COMPILER = GrammarCompiler(ByteVocabulary())
 
 
 def accepts(schema: object, text: str) -> bool:
     """Whether an answer may be just that text."""
     grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
-    state = GrammarCompiler(ByteVocabulary()).compile(grammar)
+    state = GrammarState(compiled(grammar, COMPILER._table.tokenizer), COMPILER._table)
     for byte in text.encode():
         if not state.allows(byte):
             return False
@@ -52,6 +62,24 @@ AGED = {"type": "object", "properties": {"age": {"type": "integer"}}, "required"
         ({"type": "integer", "exclusiveMaximum": 3}, "2", True),
         ({"enum": [1, 10**18]}, str(10**18), True),
         ({"type": "integer", "enum": [10**18]}, str(10**18), True),
+        ({"type": "integer", "minimum": 10**17}, str(10**17), True),
+        ({"type": "integer", "exclusiveMaximum": -(10**17)}, str(-(10**18)), True),
+        ({"type": ["integer", "null"]}, "9" * 17, False),
+        ({"type": ["integer", "number"]}, "9" * 17, True),
+        ({**NAMED, "required": ["name", "unheard"]}, '{"name":1}', True),
+        ({**NAMED, "anyOf": [AGED]}, '{"name":1,"age":2}', True),
+        ({**NAMED, "allOf": [AGED]}, '{"name":1,"age":2}', True),
+        ({"$defs": {"N": NAMED}, "$ref": "#/$defs/N", **AGED}, '{"name":1,"age":2}', True),
+        (
+            {
+                "$defs": {"N": NAMED, "M": {"allOf": [{"$ref": "#/$defs/N"}]}},
+                "allOf": [{"$ref": "#/$defs/M"}, AGED],
+            },
+            '{"name":1,"age":2}',
+            True,
+        ),
+        ({"$defs": {"N": NAMED}, "allOf": [{"$ref": "#/$defs/N"}]}, '{"name":1,"x":2}', False),
+        ({"type": "array", "prefixItems": [NAMED]}, '[{"name":1,"age":2}]', False),
     ],
 )
 def test_what_is_unsaid(schema: object, text: str, is_allowed: bool) -> None:
@@ -74,3 +102,89 @@ def test_a_property_may_have_any_name() -> None:
     assert isinstance(read["properties"], dict)
     assert read["properties"]["allOf"]["additionalProperties"] is False
     assert "additionalProperties" not in schema
+
+
+@st.composite
+def objects(draw: st.DrawFn, inner: st.SearchStrategy[Valued]) -> Valued:
+    """Some of the properties required, some of the others there."""
+    names = draw(st.lists(st.sampled_from(["a", "b", "type", "é", "$ref"]), unique=True))
+    properties, value = {}, {}
+    required = []
+    for name in names:
+        properties[name], given = draw(inner)
+        if is_required := draw(st.booleans()):
+            required.append(name)
+        if is_required or draw(st.booleans()):
+            value[name] = given
+    return {"type": "object", "properties": properties, "required": required}, value
+
+
+@st.composite
+def choices(draw: st.DrawFn, inner: st.SearchStrategy[Valued]) -> Valued:
+    among = draw(st.lists(inner, min_size=1, max_size=3))
+    return {"anyOf": [schema for schema, _ in among]}, draw(st.sampled_from(among))[1]
+
+
+@st.composite
+def arrays(draw: st.DrawFn, inner: st.SearchStrategy[Valued]) -> Valued:
+    schema, value = draw(inner)
+    return {"type": "array", "items": schema}, [value] * draw(st.integers(0, 2))
+
+
+@st.composite
+def scalars(draw: st.DrawFn) -> Valued:
+    low, high = sorted((draw(st.integers(-(10**17), 10**17)), draw(st.integers(-(10**16), 10**16))))
+    small = st.integers(-_LIMIT, _LIMIT)
+    kinds: list[tuple[Schema, st.SearchStrategy[object]]] = [
+        ({"type": "integer"}, small),
+        ({"type": ["integer", "null"]}, small | st.none()),
+        ({"type": "integer", "minimum": low, "maximum": high}, st.integers(low, high)),
+        ({"type": "integer", "minimum": low}, st.integers(low, max(low, _LIMIT))),
+        ({"type": "integer", "maximum": high}, st.integers(min(high, -_LIMIT), high)),
+        ({"type": "string"}, st.text(max_size=3)),
+        ({"enum": [low, "x", None]}, st.sampled_from([low, "x", None])),
+        ({"type": "boolean"}, st.booleans()),
+    ]
+    schema, values = draw(st.sampled_from(kinds))
+    return schema, draw(values)
+
+
+def schemas(inner: st.SearchStrategy[Valued]) -> st.SearchStrategy[Valued]:
+    return objects(inner) | choices(inner) | arrays(inner)
+
+
+def closed(schema: object) -> object:
+    """The same with what llama.cpp reads into it; no property is named `properties`."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    read = {key: closed(each) for key, each in schema.items()}
+    return {**read, "additionalProperties": False} if "properties" in schema else read
+
+
+@settings(deadline=None)
+@given(st.recursive(scalars(), schemas, max_leaves=6), st.booleans())
+def test_what_is_valid_without_further_properties_is_accepted(made: Valued, is_named: bool) -> None:
+    schema, value = made
+    jsonschema.validate(value, closed(schema))  # type: ignore[arg-type]
+    if is_named:
+        schema = {"$defs": {"it": schema}, "$ref": "#/$defs/it"}
+    assert accepts(schema, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+@settings(deadline=None)
+@given(objects(scalars()), objects(scalars()), st.sampled_from(["allOf", "anyOf", "$ref"]))
+def test_parts_of_an_object_do_not_shut_each_other_out(
+    one: Valued, other: Valued, joined_by: str
+) -> None:
+    """Whatever says it: properties of its own and those of a part, which has other names."""
+    (schema, value), (part, more) = one, other
+    properties = {f"x{name}": each for name, each in part["properties"].items()}  # type: ignore[attr-defined]
+    part = {"properties": properties, "required": [f"x{name}" for name in part["required"]]}  # type: ignore[attr-defined]
+    both = {"$defs": {"part": part}, **schema, joined_by: [part]}
+    if joined_by == "$ref":
+        both["$ref"] = "#/$defs/part"
+    whole = {**value, **{f"x{name}": each for name, each in more.items()}}  # type: ignore[dict-item, attr-defined]
+    jsonschema.validate(whole, both)
+    assert accepts(both, json.dumps(whole, ensure_ascii=False, separators=(",", ":")))
