@@ -57,6 +57,12 @@ SQUARED = (
     '{{ define "b" }}{{ range 300 }}{{ range 300 }}{{ end }}{{ end }}{{ end }}'
     '{{ template "a" }}'
 )
+#: Each calls the next one twice; nothing is written.
+DOUBLED = "".join(
+    f'{{{{ define "{i}" }}}}{{{{ template "{i + 1}" }}}}{{{{ template "{i + 1}" }}}}{{{{ end }}}}'
+    for i in range(13)
+)
+DOUBLED += '{{ define "13" }}{{ end }}{{ template "0" }}'
 DATA = {"X": "é\ud800", "L": [1, None, "x", [2]], "M": {"k": Struct("main.S", {"X": 1.5})}}
 
 
@@ -89,8 +95,10 @@ TOO_MANY = "takes too many steps"
         "{{ range 100000 }}x{{ end }}",
         '{{ $x := "ab" }}{{ range 18 }}{{ $x = print $x $x }}{{ end }}',
         '{{ range 100 }}{{ $x := printf "%90000d" 1 }}{{ end }}',
-        "{{ range 100 }}{{ print }}{{ end }}" * 100,
+        "{{ range 50 }}" + "x" * 6400 + "{{ end }}",
+        "{{ $x := print" + " (print)" * 5000 + " }}",
         SQUARED,
+        DOUBLED,
     ],
 )
 def test_work_has_a_bound(text: str) -> None:

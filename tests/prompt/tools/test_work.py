@@ -28,6 +28,8 @@ HOSTILE = {
     "olmo": ("<function_calls>", "<function_calls>f(a=1)\n("),
     "python": ("<|python_start|>", "[now(a=')]'),"),
     "python_tag": ("<|python_tag|>", '<|python_tag|>{"name":"now"}[{"name":"now","a":"'),
+    # By a Go template's tag: a call, and behind it what may be another one to the very end.
+    "tag": ("", "do now{} now{ "),
     "brackets": ("<|python_tag|>", "["),
     "no calls": ("<tool_call><arg_key>", "<tool_call>!"),
     "calls": ("<tool_call>", '<tool_call>{"name":"now"}</tool_call>'),
@@ -59,7 +61,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
 
 
 def parser(template: str) -> ToolParser:
-    return ToolParser(formats(template), Tools(TOOLS))
+    return ToolParser(formats(template, tag=None if template else "do"), Tools(TOOLS))
 
 
 def work(counter: Counter, template: str, pieces: list[str]) -> int:
@@ -98,6 +100,14 @@ def test_an_answer_in_json_is_not_looked_at_from_its_beginning_again(
     pieces = [text[i : i + 4] for i in range(0, len(text), 4)]
     assert work(counter, "<|python_tag|>", pieces) < 60 * len(pieces)
     assert counter.signs < 3 * len(text)
+
+
+def test_an_end_that_may_be_one_is_not_tried_again_and_again(counter: Counter) -> None:
+    text = '[now(a="' + (")]" + "x" * (MAX_CALL // 20)) * 19 + '")]'
+    assert parse(parser("<|python_start|>"), [text]).content == text
+    assert counter.signs <= len(text) + MAX_WASTE + MAX_WORK
+    short = '[now(a="' + (")]" + "x" * 20) * 15 + '")]'
+    assert parse(parser("<|python_start|>"), [short]).names == ["now"]
 
 
 def call(n_signs: int) -> str:
