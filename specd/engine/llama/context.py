@@ -8,7 +8,6 @@ from dataclasses import replace
 import llama_cpp
 import numpy as np
 
-from specd.core import ModelMemory
 from specd.engine.backend import Batch, DecodeFailed
 from specd.engine.llama.cache import (
     AttentionCache,
@@ -22,10 +21,8 @@ from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import (
     EmbeddingBatch,
-    NativeBatch,
+    NativeContext,
     context_params,
-    make_context,
-    memory_of,
 )
 from specd.engine.media import Media
 from specd.engine.sampler import Row
@@ -41,7 +38,7 @@ _logits_address.argtypes = [ctypes.c_void_p, ctypes.c_int32]
 _logits_address.restype = ctypes.c_void_p
 
 
-class LlamaContext:
+class LlamaContext(NativeContext):
     """One `llama_context`, used by one thread."""
 
     def __init__(
@@ -80,7 +77,7 @@ class LlamaContext:
             # llama.cpp ends the process over a batch no longer than what it must not split.
             n_rewind = max(min(n_rewind, n_batch - 2), 0)
             params.n_rs_seq = _affordable_snapshots(model, native_log, n_rewind, n_slots)
-        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
+        super().__init__(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
@@ -88,13 +85,10 @@ class LlamaContext:
         self.rewind_limit = self._cache.rewind_limit
         self.splits_ragged = self._cache.splits_ragged
         self.n_vocab = model.vocabulary.n_vocab
-        self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
         self._layouts = [Layout() for _ in range(n_slots)]
-        self._batch = NativeBatch(self.n_batch)
-        self._buffers = tuple(native_log.buffers)
 
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
@@ -160,15 +154,6 @@ class LlamaContext:
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         self._cache.shift(slot, n_keep, n_discard)
-
-    def memory(self) -> ModelMemory:
-        return memory_of(self._buffers)
-
-    def close(self) -> None:
-        if self._handle:
-            self._batch.free()
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
 
 
 def _make_cache(

@@ -12,11 +12,11 @@ from typing import Final
 import llama_cpp
 import numpy as np
 
-from specd.core import ModelMemory, TokenId
+from specd.core import TokenId
 from specd.engine.backend import Batch, DecodeFailed
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.native import NativeBatch, context_params, make_context, memory_of
+from specd.engine.llama.native import NativeContext, context_params, make_context
 from specd.errors import LoadFailed
 
 #: Most texts of one pass.
@@ -36,7 +36,7 @@ _NO_VECTOR: Final = {
 _Row = tuple[TokenId, int, int]
 
 
-class LlamaEncoder:
+class LlamaEncoder(NativeContext):
     """One `llama_context` that keeps nothing from pass to pass, used by one thread."""
 
     def __init__(
@@ -76,11 +76,9 @@ class LlamaEncoder:
         self.n_texts = 1 if model.is_recurrent else min(MAX_TEXTS, self.n_shared)
         params.n_ctx, params.n_seq_max = n_ctx, self.n_texts
         params.n_batch = params.n_ubatch = self._n_pass
-        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
+        super().__init__(model, params, native_log)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle))
-        self._batch = NativeBatch(self._n_pass)
-        self._buffers = tuple(native_log.buffers)
 
     def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
         """Raises DecodeFailed; the next call begins afresh."""
@@ -117,15 +115,6 @@ class LlamaEncoder:
         if not pooled:
             raise DecodeFailed(f"text {sequence} of the pass has no vector")
         return tuple(np.ctypeslib.as_array(pooled, (self._n_embd,)).tolist())
-
-    def memory(self) -> ModelMemory:
-        return memory_of(self._buffers)
-
-    def close(self) -> None:
-        if self._handle:
-            self._batch.free()
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
 
 
 def _probe(

@@ -116,6 +116,28 @@ class NativeBatch:
         llama_cpp.llama_batch_free(self.native)
 
 
+class NativeContext:
+    """One `llama_context` with its batch, used by one thread."""
+
+    def __init__(
+        self, model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
+    ) -> None:
+        """Raises LoadFailed with llama.cpp's own reason."""
+        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
+        self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
+        self._batch = NativeBatch(self.n_batch)
+        self._buffers = tuple(native_log.buffers)
+
+    def memory(self) -> ModelMemory:
+        return memory_of(self._buffers)
+
+    def close(self) -> None:
+        if self._handle:
+            self._batch.free()
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+
 class EmbeddingBatch:
     """A `llama_batch` of embeddings [n, width] for one sequence; for one pass.
 

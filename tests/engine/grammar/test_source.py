@@ -39,6 +39,7 @@ def reads(state: GrammarState, answer: str) -> bool:
         ("json_schema", "{", "invalid JSON schema: Expecting property name"),
         ("json_schema", "[]", "invalid JSON schema: it must be an object"),
         ("json_schema", "[" * 100_000, "invalid JSON schema: maximum recursion depth"),
+        ("json_schema", '{"items": ' * 700 + "{}" + "}" * 700, "JSON schema: it is nested too"),
         ("json_schema", '{"type": "strng"}', "invalid JSON schema: Invalid type: strng"),
         ("json_schema", '{"type": "string", "pattern": "("}', "unclosed group"),
         ("json_schema", '{"$ref": "#/$defs/none"}', "invalid JSON schema: .*none"),
