@@ -45,7 +45,7 @@ _CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
 #: Of a small answer: until it begins, or goes on.
 THINKING_S: Final = 60.0
 #: Of a small answer: for all of it, when it is thought out.
-READING_S: Final = 240.0
+READING_S: Final = 180.0
 _TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 _NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
@@ -150,7 +150,10 @@ class Remote:
         redirects: Redirects = Redirects.FOLLOW,
         timeout: aiohttp.ClientTimeout = _CONNECTED,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer of any status, with its body still to come; also raises ClientError."""
+        """The answer of any status, with its body still to come; also raises ClientError.
+
+        Whoever asks watches: others may wait for the token that this waits for.
+        """
         for _ in range(_MAX_REDIRECTS + 1):
             async with await self._send(method, url, headers or {}, body, timeout) as response:
                 target = redirect_target(response)
@@ -213,15 +216,13 @@ class Remote:
         refusals: list[Refused] = []
         for headers in asking:
             try:
-                opened = self._http.get(
+                async with self._http.get(
                     url,
                     headers=headers,
                     allow_redirects=False,
                     timeout=_small(THINKING_S),
                     proxy=proxy_for(url),
-                )
-                # Everybody who needs the token waits for this one.
-                async with self._waits.watch(THINKING_S + READING_S), opened as response:
+                ) as response:
                     await check(response)
                     return _token_in(await read_some(response, _MAX_ANSWER_BYTES))
             except NotThere as error:

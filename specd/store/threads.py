@@ -53,8 +53,7 @@ class Threads:
                 raise StoreError("cannot change the store: other changes of it take too long")
             return await running
         finally:
-            job.cancel()
-            running.cancel()
+            running.cancel()  # and the job, if it has not begun
 
     def close(self) -> None:
         for threads in (self._many, self._one):
