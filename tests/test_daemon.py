@@ -28,7 +28,7 @@ def running(tmp_path: Path, **variables: str) -> AbstractAsyncContextManager[Dae
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )
-    return running_daemon(tmp_path, engine=FAKE_ENGINE, **variables)
+    return running_daemon(tmp_path, engine=FAKE_ENGINE, log=None, **variables)
 
 
 @pytest.mark.contract("sched.shutdown")

@@ -36,7 +36,7 @@ from specd.core import Progress
 from specd.create import CreateRequest
 from specd.options import Options
 from specd.scheduler import Resident
-from specd.store import Writer
+from specd.store import Changes, Writer
 from tests.api.fakes import (
     DONE,
     HELLO,
@@ -264,7 +264,7 @@ def resident(drafter: core.ModelMemory | None) -> Resident:
 
 
 def workshop(folder: Path) -> Workshop:
-    return Workshop(writer=Writer(folder / "models"), creator=Creating())
+    return Workshop(writer=Changes(Writer(folder / "models")), creator=Creating())
 
 
 @pytest.fixture(scope="module")
