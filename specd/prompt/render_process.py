@@ -1,33 +1,26 @@
 """The process in which chat templates run: they are programs of strangers.
 
-`python -m specd.prompt` answers jobs on stdin until it ends.  A template that takes
-too much time ends the process; one that takes too much memory gets an error.
+`python -m specd.prompt` is that process.  A template that takes too much time ends it; one that
+takes too much memory gets an error.
 """
 
 from __future__ import annotations
 
 import json
-import resource
-import signal
-import struct
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final
 
+from specd.apart import Limits, work
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.prompt.chat_template import render_chat
 
-#: Of one rendering.  A conversation of a thousand turns takes a tenth of it.
-CPU_S: Final = 2.0
-#: For a machine that has no time for us, or a process that was stopped.
-WALL_S: Final = 60.0
-MEMORY_BYTES: Final = 1 << 30
+#: Of one rendering; a conversation of a thousand turns takes a tenth of it.
+LIMITS: Final = Limits(cpu_s=2.0, wall_s=60.0, memory_bytes=1 << 30)
 #: A prompt that long fits no context.
 MAX_PROMPT_BYTES: Final = 1 << 26
 
-LENGTH: Final = struct.Struct("<I")
 _TOO_LARGE: Final = "chat template: it takes more than its share of memory"
 
 
@@ -116,28 +109,9 @@ def do(job: Job) -> Result:
     return Result(text=prompt)
 
 
-def serve(jobs: BinaryIO, results: BinaryIO, limit: Callable[[float, float], None]) -> None:
-    """limit: CPU and wall seconds until the process ends; 0 is no limit."""
-    while head := jobs.read(LENGTH.size):
-        job = Job.decode(jobs.read(*LENGTH.unpack(head)))
-        limit(CPU_S, WALL_S)
-        answer = do(job).encode()
-        limit(0, 0)
-        results.write(LENGTH.pack(len(answer)) + answer)
-        results.flush()
-
-
-def _limit(cpu_s: float, wall_s: float) -> None:
-    """The signals of both clocks end a process that does not handle them."""
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)
-    signal.setitimer(signal.ITIMER_REAL, wall_s)
+def answer(line: bytes) -> bytes:
+    return do(Job.decode(line)).encode()
 
 
 def main() -> int:
-    # Ctrl-C in a terminal reaches the whole group; the daemon decides when this ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    serve(sys.stdin.buffer, sys.stdout.buffer, _limit)
-    return 0
+    return work(answer, LIMITS)

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "specd"
-BASE = frozenset({"core", "durations", "errors", "json_text", "options", "settings"})
+BASE = frozenset({"apart", "core", "durations", "errors", "json_text", "options", "settings"})
 
 COMMANDS = {
     "cli/serve.py": {"daemon"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -116,33 +115,8 @@ def test_a_template_without_an_end_is_stopped(
         assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
         with pytest.raises(InvalidRequest, match="too long"):
             waiting.result()
-    assert "was stopped" in caplog.text
+    assert "specd.prompt ended with" in caplog.text
     assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
-
-
-def test_a_process_that_died_while_idle_is_replaced(renderer: Renderer) -> None:
-    renderer.start()
-    (process,) = renderer._idle.queue
-    process.kill()
-    process.wait()
-    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
-
-
-def test_a_process_that_dies_over_its_work_costs_one_prompt(renderer: Renderer) -> None:
-    renderer.start()
-    (process,) = renderer._idle.queue
-    assert process.stdout is not None
-    process.stdout.close()
-    process.stdout = io.BytesIO(b"\x01")  # an end where its answer should be
-    with pytest.raises(InvalidRequest):
-        renderer.render(Job(template=LOUD, messages=HI))
-    assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
-
-
-def test_processes_are_kept(renderer: Renderer) -> None:
-    for _ in range(3):
-        renderer.render(Job(template=LOUD, messages=HI))
-    assert len(renderer._idle.queue) == 1
 
 
 def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
 
-import msgspec
 import pytest
 
 from specd.core import Grammar, GrammarKind, TokenId
-from specd.engine.grammar import sandbox as sandbox_module
 from specd.engine.grammar.compiler import GrammarCompiler
-from specd.engine.grammar.sandbox import Sandbox, _end, serve
+from specd.engine.grammar.sandbox import Sandbox
 from specd.errors import InvalidRequest
 from tests.engine.grammar.vocabulary import ByteVocabulary
 
@@ -30,15 +24,7 @@ def sandbox() -> Iterator[Sandbox]:
     sandbox = Sandbox()
     sandbox.start()
     yield sandbox
-    while not sandbox._idle.empty():
-        _end(sandbox._idle.get())
-
-
-def idle(sandbox: Sandbox) -> subprocess.Popen[bytes]:
-    """The one that waits for work."""
-    process = sandbox._idle.get()
-    sandbox._idle.put(process)
-    return process
+    sandbox.workers.close()
 
 
 def test_a_grammar_without_bounds_is_refused_in_bounded_time(
@@ -46,7 +32,7 @@ def test_a_grammar_without_bounds_is_refused_in_bounded_time(
 ) -> None:
     with pytest.raises(InvalidRequest, match="invalid JSON schema: it is too complex"):
         sandbox.check(HOSTILE)
-    assert "a grammar's compilation ended with -" in caplog.text
+    assert "specd.engine.grammar.sandbox ended with -" in caplog.text
     sandbox.check(HARMLESS)
 
 
@@ -74,40 +60,10 @@ def test_others_go_on_while_one_is_stopped() -> None:
 
 
 def test_the_sandbox_hands_on_what_is_wrong(sandbox: Sandbox) -> None:
-    process = idle(sandbox)
     for _ in range(2):
         sandbox.check(HARMLESS)
         with pytest.raises(InvalidRequest, match=r"(?s)invalid regular expression: .*unclosed"):
             sandbox.check(Grammar(kind=GrammarKind.REGEX, text="(é\n"))
-    assert idle(sandbox) is process, "it is kept"
-
-
-def test_a_process_that_died_while_idle_is_replaced(sandbox: Sandbox) -> None:
-    process = idle(sandbox)
-    process.kill()
-    process.wait()
-    sandbox.check(HARMLESS)
-    assert idle(sandbox) is not process
-
-
-def test_a_process_that_keeps_too_much_is_replaced(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = idle(sandbox)
-    monkeypatch.setattr(sandbox_module, "_asked", lambda *_: b"[null,true]\n")
-    sandbox.check(HARMLESS)
-    assert process.poll() is not None
-    assert sandbox._idle.empty()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited so on Linux alone")
-def test_a_process_says_whether_it_keeps_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = io.BytesIO()
-    for most in (1 << 50, 1):
-        monkeypatch.setattr(sandbox_module, "MEMORY_BYTES", most)
-        serve(io.BytesIO(msgspec.json.encode(HARMLESS) + b"\n"), answers)
-    assert answers.getvalue() == b"[null,false]\n[null,true]\n"
-    assert signal.getitimer(signal.ITIMER_PROF) == signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_a_grammar_that_no_answer_fits_is_refused() -> None:

@@ -1,0 +1,156 @@
+"""Work that need not end, done in processes that can be ended.
+
+A template or a schema of a stranger may take minutes and gigabytes, and the libraries that read it
+cannot be interrupted.  A process can: it answers one line with another, under limits, until its
+stdin ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+log = logging.getLogger(__name__)
+
+_Process = subprocess.Popen[bytes]
+_Idle = queue.LifoQueue[_Process]
+
+#: Before each answer: whether the process can be asked again, or keeps too much of its memory.
+_KEPT: Final = b"+"
+_SPENT: Final = b"-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one piece of work.  wall_s: for a machine without time, or a process that stands still.
+
+    memory_bytes: of address space; the work gets a MemoryError.
+    """
+
+    cpu_s: float
+    wall_s: float
+    memory_bytes: int
+
+
+class Workers:
+    """The parent's side.  Safe to use from several threads, blocking."""
+
+    def __init__(self, module: str, *, n_most: int, n_idle: int) -> None:
+        """module: what `python -m` starts, and what calls `work`.
+
+        n_most: processes at once.  n_idle: of those that have nothing to do, so many are kept.
+        """
+        self._command = (sys.executable, "-m", module)
+        self._places = threading.Semaphore(n_most)
+        self._n_idle = n_idle
+        self._idle: _Idle = queue.LifoQueue()
+        weakref.finalize(self, _end_all, self._idle)
+
+    def start(self) -> None:
+        """Have a process ready, so that the first line need not wait for it."""
+        if self._idle.qsize() < self._n_idle:
+            self._idle.put(self._started())
+
+    def ask(self, line: bytes) -> bytes | None:
+        """The answer to a line, neither with its end; None where the process ended over it."""
+        with self._places:
+            process = self._process()
+            try:
+                answer = _asked(process, line)
+            except BaseException:
+                _end(process)
+                raise
+            if answer is None:
+                log.warning("%s ended with %d over its work", self._command[-1], _end(process))
+            elif answer.startswith(_SPENT) or self._idle.qsize() >= self._n_idle:
+                _end(process)
+            else:
+                self._idle.put(process)
+        return None if answer is None else answer[1:]
+
+    def close(self) -> None:
+        _end_all(self._idle)
+
+    def _process(self) -> _Process:
+        """One that waits for work; those that died meanwhile are forgotten."""
+        while True:
+            try:
+                process = self._idle.get_nowait()
+            except queue.Empty:
+                return self._started()
+            if process.poll() is None:
+                return process
+            _end(process)
+
+    def _started(self) -> _Process:
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _asked(process: _Process, line: bytes) -> bytes | None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line + b"\n")
+        process.stdin.flush()
+    answer = process.stdout.readline()
+    return answer[:-1] if answer.endswith(b"\n") else None
+
+
+def _end(process: _Process) -> int:
+    """What it ended with."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+    return process.wait()
+
+
+def _end_all(processes: _Idle) -> None:
+    while not processes.empty():
+        _end(processes.get())
+
+
+# --------------------------------------------------------------------------- the process
+
+
+def work(do: Callable[[bytes], bytes], limits: Limits) -> int:
+    """Answer the lines of stdin by `do` until there are no more: the exit status."""
+    # Ctrl-C in a terminal reaches the whole group; the parent decides when this ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    serve(do, limits, sys.stdin.buffer, sys.stdout.buffer)
+    return 0
+
+
+def serve(do: Callable[[bytes], bytes], limits: Limits, lines: BinaryIO, answers: BinaryIO) -> None:
+    for line in lines:
+        # The signals of both clocks end a process that does not handle them.
+        signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, limits.wall_s)
+        answer = do(line[:-1])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # What earlier work has left behind is not the next one's to pay for.
+        flag = _SPENT if _held_bytes() > limits.memory_bytes // 2 else _KEPT
+        answers.write(flag + answer + b"\n")
+        answers.flush()
+
+
+def _held_bytes() -> int:
+    if sys.platform != "linux":
+        return 0
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - imports nothing
+        return int(file.read().split()[0]) * resource.getpagesize()
