@@ -41,9 +41,9 @@ class FakeWaits(Waits):
             finally:
                 del self._watches[limit]
 
-    def expire(self, seconds: float) -> None:
-        """All that is watched now for so long has taken it."""
-        for limit in [limit for limit, of in self._watches.items() if of == seconds]:
+    def expire(self, seconds: float | None = None) -> None:
+        """All that is watched now for so long has taken it; None is all that is watched."""
+        for limit in [limit for limit, of in self._watches.items() if seconds in {None, of}]:
             limit.reschedule(asyncio.get_running_loop().time())
 
 
