@@ -295,6 +295,7 @@ async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
     assert asked.prompt == ("three four five ",)
 
 
+@pytest.mark.contract("truncate.chat")
 async def test_an_agent_never_forgets_what_it_was_asked() -> None:
     house = House(model=SPACED, n_ctx=4)
     turns = [core.Message(role="user", content="old"), core.Message(role="user", content="asked")]

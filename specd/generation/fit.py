@@ -17,7 +17,8 @@ _FURTHER: Final = 16
 async def fitted(call: Call, lease: Lease) -> Rendered:
     """The prompt; of a chat too long for the context, without the fewest oldest turns that do it.
 
-    The last turn and every system turn stay: where they alone are too long, the engine decides.
+    The last turn, the user's last and every system turn stay: where they alone are too long, the
+    engine decides.
     """
     rendered = await asyncio.to_thread(_render_without, call, 0)
     most = len(call.droppable)
