@@ -25,7 +25,7 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "How registries are reached; in small letters too.",
 }
 
-_MARK = "from specd/settings.py (and no_effect.py) by scripts/settings_docs.py"
+_MARK = "from specd/settings/ (and no_effect.py) by scripts/settings_docs.py"
 
 _INTRO = f"""\
 <!-- Generated {_MARK}: change it there. -->

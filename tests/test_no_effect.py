@@ -48,9 +48,9 @@ def test_those_that_are_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_daemon_names_them_once_when_it_starts(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         async with running(
-            tmp_path, engine=FAKE_ENGINE, log=log.fileno(), OLLAMA_SCHED_SPREAD="1"
+            tmp_path, engine=FAKE_ENGINE, log=log.fileno(), OLLAMA_VULKAN="1"
         ) as daemon:
             await (await daemon.http.get("/api/version")).read()
     lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
-    [line] = [line for line in lines if "OLLAMA_SCHED_SPREAD" in line]
-    assert line.endswith(NO_EFFECT["OLLAMA_SCHED_SPREAD"])
+    [line] = [line for line in lines if "OLLAMA_VULKAN" in line]
+    assert line.endswith(NO_EFFECT["OLLAMA_VULKAN"])

@@ -49,6 +49,7 @@ from specd.core.model import (
     Pair,
     Templating,
 )
+from specd.core.placement import GiveUp, Placement, PlacementRequest
 from specd.core.progress import Progress
 from specd.core.request import (
     ChatPrompt,
@@ -92,6 +93,7 @@ __all__ = [
     "Failed",
     "FailureKind",
     "GenerateRequest",
+    "GiveUp",
     "Grammar",
     "GrammarKind",
     "Image",
@@ -102,6 +104,8 @@ __all__ = [
     "Pair",
     "PairHistory",
     "PassCosts",
+    "Placement",
+    "PlacementRequest",
     "Progress",
     "SamplingParams",
     "SpeculationMode",

@@ -60,6 +60,7 @@ class EngineRequest:
     add_bos: let the vocabulary's own rule add BOS before the first piece.
     n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
     grammar: None is free text.
+    n_ctx: tokens that it may fill of its slot; 0 is the whole slot.
     n_draft_max: None is the controller's own bound, 0 is plain decoding.
     drafters: who may guess; the first one alone where the mode is FIXED.
     """
@@ -76,6 +77,7 @@ class EngineRequest:
     shift: bool = True
     n_logprobs: int | None = None
     want_context: bool = False
+    n_ctx: int = 0
     n_draft_max: int | None = None
     mode: SpeculationMode = SpeculationMode.AUTO
     drafters: tuple[DrafterKind, ...] = (DrafterKind.MODEL, DrafterKind.LOOKUP)

@@ -20,6 +20,14 @@ class EngineSpec:
     trace_dir: where the controller's calls are written down, "" for nowhere.
     adapters: LoRA files, applied to the target.  projector: what turns images into embeddings.
     embeds: the engine gives vectors instead of answers.
+    main_gpu: the device that the caller asked for, by its number among those of the daemon.
+    max_draft: no draft is longer; None is the controller's own bound.
+
+    What placement decides: devices are the accelerators that the engine may see, in its own order
+    (NVIDIA's by UUID, others by llama.cpp's name); () is none, None whatever llama.cpp finds.
+    tensor_split: the share of the target's layers on each of them, () is llama.cpp's choice.
+    draft_device: the drafter's, by its place in `devices`; None is beside the target.
+    draft_on_cpu: the drafter lies in main memory, wherever the target does.
     """
 
     weights: str
@@ -42,15 +50,29 @@ class EngineSpec:
     adapters: tuple[str, ...] = ()
     projector: str | None = None
     embeds: bool = False
+    use_mlock: bool = False
+    max_draft: int | None = None
+    devices: tuple[str, ...] | None = None
+    tensor_split: tuple[float, ...] = ()
+    draft_device: int | None = None
+    draft_on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMemory:
-    """Bytes one model took, by where they lie; `device` names the accelerator or "CPU"."""
+    """Bytes one model took, by where they lie; `device` names the accelerator or "CPU".
+
+    by_device: llama.cpp's name of each device, and the bytes there.  weights, cache (with running
+    states) and scratch are parts of total_bytes.
+    """
 
     device: str
     total_bytes: int
     vram_bytes: int
+    by_device: tuple[tuple[str, int], ...] = ()
+    weights_bytes: int = 0
+    cache_bytes: int = 0
+    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

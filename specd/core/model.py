@@ -90,15 +90,21 @@ class NoPair(StrEnum):
     LOAD_FAILED = "drafter_load_failed"
     CANNOT_REWIND = "architecture_cannot_rewind"
     EMBEDS = "embedding_model"
+    NO_VRAM = "drafter_no_vram"
+    DOES_NOT_PAY = "does_not_pay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """name: what the user calls it.  source: which rule chose it (manifest, user, registry)."""
+    """name: what the user calls it.  max_draft: no draft is longer, where the rule says so.
+
+    source: who chose it: manifest, user, registry, or shelf (a compatible model that was there).
+    """
 
     name: str
     weights: Path
     source: str
+    max_draft: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +112,14 @@ class Pair:
     """A target with its drafter, or with the reason why it has none.
 
     detail is one sentence for the user; empty when there is a drafter.
+    rule: the pattern that decided, "" where none did.  expected: published gain (tokens/s ÷ plain)
+    by task.  pull: drafters that could be pulled for it, the best first.
     """
 
     target: ModelRef
     drafter: Drafter | None = None
     reason: NoPair | None = None
     detail: str = ""
+    rule: str = ""
+    expected: Mapping[str, float] = field(default_factory=dict)
+    pull: tuple[str, ...] = ()

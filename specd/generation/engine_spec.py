@@ -51,6 +51,8 @@ def engine_spec(
         adapters=tuple(str(path) for path in target.adapters),
         projector=str(target.projector) if target.projector else None,
         embeds=embeds,
+        use_mlock=settings.mlock,
+        max_draft=drafter.max_draft if drafter else None,
     )
 
 

@@ -43,6 +43,14 @@ class Fit:
         )
         return fits
 
+    def place(self, request: core.PlacementRequest) -> core.Placement:
+        """Where it would lie just now; reads files, may block."""
+        fits = request.give_up is core.GiveUp.ANYTHING or self.fits(request.spec, request.beside)
+        return core.Placement(spec=request.spec, fits=fits)
+
+    def learn(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+        """What an engine took in truth, for the next estimate."""
+
     def bytes_of(self, spec: core.EngineSpec) -> int:
         others = (*spec.adapters, *([spec.projector] if spec.projector else []))
         return engine_bytes(

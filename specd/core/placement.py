@@ -1,0 +1,45 @@
+"""Where an engine would lie on this machine, and what is asked to find that out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from specd.core.load import EngineSpec
+
+
+class GiveUp(IntEnum):
+    """What a model may do without, so that it is loaded at all; each allows those before it."""
+
+    NOTHING = 0  # other models can leave first
+    DRAFTER = 1
+    ANYTHING = 2  # drafter, then context as far as `least_ctx`, then layers on the device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRequest:
+    """A model that wants to be loaded.
+
+    spec: with context and threads filled in.  least_ctx: tokens per slot below which it must not
+    go; spec.n_ctx where the caller chose it.  beside: engines that are there, as they were loaded.
+    n_refusals: how often memory was refused to it while the same callers waited.
+    """
+
+    spec: EngineSpec
+    least_ctx: int
+    beside: tuple[EngineSpec, ...] = ()
+    give_up: GiveUp = GiveUp.ANYTHING
+    n_refusals: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """spec: with nothing left open, what was given up left out and said in it.
+
+    fits: False where somebody has to leave first; always True where anything may be given up.
+    bytes_by_device: what it is thought to take; the device "CPU" is main memory.
+    """
+
+    spec: EngineSpec
+    fits: bool
+    bytes_by_device: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,20 @@
+"""Every setting of specd, from the environment."""
+
+from specd.settings.host import HostAddress, parse_host
+from specd.settings.settings import (
+    Settings,
+    rule_of,
+    set_without_effect,
+    unknown_variables,
+    variable_of,
+)
+
+__all__ = [
+    "HostAddress",
+    "Settings",
+    "parse_host",
+    "rule_of",
+    "set_without_effect",
+    "unknown_variables",
+    "variable_of",
+]

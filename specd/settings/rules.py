@@ -1,0 +1,167 @@
+"""How the text of each kind of variable becomes a value, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from specd.core import KV_CACHE_TYPES, MAX_SLOTS
+from specd.durations import parse_go_duration
+from specd.settings.host import HostAddress, parse_host
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the text of a variable becomes a value.
+
+    parse: raises ValueError for a text that it cannot use.  allowed: completes "must be ...".
+    unset: what gives the value where neither the environment nor the declaration does.
+    """
+
+    parse: Callable[[str], object]
+    allowed: str
+    unset: Callable[[], object] = lambda: None
+
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def _parse_bool(text: str) -> bool:
+    """Go: strconv.ParseBool."""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError
+
+
+def _parse_ollama_bool(text: str) -> bool:
+    """What is set and is not a word for false is true (Ollama: envconfig.BoolWithDefault)."""
+    return text not in _FALSE
+
+
+def _parse_uint(text: str) -> int:
+    """Go: strconv.ParseUint, 64 bits."""
+    if not re.fullmatch(r"[0-9]{1,20}", text) or int(text) >= 2**64:
+        raise ValueError
+    return int(text)
+
+
+def _parse_count(text: str) -> int:
+    n = max(1, _parse_uint(text))
+    if n > MAX_SLOTS:
+        raise ValueError(f"{n} is more than {MAX_SLOTS}")
+    return n
+
+
+def _parse_kv_cache_type(text: str) -> str:
+    if text.lower() not in KV_CACHE_TYPES:
+        raise ValueError(f"no such number format: {text}")
+    return text.lower()
+
+
+def _parse_seconds(text: str) -> float:
+    """A Go duration, or a bare whole number of seconds."""
+    if re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        return float(int(text))
+    return parse_go_duration(text)
+
+
+def _parse_keep_alive(text: str) -> float:
+    seconds = _parse_seconds(text)
+    return math.inf if seconds < 0 else seconds
+
+
+def _parse_load_timeout(text: str) -> float:
+    seconds = _parse_seconds(text)
+    return math.inf if seconds <= 0 else seconds
+
+
+def _parse_grace(text: str) -> float:
+    seconds = _parse_seconds(text)
+    if seconds < 0:
+        raise ValueError
+    return seconds
+
+
+def _parse_debug(text: str) -> int:
+    """0 info, 1 debug, 2 trace; what is neither true nor a number is info."""
+    if text in _TRUE:
+        return 1
+    return min(2, int(text)) if re.fullmatch(r"\+?[0-9]{1,18}", text) else 0
+
+
+def _parse_fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:  # also refuses nan
+        raise ValueError
+    return value
+
+
+def _parse_path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # no home directory
+        raise ValueError from error
+
+
+def _parse_file(text: str) -> Path:
+    path = _parse_path(text)
+    if not path.is_file():
+        raise ValueError
+    return path
+
+
+def _default_state_dir() -> Path | None:
+    """Where systemd or the XDG rules put it; None for a user who has no home."""
+    if of_service := os.environ.get("STATE_DIRECTORY", ""):
+        return Path(of_service.split(":")[0])
+    of_user = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        return (of_user if of_user.is_absolute() else Path("~/.local/state").expanduser()) / "specd"
+    except RuntimeError:
+        return None
+
+
+def _parse_device(text: str) -> str:
+    """Which of the devices it names is known only when the machine was looked at."""
+    if not re.fullmatch(r"auto|cpu|[0-9]{1,3}|[A-Za-z][\w.:-]*", text, re.ASCII):
+        raise ValueError
+    return text
+
+
+_BOOL_WORDS = "1 or 0 (true, false, t, f)"
+_DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of seconds"
+
+HostSetting = Annotated[HostAddress, Rule(parse_host, "`[scheme://]host[:port]`")]
+PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
+FileSetting = Annotated[Path | None, Rule(_parse_file, "the path of an existing file")]
+FolderSetting = Annotated[Path | None, Rule(_parse_path, "a path")]
+StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
+FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]
+AutoFlagSetting = Annotated[
+    bool | None, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
+]
+StrictFlagSetting = Annotated[bool | None, Rule(_parse_bool, _BOOL_WORDS)]
+UintSetting = Annotated[int, Rule(_parse_uint, "a whole number ≥ 0")]
+CountSetting = Annotated[int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
+KeepAliveSetting = Annotated[
+    float, Rule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
+]
+LoadTimeoutSetting = Annotated[
+    float, Rule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is for ever")
+]
+GraceSetting = Annotated[float, Rule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
+DebugSetting = Annotated[int, Rule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
+KvCacheTypeSetting = Annotated[str, Rule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
+ListSetting = Annotated[
+    tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple)
+]
+FractionSetting = Annotated[float, Rule(_parse_fraction, "a number from 0 to 1")]
+DeviceSetting = Annotated[
+    str, Rule(_parse_device, "auto, cpu, or a GPU's number, UUID or name (`CUDA1`)")
+]

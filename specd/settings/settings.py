@@ -1,0 +1,238 @@
+"""Every setting of specd, declared once.  The only reader of the environment.
+
+OLLAMA_* follow Ollama's own parse rules (envconfig): a value that cannot be read is a warning and
+the default.  SPECD_* are ours: a value that cannot be used is an error.  `docs/settings.md` and
+`configs/specd.env` are generated from the declarations below.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from specd.errors import BadSetting
+from specd.no_effect import NO_EFFECT, OF_INSTALLER
+from specd.settings.rules import (
+    AutoFlagSetting,
+    CountSetting,
+    DebugSetting,
+    DeviceSetting,
+    FileSetting,
+    FlagSetting,
+    FolderSetting,
+    FractionSetting,
+    GraceSetting,
+    HostSetting,
+    KeepAliveSetting,
+    KvCacheTypeSetting,
+    ListSetting,
+    LoadTimeoutSetting,
+    PathSetting,
+    Rule,
+    StateSetting,
+    StrictFlagSetting,
+    UintSetting,
+)
+
+log = logging.getLogger(__name__)
+
+
+def _setting(variable: str, default: str, description: str) -> Any:
+    """Declare a setting; `default` is what a user would write, empty for none."""
+    return Field(
+        default=default, validate_default=True, validation_alias=variable, description=description
+    )
+
+
+class Settings(BaseSettings):
+    """`Settings()` reads the environment; keyword arguments (typed values) win over it.
+
+    Raises BadSetting, naming the variable, what was given and what is allowed.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        case_sensitive=True,
+        enable_decoding=False,
+        populate_by_name=True,
+        extra="forbid",
+    )
+
+    host: HostSetting = _setting(
+        "OLLAMA_HOST",
+        "127.0.0.1:11434",
+        "Where the daemon listens and where the commands look for it. `:11434` is all interfaces.",
+    )
+    models: PathSetting = _setting(
+        "OLLAMA_MODELS", "~/.ollama/models", "The model store, shared with Ollama."
+    )
+    keep_alive_s: KeepAliveSetting = _setting(
+        "OLLAMA_KEEP_ALIVE", "5m", "How long a model stays loaded after its last request."
+    )
+    load_timeout_s: LoadTimeoutSetting = _setting(
+        "OLLAMA_LOAD_TIMEOUT",
+        "5m",
+        "How long a load or a quantization may show no progress before it ends.",
+    )
+    num_parallel: CountSetting = _setting(
+        "OLLAMA_NUM_PARALLEL", "1", "Requests that one model answers at the same time."
+    )
+    max_loaded_models: UintSetting = _setting(
+        "OLLAMA_MAX_LOADED_MODELS",
+        "0",
+        "Models that may be loaded at the same time; 0 is three per GPU, or three without one.",
+    )
+    max_queue: UintSetting = _setting(
+        "OLLAMA_MAX_QUEUE", "512", "Requests that may wait for a load; more are answered 503."
+    )
+    context_length: UintSetting = _setting(
+        "OLLAMA_CONTEXT_LENGTH", "0", "Context of a request in tokens; 0 chooses by GPU memory."
+    )
+    flash_attention: AutoFlagSetting = _setting(
+        "OLLAMA_FLASH_ATTENTION", "", "Flash attention; unset uses it where the device can."
+    )
+    kv_cache_type: KvCacheTypeSetting = _setting(
+        "OLLAMA_KV_CACHE_TYPE", "f16", "Number format of the KV cache."
+    )
+    gpu_overhead_bytes: UintSetting = _setting(
+        "OLLAMA_GPU_OVERHEAD", "0", "Bytes of every GPU that are left alone."
+    )
+    sched_spread: FlagSetting = _setting(
+        "OLLAMA_SCHED_SPREAD", "0", "Spread every model over all GPUs, though one could hold it."
+    )
+    igpu: AutoFlagSetting = _setting(
+        "OLLAMA_IGPU_ENABLE",
+        "",
+        "Use a GPU that shares the main memory; unset uses it where there is no other.",
+    )
+    go_template: AutoFlagSetting = _setting(
+        "OLLAMA_GO_TEMPLATE",
+        "",
+        "Whether a model's Go template wins over its GGUF's Jinja template; unset lets the better"
+        " one win.",
+    )
+    debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.")
+    origins: ListSetting = _setting(
+        "OLLAMA_ORIGINS",
+        "",
+        "Browser origins that may call the API beside the local ones; `*` in one is any text.",
+    )
+    noprune: FlagSetting = _setting(
+        "OLLAMA_NOPRUNE", "0", "Keep blobs that no model names any more, at start and afterwards."
+    )
+    nohistory: FlagSetting = _setting(
+        "OLLAMA_NOHISTORY",
+        "0",
+        "`specd run` does not remember what is typed; else it does, in `prompts` below"
+        " `SPECD_STATE_DIR`, readable by its owner alone.",
+    )
+    speculative_decode: FlagSetting = _setting(
+        "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
+    )
+    draft_device: DeviceSetting = _setting(
+        "SPECD_DRAFT_DEVICE",
+        "auto",
+        "Where drafters lie; auto is beside their targets, and never on the CPU when these are on a"
+        " GPU.",
+    )
+    auto_pull_drafts: FlagSetting = _setting(
+        "SPECD_AUTO_PULL_DRAFTS",
+        "0",
+        "Pull the drafter that the registry names for a model that is loaded without one; it drafts"
+        " from the next load on.",
+    )
+    mlock: FlagSetting = _setting(
+        "SPECD_MLOCK",
+        "0",
+        "Keep weights in main memory from being swapped out; needs `LimitMEMLOCK`.",
+    )
+    prompt_lookup: FlagSetting = _setting(
+        "SPECD_PROMPT_LOOKUP",
+        "1",
+        "Draft what followed the same tokens earlier in prompt or answer, where that pays.",
+    )
+    pairs_file: FileSetting = _setting(
+        "SPECD_PAIRS",
+        "",
+        "A file of your own pairs (target and drafter), read before the registry.",
+    )
+    state_dir: StateSetting = _setting(
+        "SPECD_STATE_DIR",
+        "",
+        "Where what was learned of the pairs is kept; unset is systemd's `$STATE_DIRECTORY`, else"
+        " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
+    )
+    trace_dir: FolderSetting = _setting(
+        "SPECD_TRACE_DIR",
+        "",
+        "Where each engine writes down what its controller saw and decided, at most 64 MiB, without"
+        " text or tokens, for `specd trace`; unset writes nothing.",
+    )
+    demo: StrictFlagSetting = _setting(
+        "SPECD_DEMO",
+        "",
+        "List the model `specd-demo`; unset lists it while the store is empty.",
+    )
+    acceptance_threshold: FractionSetting = _setting(
+        "SPECD_ACCEPTANCE_THRESHOLD",
+        "0.4",
+        "Accepted ÷ drafted below which a request stops drafting, whatever the cost model says.",
+    )
+    shutdown_grace_s: GraceSetting = _setting(
+        "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may go on after SIGTERM."
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, value: object, info: ValidationInfo) -> object:
+        if not isinstance(value, str) or info.field_name is None:
+            return value
+        field = cls.model_fields[info.field_name]
+        variable, rule, default = variable_of(field), rule_of(field), str(field.default)
+        text = _unquoted(value)
+        try:
+            return _parse(rule, text or default)
+        except ValueError as error:
+            said = f"{variable}={value!r} must be {rule.allowed}"
+            if text in {"", default} or variable.startswith("SPECD_"):
+                raise BadSetting(said) from error
+            log.warning("%s; using the default %s", said, default)
+            return _parse(rule, default)
+
+
+def set_without_effect() -> dict[str, str]:
+    """Variables of Ollama's that are set and change nothing here, each with the reason."""
+    return {name: why for name, why in NO_EFFECT.items() if _unquoted(os.environ.get(name, ""))}
+
+
+def unknown_variables() -> dict[str, str]:
+    """SPECD_* that are set and that nobody reads, each with the setting it may stand for, or ""."""
+    known = [variable_of(field) for field in Settings.model_fields.values()]
+    return {
+        name: next(iter(get_close_matches(name, known, n=1)), "")
+        for name in os.environ
+        if name.startswith("SPECD_") and name not in {*known, *OF_INSTALLER}
+    }
+
+
+def _unquoted(value: str) -> str:
+    return value.strip().strip("\"'")
+
+
+def _parse(rule: Rule, text: str) -> object:
+    return rule.parse(text) if text else rule.unset()
+
+
+def variable_of(field: FieldInfo) -> str:
+    assert isinstance(field.validation_alias, str)
+    return field.validation_alias
+
+
+def rule_of(field: FieldInfo) -> Rule:
+    return next(item for item in field.metadata if isinstance(item, Rule))
