@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from specd import core
 from specd.placement.defaults import GIB
+from specd.store.shape import Layer, Shape
 
 #: Bytes of 32 numbers in a cache, by llama.cpp's layout of each format.
 _CACHE_BLOCK_BYTES = {
@@ -49,6 +50,121 @@ def engine_bytes(
     cache = n_cached * _CACHE_BLOCK_BYTES[spec.kv_cache_type] // 32
     scratch = next((n_bytes for least, n_bytes in _SCRATCH if spec.n_batch >= least), 0)
     return sum(model.n_bytes for model in models) + others_bytes + cache + scratch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One layer.  cache_bytes: its keys and values, or running states, for all slots."""
+
+    weights_bytes: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """One model as one engine would load it.
+
+    blocks: first to last; llama.cpp puts the last n_gpu_layers of them on a device.
+    input_bytes: embeddings of tokens, always in main memory.  output_bytes: what follows the last
+    block, on a device when n_gpu_layers is more than there are blocks; tied_bytes of that are a
+    second copy of the embeddings, which main memory has no need of.
+    extra_bytes: projector and adapters, on the first device where there is one.
+    device_scratch_bytes: on each device that is used.  host_scratch_bytes: in main memory, whatever
+    is used.
+    """
+
+    blocks: tuple[Block, ...]
+    input_bytes: int
+    output_bytes: int
+    extra_bytes: int
+    device_scratch_bytes: int
+    host_scratch_bytes: int
+    tied_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """On a machine without devices."""
+        return self.in_main_memory(0)
+
+    @property
+    def cache_bytes(self) -> int:
+        return sum(block.cache_bytes for block in self.blocks)
+
+    @property
+    def weights_bytes(self) -> int:
+        blocks = sum(block.weights_bytes for block in self.blocks)
+        return blocks + self.input_bytes + self.output_bytes - self.tied_bytes
+
+    def on_device(self, n_gpu_layers: int) -> int:
+        """Bytes on a single device that holds so many layers; −1 is all of them."""
+        n_layers = self._n_layers(n_gpu_layers)
+        if n_layers == 0:
+            return 0
+        output = self.output_bytes if n_layers > len(self.blocks) else 0
+        last = self.blocks[max(len(self.blocks) - n_layers, 0) :]
+        return _bytes_of(last) + output + self.extra_bytes + self.device_scratch_bytes
+
+    def in_main_memory(self, n_gpu_layers: int) -> int:
+        n_layers = self._n_layers(n_gpu_layers)
+        first = self.blocks[: max(len(self.blocks) - n_layers, 0)]
+        kept = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
+        if n_layers <= len(self.blocks):
+            kept += self.output_bytes - self.tied_bytes
+        if n_layers == 0:
+            kept += self.extra_bytes + self.device_scratch_bytes
+        return kept
+
+    def _n_layers(self, n_gpu_layers: int) -> int:
+        """llama.cpp counts the output as one more than there are blocks."""
+        return len(self.blocks) + 1 if n_gpu_layers < 0 else n_gpu_layers
+
+
+def footprint(
+    shape: Shape,
+    *,
+    n_ctx: int,
+    n_slots: int,
+    n_batch: int,
+    kv_cache_type: str,
+    n_outputs: int,
+    flash_attention: bool | None,
+    n_rewind: int,
+    extra_bytes: int = 0,
+) -> Footprint:
+    """n_ctx: tokens per slot.  n_outputs: rows of logits in one pass.
+
+    n_rewind: running states that are kept of each slot beside the present one.
+    """
+    per_block = _CACHE_BLOCK_BYTES[kv_cache_type]
+    n_cells = -(-n_ctx * n_slots // 256) * 256
+
+    def cache(layer: Layer) -> int:
+        n_kept = n_cells
+        if layer.window:
+            n_kept = min(n_cells, -(-(layer.window * n_slots + n_batch) // 256) * 256)
+        numbers = layer.key + layer.value
+        states = layer.state * 4 * n_slots * (1 + n_rewind)
+        return numbers * n_kept * per_block // 32 + states
+
+    attention = 0 if flash_attention is not False else 4 * n_cells * n_batch * shape.n_heads
+    logits = 4 * n_outputs * shape.n_vocab
+    working = 4 * n_batch * (4 * shape.n_embd + 2 * shape.n_ff)
+    return Footprint(
+        blocks=tuple(
+            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer))
+            for layer in shape.layers
+        ),
+        input_bytes=shape.input_bytes,
+        output_bytes=shape.output_bytes + (shape.input_bytes if shape.ties else 0),
+        extra_bytes=extra_bytes,
+        device_scratch_bytes=max(working + attention, logits) + 2 * n_cells * n_batch,
+        host_scratch_bytes=logits,
+        tied_bytes=shape.input_bytes if shape.ties else 0,
+    )
+
+
+def _bytes_of(blocks: tuple[Block, ...]) -> int:
+    return sum(block.weights_bytes + block.cache_bytes for block in blocks)
 
 
 assert set(_CACHE_BLOCK_BYTES) == set(core.KV_CACHE_TYPES)

@@ -102,11 +102,15 @@ Value = int | float | bool | str | tuple["Value", ...] | LongArray
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """type: ggml's name, such as Q4_K.  shape: elements per dimension, fastest first, as stored."""
+    """type: ggml's name, such as Q4_K.  shape: elements per dimension, fastest first, as stored.
+
+    n_bytes: of its data; 0 where the type is not known.
+    """
 
     name: str
     type: str
     shape: tuple[int, ...]
+    n_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +309,7 @@ class _Reader:
         number, offset = self._number("I"), self._number("Q")
         kind = _tensor_types().get(number, _TensorType(f"type {number}", 1, 0))
         n_bytes = math.prod(shape) // kind.n_elements * kind.n_bytes
-        return TensorInfo(name, kind.name, shape), offset + n_bytes
+        return TensorInfo(name, kind.name, shape, n_bytes), offset + n_bytes
 
     def _check_data(self, values: Mapping[str, Value], ends: list[int]) -> None:
         """Whether the file is long enough for the data of all tensors."""

@@ -16,6 +16,7 @@ from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
 from specd.store.name import Name, Source
+from specd.store.shape import Shape, read_shape
 from specd.store.stored import Stored, from_manifest
 from specd.store.templating import choose
 
@@ -40,6 +41,7 @@ class Library:
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
         self._facts: FileCache[GgufFacts] = FileCache(read_facts)
+        self._shapes: FileCache[Shape] = FileCache(read_shape)
         self._complaints: set[str] = set()
 
     def list(self) -> list[ModelSummary]:
@@ -110,6 +112,10 @@ class Library:
     def facts(self, weights: Path) -> GgufFacts:
         """What a GGUF says of itself; raises StoreError."""
         return self._facts.get(weights)
+
+    def shape(self, weights: Path) -> Shape:
+        """What a GGUF says of the memory it takes; raises StoreError."""
+        return self._shapes.get(weights)
 
     # ------------------------------------------------------------------ finding
 
