@@ -64,10 +64,10 @@ class Block:
 class Footprint:
     """One model as one engine would load it.
 
-    blocks: first to last; llama.cpp puts the last n_gpu_layers of them on a device.
-    input_bytes: embeddings of tokens, always in main memory.  output_bytes: what follows the last
-    block, on a device when n_gpu_layers is more than there are blocks; tied_bytes of that are a
-    second copy of the embeddings, which main memory has no need of.
+    blocks: first to last.  input_bytes: embeddings of tokens, always in main memory.
+    output_bytes: what follows the last block; tied_bytes of that are a second copy of the
+    embeddings, which main memory has no need of.  llama.cpp counts it as a layer, and the last
+    n_gpu_layers lie on devices: the output is the first to come there and the last to leave.
     extra_bytes: projector and adapters, on the first device where there is one.
     device_scratch_bytes: on each device that is used.  host_scratch_bytes: in main memory, whatever
     is used.
@@ -100,22 +100,20 @@ class Footprint:
         n_layers = self._n_layers(n_gpu_layers)
         if n_layers == 0:
             return 0
-        output = self.output_bytes if n_layers > len(self.blocks) else 0
-        last = self.blocks[max(len(self.blocks) - n_layers, 0) :]
-        return _bytes_of(last) + output + self.extra_bytes + self.device_scratch_bytes
+        last = self.blocks[max(len(self.blocks) + 1 - n_layers, 0) :]
+        return _bytes_of(last) + self.output_bytes + self.extra_bytes + self.device_scratch_bytes
 
     def in_main_memory(self, n_gpu_layers: int) -> int:
         n_layers = self._n_layers(n_gpu_layers)
-        first = self.blocks[: max(len(self.blocks) - n_layers, 0)]
+        first = self.blocks[: max(len(self.blocks) + 1 - n_layers, 0)]
         kept = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
-        if n_layers <= len(self.blocks):
-            kept += self.output_bytes - self.tied_bytes
         if n_layers == 0:
+            kept += self.output_bytes - self.tied_bytes
             kept += self.extra_bytes + self.device_scratch_bytes
         return kept
 
     def _n_layers(self, n_gpu_layers: int) -> int:
-        """llama.cpp counts the output as one more than there are blocks."""
+        """The output is one more than there are blocks."""
         return len(self.blocks) + 1 if n_gpu_layers < 0 else n_gpu_layers
 
 
