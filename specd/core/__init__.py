@@ -49,7 +49,7 @@ from specd.core.model import (
     Pair,
     Templating,
 )
-from specd.core.placement import GiveUp, Placement, PlacementRequest
+from specd.core.placement import BackendDevice, GiveUp, Placement, PlacementRequest
 from specd.core.progress import Progress
 from specd.core.request import (
     ChatPrompt,
@@ -77,6 +77,7 @@ __all__ = [
     "MAX_SLOTS",
     "TEMPERATURE_BANDS",
     "THINKING_TAGS",
+    "BackendDevice",
     "BandHistory",
     "ChatPrompt",
     "Delta",

@@ -8,6 +8,23 @@ from enum import IntEnum
 from specd.core.load import EngineSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendDevice:
+    """A GPU that this build of llama.cpp can use, as it says so itself.
+
+    name: llama.cpp's ("CUDA0").  backend: whose it is ("CUDA").  bus_id: on PCI, in lower case
+    ("0000:c1:00.0"), "" where it is not known.  Bytes are 0 where they are not known.
+    """
+
+    name: str
+    backend: str
+    description: str
+    integrated: bool
+    bus_id: str = ""
+    total_bytes: int = 0
+    free_bytes: int = 0
+
+
 class GiveUp(IntEnum):
     """What a model may do without, so that it is loaded at all; each allows those before it."""
 

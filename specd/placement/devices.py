@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    DISCRETE = "discrete"
+    INTEGRATED = "integrated"  # its memory is the main memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """name: what the vendor calls it.  uuid: stable across reboots, unlike `index`."""
+    """id: what `core.EngineSpec.devices` names it by: NVIDIA's UUID, else llama.cpp's name.
+
+    index: its number among those that the daemon may use.  name: what the vendor calls it.
+    uuid: NVIDIA's, "" with others.
+    """
 
     vendor: str
     index: int
@@ -15,6 +25,8 @@ class Device:
     uuid: str
     total_bytes: int
     free_bytes: int
+    id: str = ""
+    kind: Kind = Kind.DISCRETE
 
 
 def devices() -> list[Device]:
