@@ -17,7 +17,7 @@ from specd.engine.llama.cache import (
     SnapshotCache,
 )
 from specd.engine.llama.layout import Layout
-from specd.engine.llama.library import NativeLog
+from specd.engine.llama.library import NativeLog, Use
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import (
     EmbeddingBatch,
@@ -179,12 +179,13 @@ def _affordable_snapshots(
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max, params.n_outputs_max = 256, 1, 1
     params.n_batch = params.n_ubatch = 32
-    n_buffers, n_state_bytes = len(native_log.buffers), native_log.state_bytes
+    n_buffers = len(native_log.buffers)
     handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
         return 0
     llama_cpp.llama_free(handle)
-    per_state = (native_log.state_bytes - n_state_bytes) * n_slots
+    made = native_log.buffers[n_buffers:]
+    per_state = sum(buffer.n_bytes for buffer in made if buffer.use is Use.STATES) * n_slots
     del native_log.buffers[n_buffers:]
     share = int(_SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
     return min(n_wanted, max(share // max(per_state, 1), _FEWEST_SNAPSHOTS))

@@ -7,6 +7,8 @@ import functools
 import logging
 import re
 from collections import deque
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import llama_cpp
@@ -18,8 +20,7 @@ log = logging.getLogger("specd.engine.llama")
 VERSION = "0.3.36"
 #: ggml.h: debug 1, info 2, warn 3, error 4, and 5 to continue a line (the bindings are one off).
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
-_BUFFER = re.compile(r"(\S+)\s+(?:(\w+) )?buffer size\s*=\s*([0-9.]+) MiB")
-_STATES = "RS"
+_BUFFER = re.compile(r": +(\S+) +(?:DSV4 \S+ )?(\w+) buffer size = +([0-9.]+) MiB")
 
 
 #: Warnings that say nothing here: llama.cpp compares the whole cache with what one sequence was
@@ -27,18 +28,46 @@ _STATES = "RS"
 _NO_WARNING = ("n_ctx_seq", "non-consecutive token position")
 
 
+class Use(Enum):
+    """What a buffer holds.  EXTRAS: the weights of adapters and of a projector."""
+
+    WEIGHTS = "weights"
+    EXTRAS = "extras"
+    CACHE = "cache"
+    STATES = "states"
+    LOGITS = "logits"
+    SCRATCH = "scratch"
+
+
+_USES = {
+    "model": Use.WEIGHTS,
+    "LoRA": Use.EXTRAS,
+    "KV": Use.CACHE,
+    "RS": Use.STATES,
+    "state": Use.STATES,
+    "output": Use.LOGITS,
+    "compute": Use.SCRATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """name: llama.cpp's, such as CUDA0, CPU_Mapped or CUDA_Host."""
+
+    name: str
+    use: Use
+    n_bytes: int
+
+
 class NativeLog:
     """Receives llama.cpp's log lines: passes them on, keeps its errors and its buffer sizes.
-
-    state_bytes: what the running states of recurrent models take, among the buffers.
 
     The callback runs in whatever thread llama.cpp logs from, so it only appends.
     """
 
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=8)
-        self.buffers: list[tuple[str, int]] = []
-        self.state_bytes = 0
+        self.buffers: list[Buffer] = []
         self._level = 1
         self._line = ""
         self.callback = llama_cpp.llama_log_callback(self._receive)
@@ -62,8 +91,7 @@ class NativeLog:
             self.errors.append(line.strip())
         if found := _BUFFER.search(line):
             n_bytes = int(float(found[3]) * (1 << 20))
-            self.buffers.append((found[1], n_bytes))
-            self.state_bytes += n_bytes if found[2] == _STATES else 0
+            self.buffers.append(Buffer(found[1], _USES.get(found[2], Use.SCRATCH), n_bytes))
         if level == logging.WARNING and any(words in line for words in _NO_WARNING):
             level = logging.DEBUG
         log.log(level, "%s", line)
@@ -72,7 +100,6 @@ class NativeLog:
         """Forget errors and buffers of what was loaded before."""
         self.errors.clear()
         self.buffers.clear()
-        self.state_bytes = 0
 
     def reason(self) -> str:
         """The most telling error line since begin(): the first one, which the later ones repeat."""

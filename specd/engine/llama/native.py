@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import llama_cpp
 import numpy as np
 
 from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch
-from specd.engine.llama.library import NativeLog
+from specd.engine.llama.library import Buffer, NativeLog, Use
 from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Positions, Rows
 from specd.errors import LoadFailed
@@ -27,6 +29,7 @@ _GGML_TYPES = {
     "iq4_nl": 20,
     "bf16": 30,
 }
+_MAIN_MEMORY = "CPU"
 _FLASH_ATTENTION = {
     None: llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO,
     False: llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED,
@@ -74,20 +77,44 @@ def make_context(
     return handle
 
 
-def memory_of(buffers: Iterable[tuple[str, int]]) -> ModelMemory:
-    """Bytes as llama.cpp reported them while it allocated: weights, cache, scratch."""
-    sizes = list(buffers)
-    vram = [(name, n) for name, n in sizes if not _is_host(name)]
+def memory_of(buffers: Collection[Buffer], model_bytes: int) -> ModelMemory:
+    """What llama.cpp said while it allocated.  model_bytes: all weights of the model.
+
+    Of a file that is mapped the processor may have parts in an order of its own beside it: those
+    are holes in the mapping, which nobody reads again, and count once.
+    """
+    by_use: Counter[Use] = Counter()
+    by_device: Counter[str] = Counter()
+    in_main_memory = Counter({True: 0})
+    for buffer in buffers:
+        by_use[buffer.use] += buffer.n_bytes
+        by_device[_device(buffer.name)] += buffer.n_bytes
+        if buffer.use is Use.WEIGHTS and _device(buffer.name) == _MAIN_MEMORY:
+            in_main_memory[buffer.name.endswith("_Mapped")] += buffer.n_bytes
+    if in_main_memory[True]:
+        twice = max(in_main_memory.total() - model_bytes, 0)
+        by_use[Use.WEIGHTS] -= twice
+        by_device[_MAIN_MEMORY] -= twice
+    accelerators = {name: n for name, n in by_device.items() if name != _MAIN_MEMORY}
     return ModelMemory(
-        device=vram[0][0] if vram else "CPU",
-        total_bytes=sum(n for _, n in sizes),
-        vram_bytes=sum(n for _, n in vram),
+        device=next(iter(accelerators), _MAIN_MEMORY),
+        total_bytes=by_device.total(),
+        vram_bytes=sum(accelerators.values()),
+        by_device=tuple(by_device.items()),
+        weights_bytes=by_use[Use.WEIGHTS] + by_use[Use.EXTRAS],
+        cache_bytes=by_use[Use.CACHE] + by_use[Use.STATES],
+        scratch_bytes=by_use[Use.SCRATCH] + by_use[Use.LOGITS],
     )
 
 
-def _is_host(buffer_name: str) -> bool:
-    """CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory."""
-    return buffer_name.startswith(("CPU", "AMX", "BLAS")) or buffer_name.endswith("_Host")
+def _device(buffer_name: str) -> str:
+    """llama.cpp's name of the device: CUDA0 for CUDA0, MTL0 for MTL0_Mapped.
+
+    CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory.
+    """
+    if buffer_name.startswith((_MAIN_MEMORY, "AMX", "BLAS")) or buffer_name.endswith("_Host"):
+        return _MAIN_MEMORY
+    return buffer_name.partition("_")[0]
 
 
 class NativeBatch:
@@ -126,16 +153,30 @@ class NativeContext:
         self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
         self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
         self._batch = NativeBatch(self.n_batch)
-        self._buffers = tuple(native_log.buffers)
+        # It begins with a row for each sequence, and does not say when it makes room for the rest.
+        rows_bytes = (params.n_outputs_max or self.n_batch) * _row_bytes(model, params)
+        self._taken = memory_of(
+            [
+                replace(buffer, n_bytes=rows_bytes) if buffer.use is Use.LOGITS else buffer
+                for buffer in native_log.buffers
+            ],
+            int(llama_cpp.llama_model_size(model.handle)),
+        )
 
     def memory(self) -> ModelMemory:
-        return memory_of(self._buffers)
+        return self._taken
 
     def close(self) -> None:
         if self._handle:
             self._batch.free()
             llama_cpp.llama_free(self._handle)
             self._handle = None
+
+
+def _row_bytes(model: LlamaModel, params: llama_cpp.llama_context_params) -> int:
+    """A row of results: logits, whoever wants them, and a vector."""
+    n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle)) if params.embeddings else 0
+    return ctypes.sizeof(ctypes.c_float) * (model.vocabulary.n_vocab + n_embd)
 
 
 class EmbeddingBatch:

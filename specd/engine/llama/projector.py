@@ -17,7 +17,7 @@ from llama_cpp import mtmd_cpp
 from specd.core import TokenId
 from specd.engine import images, sounds
 from specd.engine.backend import DecodeFailed
-from specd.engine.llama.library import NativeLog
+from specd.engine.llama.library import Buffer, NativeLog, Use
 from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Media, Part, Plane, Positions, Rows
 from specd.errors import InvalidRequest, LoadFailed
@@ -64,8 +64,9 @@ class LlamaProjector:
         self._handle = handle
         scratch = native_log.buffers[n_buffers:]
         # The library tells of its scratch, not of its weights, which lie at the same place.
-        native_log.buffers.append((scratch[0][0] if scratch else "CPU", Path(path).stat().st_size))
-        self._most = max(n_ctx // 2, 1)
+        place = scratch[0].name if scratch else "CPU"
+        native_log.buffers.append(Buffer(place, Use.EXTRAS, Path(path).stat().st_size))
+        self._n_ctx = n_ctx
         self.width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self.max_files = _PLACED.get(_kind(path))
         if self.max_files == 0:
@@ -79,7 +80,7 @@ class LlamaProjector:
         """Whether the tokens of an image see only those before them."""
         return not mtmd_cpp.mtmd_decode_use_non_causal(self._handle, None)
 
-    def parts(self, data: bytes) -> Sequence[Part]:
+    def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
         key = hashlib.sha256(data).digest()
         if sounds.is_sound(data):
             return self._parts(self._sound(data), key)
@@ -88,9 +89,10 @@ class LlamaProjector:
         pixels = images.read(data)
         parts = self._parts(_bitmap(pixels), key)
         n_tokens = sum(part.n_tokens for part in parts if isinstance(part, Media))
-        if n_tokens > self._most:
+        most = max((n_ctx or self._n_ctx) // 2, 1)
+        if n_tokens > most:
             # Better seen smaller than not at all.  Models of fixed sizes are not to be helped.
-            parts = self._parts(_bitmap(pixels.smaller(self._most / n_tokens)), key)
+            parts = self._parts(_bitmap(pixels.smaller(most / n_tokens)), key + most.to_bytes(8))
         return parts
 
     def encode(self, media: Media) -> Rows:
