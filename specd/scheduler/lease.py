@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,13 +34,18 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """facts.n_ctx is what a prompt must fit."""
+    """facts.n_ctx is what a prompt must fit.  count: is told how each answer ended that did."""
 
     facts: core.EngineFacts
     engine: Engine
+    count: Callable[[core.Done], None] = lambda _done: None
 
-    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        return self.engine.generate(request)
+    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        async with aclosing(self.engine.generate(request)) as events:
+            async for event in events:
+                if isinstance(event, core.Done):
+                    self.count(event)
+                yield event
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return await self.engine.tokenize(*pieces, add_bos=add_bos)

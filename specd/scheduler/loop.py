@@ -9,12 +9,13 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specd import core, errors
 from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
 from specd.scheduler.lease import Engine, Lease
 from specd.scheduler.scheduler import Phase, Runner, Scheduler, Waiter
+from specd.scheduler.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Resident:
     spec: core.EngineSpec
     facts: core.EngineFacts
     expires_at: float
+    tally: Tally = field(default_factory=Tally)
 
 
 class SchedulerLoop:
@@ -58,6 +60,7 @@ class SchedulerLoop:
         self._waiting: dict[int, asyncio.Future[Lease]] = {}
         self._engines: dict[int, Engine] = {}
         self._facts: dict[int, core.EngineFacts] = {}
+        self._tallies: dict[int, Tally] = {}
         self._watchers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -129,7 +132,14 @@ class SchedulerLoop:
             spec=runner.spec,
             facts=facts,
             expires_at=self._unix_time() + left_s,
+            tally=self._tallies.get(runner.id, Tally()),
         )
+
+    def _lease(self, runner_id: int) -> Lease:
+        def count(done: core.Done) -> None:
+            self._tallies[runner_id] = self._tallies.get(runner_id, Tally()).plus(done)
+
+        return Lease(self._facts[runner_id], self._engines[runner_id], count)
 
     # ----------------------------------------------------------------------- the one task
 
@@ -168,7 +178,7 @@ class SchedulerLoop:
                 # Who has gone is not listed any more, and its `leave` is in the inbox.
                 granted = self._waiting.get(waiter_id)
                 if granted is not None and not granted.done():
-                    granted.set_result(Lease(self._facts[runner_id], self._engines[runner_id]))
+                    granted.set_result(self._lease(runner_id))
             case Refuse(waiter_id, error):
                 if (granted := self._waiting.get(waiter_id)) is not None:
                     _refuse(granted, error)
@@ -198,6 +208,7 @@ class SchedulerLoop:
     def _forget(self, runner_id: int) -> list[Effect]:
         del self._engines[runner_id]
         self._facts.pop(runner_id, None)
+        self._tallies.pop(runner_id, None)
         return self._scheduler.ended(runner_id)
 
 
