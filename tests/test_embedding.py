@@ -129,6 +129,8 @@ async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
     await house.embed("a")
     [(spec, _)] = house.leased
     assert (spec.n_slots, spec.drafter, spec.n_ctx) == (1, None, 256)
+    assert spec.no_pair_reason == "embedding_model"
+    assert "loaded to give vectors" in spec.no_pair_detail
 
 
 async def test_texts_are_under_way_together_but_never_too_many() -> None:

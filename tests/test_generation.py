@@ -90,13 +90,23 @@ class House:
         self.model = model
         self.engine = FakeEngine(*(events or (core.Token(text="hi"), DONE)))
         memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
-        self.facts = core.EngineFacts(n_ctx=n_ctx, n_ctx_train=0, n_vocab=9, target=memory)
+        self.facts = core.EngineFacts(
+            n_ctx=n_ctx, n_ctx_train=0, n_vocab=9, target=memory, drafter=memory
+        )
+        self.found = core.Pair(target=model, drafter=DRAFTER)
+        self.paired: list[core.Pair] = []
         self.leased: list[tuple[core.EngineSpec, float | None]] = []
         self.n_released = 0
         self.unloaded: list[core.ModelRef] = []
         ticks = iter(range(1000))
         self.generation = Generation(
-            self, self, self, Settings(), clock=lambda: next(ticks), random_seed=lambda: 77
+            self,
+            self,
+            self,
+            Settings(),
+            clock=lambda: next(ticks),
+            random_seed=lambda: 77,
+            on_leased=self.paired.append,
         )
 
     def resolve(self, name: str) -> core.ModelRef:
@@ -105,7 +115,7 @@ class House:
         return self.model
 
     def pair(self, target: core.ModelRef) -> core.Pair:
-        return core.Pair(target=target, drafter=DRAFTER)
+        return self.found
 
     @asynccontextmanager
     async def lease(
@@ -396,6 +406,44 @@ async def test_an_answer_speaks_of_its_own_pair() -> None:
     assert isinstance(done, core.Done)
     assert done.speculation.drafter == DRAFTER.name
     assert done.speculation.pair_source == DRAFTER.source
+
+
+async def test_a_drafter_that_was_given_up_is_told_in_the_words_of_the_load() -> None:
+    # Prompt lookup drafted, and rested in the end for a reason of its own.
+    stats = core.SpeculationStats(
+        drafter="prompt-lookup", pair_source=core.BUILTIN, reason="low_acceptance", detail="x"
+    )
+    house = House(replace(DONE, speculation=stats))
+    house.facts = replace(
+        house.facts,
+        drafter=None,
+        no_pair_reason=core.NoPair.NO_VRAM,
+        no_pair_detail="tinier needs 1.6 GB, 0.4 GB are free.",
+    )
+    done = (await house.ask(chat("x")))[-1]
+    assert isinstance(done, core.Done)
+    told = done.speculation
+    assert (told.drafter, told.pair_source) == ("prompt-lookup", core.BUILTIN)
+    assert (told.reason, told.detail) == (
+        "drafter_no_vram",
+        "tinier needs 1.6 GB, 0.4 GB are free.",
+    )
+    # Who wants no drafts gets none for that reason, and no other.
+    house.engine.events = (replace(DONE, speculation=replace(stats, reason="disabled_by_user")),)
+    done = (await house.ask(chat("x")))[-1]
+    assert isinstance(done, core.Done)
+    assert done.speculation.reason == "disabled_by_user"
+
+
+async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
+    house = House()
+    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",))
+    assert await house.generation.pair(MODEL) == house.found
+    assert house.paired == []
+    done = (await house.ask(chat("x")))[-1]
+    assert isinstance(done, core.Done)
+    assert (done.speculation.reason, done.speculation.detail) == ("drafter_not_found", "None.")
+    assert house.paired == [house.found]
 
 
 async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:

@@ -27,6 +27,7 @@ def engine_spec(
     """
     embeds = embeds or pair.target.only_embeds
     target, drafter = pair.target, None if embeds else pair.drafter
+    reason, detail = _why_none(pair, embeds=embeds)
     if options.num_batch < 1:
         raise errors.InvalidOption('option "num_batch" must be at least 1')
     return core.EngineSpec(
@@ -34,9 +35,9 @@ def engine_spec(
         drafter=str(drafter.weights) if drafter else None,
         drafter_name=drafter.name if drafter else "",
         pair_source=drafter.source if drafter else "",
-        no_pair_reason=pair.reason or "",
-        no_pair_detail=pair.detail,
-        n_ctx=_n_ctx(target, options),
+        no_pair_reason=reason,
+        no_pair_detail=detail,
+        n_ctx=asked_ctx(target, options),
         # Ollama's rule; what is asked at the same time shares passes all the same.
         n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
@@ -58,6 +59,14 @@ def engine_spec(
 
 def _n_ctx(target: core.ModelRef, options: Options) -> int:
     """0 is automatic, and never as small as what an image may need (contract 2.4)."""
-    if target.projector is None or options.num_ctx == 0:
-        return options.num_ctx
-    return max(options.num_ctx, MIN_CONTEXT_WITH_IMAGES)
+    if options.num_ctx == 0:
+        return 0
+    return max(options.num_ctx, MIN_CONTEXT_WITH_IMAGES if target.projector else MIN_CONTEXT)
+
+
+def _why_none(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:
+    """Reason and sentence; what gives text as well may be loaded to embed."""
+    if not embeds or pair.reason in {core.NoPair.EMBEDS, core.NoPair.DISABLED_BY_USER}:
+        return pair.reason or "", pair.detail
+    name = pair.target.name
+    return core.NoPair.EMBEDS, f"{name} is loaded to give vectors, so there is nothing to draft."

@@ -58,7 +58,7 @@ class Leasing(Protocol):
 class Generation:
     """clock: seconds; random_seed: for requests that ask for any seed.
 
-    render_jinja: where the models' templates run.
+    render_jinja: where the models' templates run.  on_leased: is told which pair is in use.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Generation:
         clock: Callable[[], float] = time.perf_counter,
         random_seed: Callable[[], int] = lambda: secrets.randbits(32),
         render_jinja: RenderJinja = render_here,
+        on_leased: Callable[[core.Pair], None] = lambda _pair: None,
     ) -> None:
         self._library = library
         self._pairs = pairs
@@ -79,6 +80,7 @@ class Generation:
         self._clock = clock
         self._random_seed = random_seed
         self._render_jinja = render_jinja
+        self._on_leased = on_leased
 
     async def generate(
         self, request: core.GenerateRequest
@@ -124,7 +126,7 @@ class Generation:
                             if parser is not None and (rest := parser.finish()) != core.Delta():
                                 yield rest
                             _log(call.model, event)
-                            stats = _of_pair(event.speculation, pair)
+                            stats = _of_pair(event.speculation, pair, lease.facts)
                             yield replace(event, load_ns=load_ns, speculation=stats)
                         case core.Failed():
                             if event.kind is core.FailureKind.CRASHED:
@@ -182,6 +184,10 @@ class Generation:
         """Let it go once it is idle; ModelNotFound where there is none of that name."""
         self._scheduler.unload(await asyncio.to_thread(self._library.resolve, model))
 
+    async def pair(self, model: core.ModelRef) -> core.Pair:
+        """What would draft for it if it were loaded now, or why nothing would."""
+        return await asyncio.to_thread(self._pairs.pair, model)
+
     def render(self, request: core.GenerateRequest) -> str:
         """The prompt before anything is left out to make it fit; `[img-0]` is the first image.
 
@@ -210,19 +216,27 @@ class Generation:
         *,
         embeds: bool = False,
     ) -> AsyncIterator[tuple[Lease, core.Pair]]:
-        pair = await asyncio.to_thread(self._pairs.pair, model)
+        pair = await self.pair(model)
         spec = engine_spec(pair, options, self._settings, embeds=embeds)
         async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
+            if not spec.embeds:
+                self._on_leased(pair)
             yield lease, pair
 
 
-def _of_pair(stats: core.SpeculationStats, pair: core.Pair) -> core.SpeculationStats:
+def _of_pair(
+    stats: core.SpeculationStats, pair: core.Pair, facts: core.EngineFacts
+) -> core.SpeculationStats:
     """The same, in the words of this request's pair.
 
     Two models over the same weights share an engine, and the engine knows only the first one's.
     """
     if pair.drafter is None:
         return replace(stats, reason=pair.reason or "", detail=pair.detail)
+    if facts.drafter is None and stats.reason != core.NoPair.DISABLED_BY_USER:
+        # Given up for want of memory, say; prompt lookup may have reasons of its own.
+        reason, detail = facts.no_pair_reason, facts.no_pair_detail
+        return replace(stats, reason=reason or stats.reason, detail=detail or stats.detail)
     if stats.drafter is None or stats.pair_source == core.BUILTIN:
         return stats
     return replace(stats, drafter=pair.drafter.name, pair_source=pair.drafter.source)
