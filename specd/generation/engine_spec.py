@@ -6,8 +6,8 @@ from specd import core, errors
 from specd.options import Options
 from specd.settings import Settings
 
-#: A smaller context than this is never made for a model that can be shown images.
-MIN_CONTEXT_WITH_IMAGES = 2048
+#: A smaller context is never made; nor than the second for a model that can be shown images.
+MIN_CONTEXT, MIN_CONTEXT_WITH_IMAGES = 4, 2048
 
 
 def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
@@ -57,7 +57,7 @@ def engine_spec(
     )
 
 
-def _n_ctx(target: core.ModelRef, options: Options) -> int:
+def asked_ctx(target: core.ModelRef, options: Options) -> int:
     """0 is automatic, and never as small as what an image may need (contract 2.4)."""
     if options.num_ctx == 0:
         return 0
