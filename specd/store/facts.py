@@ -5,6 +5,7 @@ A header of a real model holds megabytes; these facts hold kilobytes, so thousan
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,12 @@ from specd.store.gguf import GgufHeader, read_header
 
 #: Names of the infill tokens, today's and those of older files.
 _INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
+#: Tensors that hold a matrix for each expert; the shared ones, `_shexp`, take part in every token.
+_EXPERTS: Final = "_exps."
+#: Tables of which a token takes a row.
+_TABLES: Final = ("per_layer_token_embd.", "position_embd.", "token_types.")
+#: Parts of a file for images and sounds: no token of a text meets them.
+_SENSES: Final = ("v.", "a.", "mm.")
 #: More than any model has; what a hostile file claims is not counted up to.
 _MAX_LAYERS: Final = 1 << 12
 
@@ -23,6 +30,8 @@ class GgufFacts:
 
     infill: the tokens before the text, before what follows the gap, and before the gap.
     n_cached: numbers that attention keeps of one token, keys and values of all layers.
+    n_active_parameters: those that one token meets; fewer than all where experts take turns.
+    read_bytes: of weights, to write one token: without the tables of which it takes a row.
     """
 
     architecture: str
@@ -38,6 +47,8 @@ class GgufFacts:
     has_audio: bool
     infill: tuple[str, str, str] | None = None
     n_cached: int = 0
+    n_active_parameters: int = 0
+    read_bytes: int = 0
 
 
 def read_facts(path: Path) -> GgufFacts:
@@ -46,6 +57,7 @@ def read_facts(path: Path) -> GgufFacts:
 
 
 def facts_of(header: GgufHeader) -> GgufFacts:
+    n_active, read_bytes = _read_by_a_token(header)
     return GgufFacts(
         architecture=header.architecture,
         n_ctx_train=header.own("context_length"),
@@ -60,7 +72,27 @@ def facts_of(header: GgufHeader) -> GgufFacts:
         has_audio=f"{header.architecture}.audio.block_count" in header.values,
         infill=_infill(header),
         n_cached=_n_cached(header),
+        n_active_parameters=n_active,
+        read_bytes=read_bytes,
     )
+
+
+def _read_by_a_token(header: GgufHeader) -> tuple[int, int]:
+    """How many parameters take part in one token, and the bytes of those that are read whole."""
+    n_experts, n_used = header.own("expert_count"), header.own("expert_used_count")
+    sparse = 0 < n_used < n_experts
+    n_active, n_bytes = 0, 0
+    # A model without an output matrix of its own reads its table of tokens as one.
+    ties = all(tensor.name != "output.weight" for tensor in header.tensors)
+    tables = _TABLES if ties else (*_TABLES, "token_embd.")
+    for tensor in header.tensors:
+        if tensor.name.startswith(_SENSES):
+            continue
+        share, of = (n_used, n_experts) if sparse and _EXPERTS in tensor.name else (1, 1)
+        n_active += math.prod(tensor.shape) * share // of
+        if not tensor.name.startswith(tables):
+            n_bytes += tensor.n_bytes * share // of
+    return n_active, n_bytes
 
 
 def _n_cached(header: GgufHeader) -> int:
