@@ -20,8 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_settings_from_outside() -> None:
-    """The tests see no setting of whoever runs them."""
+def no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The tests see no setting of whoever runs them, and no pairs file of theirs."""
     for variable in list(os.environ):
         if variable.startswith(("OLLAMA_", "SPECD_")):
             del os.environ[variable]
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from specd.pairs.finder import Pairs
 from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identities_of, identity_of
 from specd.pairs.notebook import Notebooks
-from specd.pairs.registry import Rule, Rules, load_rules
+from specd.pairs.registry import RuleFiles, load_rules
+from specd.pairs.rules import Rule, RuleBook, Rules
 
 __all__ = [
     "HISTORY_FILE",
@@ -15,6 +16,8 @@ __all__ = [
     "Notebooks",
     "Pairs",
     "Rule",
+    "RuleBook",
+    "RuleFiles",
     "Rules",
     "identities_of",
     "identity_of",

@@ -16,7 +16,7 @@ from specd.core import Drafter, NoPair, Pair
 from specd.errors import SpecdError
 from specd.pairs.architectures import CANNOT_REWIND, HEADS, NOT_TOKEN_BY_TOKEN
 from specd.pairs.compatibility import Compatibility
-from specd.pairs.registry import USER, Rule, Rules, matches
+from specd.pairs.rules import USER, Rule, RuleBook, matches
 from specd.store.facts import read_facts
 from specd.store.file_cache import FileCache
 from specd.store.name import Name
@@ -44,7 +44,7 @@ class Pairs:
     loop.
     """
 
-    def __init__(self, library: Models, rules: Rules, *, enabled: bool = True) -> None:
+    def __init__(self, library: Models, rules: RuleBook, *, enabled: bool = True) -> None:
         self._library = library
         self._rules = rules
         self._enabled = enabled

@@ -1,89 +1,181 @@
-"""The rules that name a drafter for a target: `configs/pairs.toml`, and the user's own file.
+"""The files that rules are read from, and what may stand in them: docs/pairs.md shows the format.
 
-A rule's patterns are model names with `*` and `?`, compared ignoring case; the rule with the most
-letters outside of wildcards wins, the user's file goes before the packaged one.  docs/pairs.md
-shows the format.
+A user's file goes before the machine's, that before `configs/pairs.toml`.
 """
 
 from __future__ import annotations
 
-import fnmatch
+import logging
+import stat
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from specd.errors import BadSetting
+from specd.pairs.rules import PACKAGED, USER, Rule, Rules, has_wildcards, is_file
+from specd.settings import own_config_dir
 
-USER: Final = "user"
-PACKAGED: Final = "registry"
+log = logging.getLogger(__name__)
+
+PAIRS_FILE: Final = "pairs.toml"
+MACHINE_FILE: Final = Path("/etc/specd") / PAIRS_FILE
+#: No draft is ever longer (the controller's own bound).
+MAX_DRAFT: Final = 16
+
+
+# --------------------------------------------------------------------------- the format
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Gain = Annotated[float, msgspec.Meta(gt=0, le=100)]
+_Speed = Annotated[float, msgspec.Meta(gt=0)]
+_Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_DRAFT)]
+#: `any`: the source does not say what was asked.
+Task = Literal["code", "chat", "prose", "any"]
+
+
+class Measured(msgspec.Struct, forbid_unknown_fields=True):
+    """One published measurement, in tokens/s."""
+
+    target: _Text
+    drafter: _Text
+    hardware: _Text
+    workload: _Text
+    plain_tokens_per_s: _Speed
+    tokens_per_s: _Speed
+    source: _Text
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """A `[[pair]]`."""
+
+    target: _Text | Annotated[list[_Text], msgspec.Meta(min_length=1)]
+    drafters: list[_Text] = []
+    reason: str = ""
+    pull: list[_Text] | None = None
+    expected: dict[Task, _Gain] = {}
+    draft_length: tuple[_Length, _Length] | None = None
+    source: str = ""
+    measured: list[Measured] = []
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    pair: list[Entry] = []
+
+
+# --------------------------------------------------------------------------- reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """targets, drafters: patterns of short names; a drafter that starts with / or ~ is a file.
+class Places:
+    """Where rules are looked for.
 
-    drafters are in order of preference; none at all forbids drafting for the target.
-    origin: user or registry.  reason: the user's words for a rule without drafters.
+    named: the user's word for a file, which must be there then.  own: in its place, the file of
+    the user's configuration.  machine: the administrator's.
     """
 
-    targets: tuple[str, ...]
-    drafters: tuple[str, ...]
-    origin: str
-    reason: str = ""
+    named: Path | None = None
+    own: Path | None = None
+    machine: Path | None = None
 
-    def weight(self, target: str) -> int:
-        """How closely the rule is about that target: −1 not at all, more is closer."""
-        matching = (p for p in self.targets if matches(p, target))
-        return max((sum(c not in "*?" for c in p) for p in matching), default=-1)
+    @property
+    def user(self) -> Path | None:
+        return self.named or self.own
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """user's rules before the packaged ones, each file's in its order."""
+def usual_places(named: Path | None = None) -> Places:
+    """named: the setting SPECD_PAIRS."""
+    folder = own_config_dir()
+    own = folder / PAIRS_FILE if folder is not None else None
+    return Places(named=named, own=own, machine=MACHINE_FILE)
 
-    user: tuple[Rule, ...] = ()
-    packaged: tuple[Rule, ...] = ()
+
+class RuleFiles:
+    """The rules as the files have them now: each lookup sees whether one has changed.
+
+    Raises BadSetting, naming file and line or field, for what is wrong at first.  What is wrong
+    later is a warning, and the last good rules of that file stay in force.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._user = _RuleFile(places.user, required=places.named is not None)
+        self._machine = _RuleFile(places.machine)
+        self._packaged = read_rules(packaged_file(), PACKAGED)
 
     def rule_for(self, target: str) -> Rule | None:
         """target: a short name with its tag."""
-        return _closest(self.user, target) or _closest(self.packaged, target)
+        return self.rules.rule_for(target)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            user=self._user.rules(), machine=self._machine.rules(), packaged=self._packaged
+        )
 
 
-def matches(pattern: str, name: str) -> bool:
-    """Whether a short name fits a pattern; a pattern without a tag means `:latest`."""
-    if ":" not in pattern.rpartition("/")[2] and "*" not in pattern.rpartition("/")[2][-1:]:
-        pattern += ":latest"
-    return fnmatch.fnmatchcase(name.lower(), pattern.lower().replace("[", "[[]"))
+def load_rules(named: Path | None = None) -> RuleFiles:
+    """From the usual places; raises BadSetting."""
+    return RuleFiles(usual_places(named))
 
 
-def load_rules(user_file: Path | None = None) -> Rules:
-    """Read the packaged rules and the user's; raises BadSetting naming file and line or field."""
-    return Rules(
-        user=read_rules(user_file, USER) if user_file is not None else (),
-        packaged=read_rules(packaged_file(), PACKAGED),
-    )
+_Identity = tuple[int, int, int]
+
+
+class _RuleFile:
+    """One file of a user's or of the machine's; required: its absence is an error."""
+
+    def __init__(self, path: Path | None, *, required: bool = False) -> None:
+        self._path = path
+        self._required = required
+        self._identity = self._look()
+        self._rules = self._read(self._identity)
+
+    def rules(self) -> tuple[Rule, ...]:
+        identity = self._look()
+        if identity != self._identity:
+            self._identity = identity  # first, so that of several threads one warns
+            try:
+                self._rules = self._read(identity)
+            except BadSetting as error:
+                log.warning("%s; the rules read from it before stay in force", error)
+            else:
+                log.info("read the pairs file %s again", self._path)
+        return self._rules
+
+    def _look(self) -> _Identity | None:
+        """None where there is no file, or none that this user may see."""
+        try:
+            seen = self._path.stat() if self._path is not None else None
+        except OSError:
+            seen = None
+        return (seen.st_ino, seen.st_size, seen.st_mtime_ns) if seen is not None else None
+
+    def _read(self, identity: _Identity | None) -> tuple[Rule, ...]:
+        if self._path is None or (identity is None and not self._required):
+            return ()
+        return read_rules(self._path, USER)
 
 
 def packaged_file() -> Path:
     """`configs/pairs.toml`: inside the package when installed, beside it in a checkout."""
     package = Path(str(resources.files("specd")))
-    inside = package / "configs" / "pairs.toml"
-    return inside if inside.is_file() else package.parent / "configs" / "pairs.toml"
+    inside = package / "configs" / PAIRS_FILE
+    return inside if inside.is_file() else package.parent / "configs" / PAIRS_FILE
 
 
 def read_rules(path: Path, origin: str) -> tuple[Rule, ...]:
+    """Raises BadSetting."""
+    return parse_rules(_text_of(path), path, origin)
+
+
+def parse_rules(text: str, path: Path, origin: str) -> tuple[Rule, ...]:
+    """path: what the text is, or is to be, the content of."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        file = msgspec.convert(data, _File)
-    except OSError as error:
-        raise BadSetting(f"cannot read the pairs file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadSetting(f"the pairs file {path} is not UTF-8: {error}") from error
+        file = msgspec.convert(tomllib.loads(text), _File)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"the pairs file {path} is not TOML: {error}") from error
     except msgspec.ValidationError as error:
@@ -91,45 +183,44 @@ def read_rules(path: Path, origin: str) -> tuple[Rule, ...]:
     return tuple(_rule(entry, origin, path, i) for i, entry in enumerate(file.pair))
 
 
-class _Measured(msgspec.Struct, forbid_unknown_fields=True):
-    """One published measurement, in tokens/s."""
-
-    target: str
-    drafter: str
-    hardware: str
-    workload: str
-    plain_tokens_per_s: float
-    tokens_per_s: float
-    source: str
-
-
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    target: str | list[str]
-    drafters: list[str] = []
-    reason: str = ""
-    source: str = ""
-    measured: list[_Measured] = []
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    pair: list[_Entry] = []
-
-
-def _rule(entry: _Entry, origin: str, path: Path, index: int) -> Rule:
+def _rule(entry: Entry, origin: str, path: Path, index: int) -> Rule:
     targets = [entry.target] if isinstance(entry.target, str) else entry.target
-    if not targets or not all([*targets, *entry.drafters]):
-        raise BadSetting(
-            f"the pairs file {path} has a bad field: an empty name - at `$.pair[{index}]`"
-        )
+    pull = entry.pull
+    if pull is None:
+        pull = [name for name in entry.drafters if not (has_wildcards(name) or is_file(name))]
+    if wrong := _wrong(entry, [*targets, *entry.drafters, *pull], pull):
+        raise BadSetting(f"the pairs file {path} has a bad field: {wrong} - at `$.pair[{index}]`")
     return Rule(
         targets=tuple(targets),
         drafters=tuple(entry.drafters),
         origin=origin,
         reason=entry.reason,
+        pull=tuple(pull),
+        expected={str(task): gain for task, gain in entry.expected.items()},
+        draft_length=entry.draft_length,
+        source=entry.source,
+        file=path if origin == USER else None,
     )
 
 
-def _closest(rules: Iterable[Rule], target: str) -> Rule | None:
-    weighed = [(rule.weight(target), rule) for rule in rules]
-    weight, rule = max(weighed, key=lambda pair: pair[0], default=(-1, None))
-    return rule if weight >= 0 else None
+def _wrong(entry: Entry, names: list[str], pull: list[str]) -> str:
+    """What the types do not say; "" where all is well."""
+    if not all(name.strip() for name in names):
+        return "an empty name"
+    for name in pull:
+        if has_wildcards(name) or is_file(name):
+            return f"`pull` has {name}, which cannot be pulled"
+    if entry.draft_length is not None and entry.draft_length[0] > entry.draft_length[1]:
+        return "`draft_length` begins above its end"
+    return ""
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise BadSetting(f"cannot read the pairs file {path}: it is not a file")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(f"cannot read the pairs file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"the pairs file {path} is not UTF-8: {error}") from error

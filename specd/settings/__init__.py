@@ -1,6 +1,7 @@
 """Every setting of specd, from the environment."""
 
 from specd.settings.host import HostAddress, parse_host
+from specd.settings.rules import own_config_dir
 from specd.settings.settings import (
     Settings,
     rule_of,
@@ -12,6 +13,7 @@ from specd.settings.settings import (
 __all__ = [
     "HostAddress",
     "Settings",
+    "own_config_dir",
     "parse_host",
     "rule_of",
     "set_without_effect",

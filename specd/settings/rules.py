@@ -127,6 +127,15 @@ def _default_state_dir() -> Path | None:
         return None
 
 
+def own_config_dir() -> Path | None:
+    """Where the XDG rules put a user's own configuration; None for a user who has no home."""
+    of_user = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    try:
+        return (of_user if of_user.is_absolute() else Path("~/.config").expanduser()) / "specd"
+    except RuntimeError:
+        return None
+
+
 def _parse_device(text: str) -> str:
     """Which of the devices it names is known only when the machine was looked at."""
     if not re.fullmatch(r"auto|cpu|[0-9]{1,3}|[A-Za-z][\w.:-]*", text, re.ASCII):

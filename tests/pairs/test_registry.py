@@ -1,127 +1,93 @@
-"""The rules: patterns, precedence, the packaged file, and errors in the user's."""
+"""The files of rules: where they are looked for, errors in them, and what a running daemon sees."""
 
 from __future__ import annotations
 
-import tomllib
+import logging
+import os
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from specd.engine.speculative import controller
 from specd.errors import BadSetting
+from specd.pairs import load_rules
 from specd.pairs.registry import (
-    Rule,
-    Rules,
-    load_rules,
-    matches,
-    packaged_file,
+    MACHINE_FILE,
+    MAX_DRAFT,
+    Entry,
+    Measured,
+    Places,
+    RuleFiles,
     read_rules,
+    usual_places,
 )
+from specd.pairs.rules import Rule
+
+DOCS = Path(__file__).parents[2] / "docs" / "pairs.md"
 
 
-def rule(target: str, *drafters: str, origin: str = "registry") -> Rule:
-    return Rule(targets=(target,), drafters=drafters, origin=origin)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pairs.toml"
 
 
-@pytest.mark.parametrize(
-    "pattern,name,fits",
-    [
-        ("llama3.3:70b*", "llama3.3:70b-instruct-q4_K_M", True),
-        ("llama3.3:70b*", "LLAMA3.3:70B", True),
-        ("llama3.3:70b*", "llama3.1:70b", False),
-        ("llama3.2", "llama3.2:latest", True),
-        ("llama3.2", "llama3.2:1b", False),
-        ("llama3*", "llama3.2:1b", True),
-        ("qwen3:?b", "qwen3:8b", True),
-        ("qwen3:?b", "qwen3:14b", False),
-        ("hf.co/*/repo:*", "hf.co/user/repo:Q8_0", True),
-        ("localhost:5000/a/b", "localhost:5000/a/b:latest", True),
-        ("[ab]:c", "a:c", False),
-    ],
-)
-def test_patterns_match_short_names(pattern: str, name: str, fits: bool) -> None:
-    assert matches(pattern, name) is fits
+def drafter_of(rules: RuleFiles, target: str = "m:1b") -> str | None:
+    found = rules.rule_for(target)
+    return found.drafters[0] if found is not None else None
 
 
-def test_the_closest_rule_wins_whatever_the_order() -> None:
-    wide, close, exact = rule("qwen3:*", "a"), rule("qwen3:8b*", "b"), rule("qwen3:8b", "c")
-    for order in ((wide, close, exact), (exact, close, wide)):
-        rules = Rules(packaged=order)
-        assert rules.rule_for("qwen3:8b-q8_0") is close
-        assert rules.rule_for("qwen3:32b") is wide
-    assert Rules(packaged=(wide, close)).rule_for("qwen3:8b") is close
-    assert Rules(packaged=(wide,)).rule_for("llama3.1:8b") is None
+def pair(target: str, drafter: str) -> str:
+    return f'[[pair]]\ntarget = "{target}"\ndrafters = ["{drafter}"]\n'
 
 
-def test_of_equally_close_rules_the_first_wins() -> None:
-    first, second = rule("m:1*", "a"), rule("m:1*", "b")
-    assert Rules(packaged=(first, second)).rule_for("m:1b") is first
+# ---------------------------------------------------------------------------- the format
 
 
-def test_the_users_rule_wins_even_when_it_is_wider() -> None:
-    user = rule("*", "mine", origin="user")
-    assert Rules(user=(user,), packaged=(rule("m:1b", "a"),)).rule_for("m:1b") is user
+def test_a_rule_has_all_that_its_entry_says(path: Path) -> None:
+    path.write_text("""
+[[pair]]
+target = ["a:*", "b"]
+drafters = ["a:1b", "a:2b*", "~/tiny.gguf", "hf.co/x/y:Q8_0"]
+expected = { code = 2, chat = 1.4 }
+draft_length = [2, 8]
+source = "https://example.org"
+
+[[pair]]
+target = "c"
+drafters = ["c:1b*"]
+pull = ["c:1b"]
+[[pair.measured]]
+target = "c"
+drafter = "d"
+hardware = "h"
+workload = "w"
+plain_tokens_per_s = 1
+tokens_per_s = 2.5
+source = "https://example.org"
+
+[[pair]]
+target = "d"
+drafters = []
+reason = "no need"
+""")
+    assert read_rules(path, "user") == (
+        Rule(
+            targets=("a:*", "b"),
+            drafters=("a:1b", "a:2b*", "~/tiny.gguf", "hf.co/x/y:Q8_0"),
+            origin="user",
+            pull=("a:1b", "hf.co/x/y:Q8_0"),
+            expected={"code": 2, "chat": 1.4},
+            draft_length=(2, 8),
+            source="https://example.org",
+        ),
+        Rule(targets=("c",), drafters=("c:1b*",), origin="user", pull=("c:1b",)),
+        Rule(targets=("d",), drafters=(), origin="user", reason="no need"),
+    )
 
 
-@given(
-    st.lists(st.sampled_from(["*", "m*", "m:*", "m:1*", "m:1b", "x*"]), max_size=5),
-    st.sampled_from(["m:1b", "m:70b", "x:latest", "other:latest"]),
-)
-def test_the_chosen_rule_matches_and_none_that_matches_is_closer(
-    patterns: list[str], target: str
-) -> None:
-    rules = Rules(packaged=tuple(rule(pattern) for pattern in patterns))
-    chosen = rules.rule_for(target)
-    weights = [r.weight(target) for r in rules.packaged]
-    if chosen is None:
-        assert all(weight < 0 for weight in weights)
-    else:
-        assert chosen.weight(target) == max(weights) >= 0
-
-
-# ------------------------------------------------------------------------ the packaged file
-
-
-def test_the_packaged_rules_load_and_know_the_published_families() -> None:
-    rules = load_rules()
-    for target, drafter in [
-        ("llama3.3:latest", "llama3.2:1b*"),
-        ("llama3.1:8b-instruct-q8_0", "llama3.2:1b*"),
-        ("qwen3:32b", "qwen3:0.6b*"),
-        ("qwen2.5-coder:32b", "qwen2.5-coder:0.5b*"),
-        ("qwen2.5:14b", "qwen2.5:0.5b*"),
-        ("gemma3:27b-it-qat", "gemma3:1b*"),
-    ]:
-        found = rules.rule_for(target)
-        assert found is not None, target
-        assert found.drafters[0] == drafter
-        assert found.origin == "registry"
-    assert rules.rule_for("qwen3:0.6b") is None
-
-
-def test_every_packaged_rule_and_figure_names_its_source() -> None:
-    data = tomllib.loads(packaged_file().read_text(encoding="utf-8"))
-    for entry in data["pair"]:
-        assert entry["source"].startswith("https://"), entry
-        assert entry["drafters"]
-        for measured in entry.get("measured", ()):
-            assert measured["source"].startswith("https://"), measured
-            assert measured["tokens_per_s"] > 0
-
-
-# ---------------------------------------------------------------------------- a user's file
-
-
-def test_a_users_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.toml"
-    path.write_text('[[pair]]\ntarget = ["a:*", "b"]\ndrafters = []\nreason = "no need"\n')
-    rules = load_rules(path)
-    assert rules.user == (Rule(targets=("a:*", "b"), drafters=(), origin="user", reason="no need"),)
-
-
-def test_an_empty_file_has_no_rules(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.toml"
+def test_an_empty_file_has_no_rules(path: Path) -> None:
     path.write_text("")
     assert read_rules(path, "user") == ()
 
@@ -134,26 +100,143 @@ def test_an_empty_file_has_no_rules(tmp_path: Path) -> None:
         ('[[pair]]\ntarget = "a"\ndrafters = "b"\n', "$.pair[0].drafters"),
         ('[[pair]]\ntarget = "a"\ndrafter = ["b"]\n', "drafter"),
         ('[[pair]]\ntarget = []\ndrafters = ["b"]\n', "$.pair[0]"),
+        ('[[pair]]\ntarget = ""\ndrafters = ["b"]\n', "$.pair[0]"),
         ('[[pair]]\ntarget = "a"\ndrafters = [""]\n', "$.pair[0]"),
+        ('[[pair]]\ntarget = "a"\ndrafters = ["b", " "]\n', "an empty name - at `$.pair[0]`"),
+        ('[[pair]]\ntarget = "a"\nexpected = { poems = 2 }\n', "$.pair[0].expected"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = 0 }\n', "$.pair[0].expected"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = nan }\n', "$.pair[0]"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = "2" }\n', "$.pair[0].expected"),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [0, 4]\n', "$.pair[0].draft_length"),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [2, 17]\n', "$.pair[0].draft_length"),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [4]\n', "$.pair[0].draft_length"),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [8, 4]\n', "`draft_length` begins above its end"),
+        ('[[pair]]\ntarget = "a"\npull = ["b:*"]\n', "b:*, which cannot be pulled"),
+        ('[[pair]]\ntarget = "a"\npull = ["/b.gguf"]\n', "/b.gguf, which cannot be pulled"),
+        ('[[pair]]\ntarget = "a"\n[[pair.measured]]\ntarget = "a"\n', "$.pair[0].measured[0]"),
         ("pair = 1\n", "$.pair"),
         ("pears = []\n", "pears"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_and_the_place(
-    tmp_path: Path, text: str, words: str
+    path: Path, text: str, words: str
 ) -> None:
-    path = tmp_path / "pairs.toml"
     path.write_text(text)
     with pytest.raises(BadSetting) as refused:
-        load_rules(path)
+        RuleFiles(Places(named=path))
     assert str(path) in str(refused.value)
     assert words in str(refused.value)
 
 
-def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_no_text_or_no_file_is_refused(path: Path) -> None:
     with pytest.raises(BadSetting, match="No such file"):
-        load_rules(tmp_path / "none.toml")
-    path = tmp_path / "pairs.toml"
+        RuleFiles(Places(named=path))
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(BadSetting, match="not UTF-8"):
-        load_rules(path)
+        RuleFiles(Places(named=path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BadSetting, match="is not a file"):
+        RuleFiles(Places(named=path))
+
+
+def test_no_draft_is_longer_than_the_controllers_own_bound() -> None:
+    assert MAX_DRAFT == controller.MAX_DRAFT
+
+
+@pytest.mark.parametrize("struct,of", [(Entry, "pair"), (Measured, "measured")])
+def test_the_page_lists_every_field(struct: type[msgspec.Struct], of: str) -> None:
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [field for field, room in listed if room == of] == [*struct.__struct_fields__]
+
+
+# ---------------------------------------------------------------------------- which files
+
+
+def test_the_users_file_goes_before_the_machines_and_that_before_the_packaged(
+    tmp_path: Path,
+) -> None:
+    own, machine = tmp_path / "own.toml", tmp_path / "machine.toml"
+    rules = RuleFiles(Places(own=own, machine=machine))
+    assert drafter_of(rules, "qwen3:32b") == "qwen3:0.6b*"
+    machine.write_text(pair("qwen3:*", "machines"))
+    assert drafter_of(rules, "qwen3:32b") == "machines"
+    own.write_text(pair("*", "mine"))
+    assert drafter_of(rules, "qwen3:32b") == "mine"
+    found = rules.rule_for("qwen3:32b")
+    assert found is not None
+    assert (found.origin, found.said) == ("user", f"{own}: *")
+
+
+def test_a_file_that_is_named_stands_in_for_the_users_own(tmp_path: Path) -> None:
+    own, named = tmp_path / "own.toml", tmp_path / "named.toml"
+    own.write_text(pair("m:*", "own"))
+    named.write_text(pair("n:*", "named"))
+    rules = RuleFiles(Places(named=named, own=own))
+    assert drafter_of(rules, "n:1b") == "named"
+    assert drafter_of(rules, "m:1b") is None
+
+
+def test_the_usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    places = usual_places()
+    assert (places.user, places.machine) == (tmp_path / "specd" / "pairs.toml", MACHINE_FILE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert usual_places().user == tmp_path / ".config" / "specd" / "pairs.toml"
+    assert usual_places(tmp_path / "mine.toml").user == tmp_path / "mine.toml"
+    (tmp_path / "mine.toml").write_text(pair("m:*", "mine"))
+    assert drafter_of(load_rules(tmp_path / "mine.toml")) == "mine"
+
+
+# ---------------------------------------------------------------------------- while it runs
+
+
+def test_a_file_that_changed_is_read_again(path: Path) -> None:
+    path.write_text(pair("m:*", "first"))
+    rules = RuleFiles(Places(named=path))
+    assert drafter_of(rules) == "first"
+    path.write_text(pair("m:*", "the second"))
+    assert drafter_of(rules) == "the second"
+
+
+def test_a_file_of_ones_own_may_come_and_go(path: Path) -> None:
+    rules = RuleFiles(Places(own=path))
+    assert drafter_of(rules) is None
+    path.write_text(pair("m:*", "mine"))
+    assert drafter_of(rules) == "mine"
+    path.unlink()
+    assert drafter_of(rules) is None
+
+
+def test_an_error_in_a_changed_file_is_said_once_and_the_last_good_rules_stay(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_text(pair("m:*", "good"))
+    rules = RuleFiles(Places(named=path))
+    path.write_text("[[pair]]\ntarget = 1\n")
+    with caplog.at_level(logging.WARNING):
+        assert [drafter_of(rules) for _ in range(3)] == ["good"] * 3
+        [warning] = caplog.messages
+        assert str(path) in warning
+        assert "$.pair[0].target" in warning
+        path.unlink()
+        assert [drafter_of(rules) for _ in range(2)] == ["good"] * 2
+        assert "No such file" in caplog.messages[1]
+        assert len(caplog.messages) == 2
+    path.write_text(pair("m:*", "good again"))
+    assert drafter_of(rules) == "good again"
+
+
+def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
+    path.write_text(pair("m:*", "one"))
+    rules = RuleFiles(Places(named=path))
+    seen = path.stat()
+    path.write_text(pair("m:*", "two"))
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert drafter_of(rules) == "one"
+
+
+def test_a_folder_that_may_not_be_seen_holds_no_rules(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert drafter_of(RuleFiles(Places(own=tmp_path / "file" / "pairs.toml"))) is None
