@@ -336,6 +336,39 @@ async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None
     assert house.engine.n_tokenized == 0
 
 
+# --------------------------------------------------------------------------- less than its slot
+
+
+@pytest.mark.parametrize(
+    "asked, granted", [(0, 4096), (512, 512), (9000, 4096), (4096, 4096), (2, 4), (-7, 4)]
+)
+async def test_a_request_has_the_context_that_it_asked_for_and_no_more_than_there_is(
+    asked: int, granted: int
+) -> None:
+    request = await House(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
+    assert request.n_ctx == granted
+    assert request.n_predict == 10 * granted
+
+
+async def test_the_modelfiles_context_counts_where_the_request_names_none() -> None:
+    house = House(model=replace(MODEL, parameters={"num_ctx": 512}))
+    assert (await house.asked(chat("x"))).n_ctx == 512
+    assert (await house.asked(chat("x"), options={"num_ctx": 1024})).n_ctx == 1024
+
+
+async def test_a_model_that_sees_is_never_given_less_than_an_image_may_need() -> None:
+    house = House(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    assert (await house.asked(chat("x"), options={"num_ctx": 512})).n_ctx == 2048
+
+
+@pytest.mark.contract("truncate.chat")
+async def test_a_chat_is_cut_to_the_context_that_was_asked_for() -> None:
+    words = chat("one", "two", "three", "four", "five")
+    cut, whole = (House(model=SPACED, n_ctx=6) for _ in range(2))
+    assert (await cut.asked(words, options={"num_ctx": 4})).prompt == ("two three four five ",)
+    assert (await whole.asked(words)).prompt == ("one two three four five ",)
+
+
 # --------------------------------------------------------------------------- thinking
 
 

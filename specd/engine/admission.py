@@ -64,6 +64,11 @@ def fit(made: Prompt, request: EngineRequest, n_ctx: int, n_keep: int) -> Prompt
     return Prompt(tokens[:n_keep] + tokens[n_keep + n_erased :])
 
 
+def n_ctx_of(request: EngineRequest, n_ctx: int) -> int:
+    """Tokens that a request may fill of a slot of n_ctx: fewer, where it asked for fewer."""
+    return min(request.n_ctx, n_ctx) if request.n_ctx > 0 else n_ctx
+
+
 def n_kept(request: EngineRequest, n_ctx: int, *, begins_with_bos: bool) -> int:
     """Tokens at the start that no shift drops: the request's n_keep (−1: all) and the BOS."""
     asked = n_ctx if request.n_keep < 0 else request.n_keep

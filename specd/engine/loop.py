@@ -82,7 +82,6 @@ class Loop:
         self._target = target
         self._vocabulary = vocabulary
         self._emit = emit
-        self._n_ctx = n_ctx
         self.reader = Reader(target, vocabulary, media, n_ctx)
         self._speculation = Speculation(
             controller,
@@ -142,7 +141,7 @@ class Loop:
         began_ns = self._clock_ns()
         decoding = self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
-        drafts = self._speculation.draft(decoding, self._n_ctx, self._target.n_batch)
+        drafts = self._speculation.draft(decoding, self._target.n_batch)
         plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
         plan.drafted = self._speculation.draft_ns > 0
         if not len(plan.batch):
@@ -195,6 +194,7 @@ class Loop:
             slot.last_used = self._n_admitted
             slot.begin(waiting.request_id, waiting.request, prompt, n_cached, grammar)
             slot.spoken = spoken(waiting.request.visible, self._vocabulary)
+            slot.n_ctx = self.reader.n_ctx(waiting.request)
             slot.tally.started_ns = self._clock_ns()
             self._speculation.open(slot)
             self.reader.begin(slot)
@@ -208,7 +208,7 @@ class Loop:
         for slot in self.slots:
             if slot.state is not SlotState.DECODE:
                 continue
-            if slot.n_past + 1 > self._n_ctx and not self._shift(slot):
+            if slot.n_past + 1 > slot.n_ctx and not self._shift(slot):
                 self._finish(slot, StopReason.LENGTH)
             elif slot.state is SlotState.DECODE:
                 ready.append(slot)

@@ -97,8 +97,12 @@ class Projector(Protocol):
         """Files that one prompt may hold; None is any number."""
         ...
 
-    def parts(self, data: bytes) -> Sequence[Part]:
-        """What a file becomes; InvalidRequest where it is none that the model can be shown."""
+    def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
+        """What a file becomes; InvalidRequest where it is none that the model can be shown.
+
+        n_ctx: tokens of the prompt that it should leave room in; 0 is a whole slot's.  Of other
+        sizes are other tokens.
+        """
         ...
 
     def encode(self, media: Media) -> Rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NoReturn
 
 from specd.core import EngineRequest, Image, TokenId
@@ -29,7 +30,7 @@ class EncodingFailed(Exception):
 
 
 class Reader:
-    """Of one loop.  cache: None where the model has no projector."""
+    """Of one loop.  cache: None where the model has no projector.  n_ctx: tokens of a slot."""
 
     def __init__(
         self, target: Backend, vocabulary: Vocabulary, cache: MediaCache | None, n_ctx: int
@@ -39,6 +40,10 @@ class Reader:
         self._cache = cache
         self._n_ctx = n_ctx
 
+    def n_ctx(self, request: EngineRequest) -> int:
+        """Tokens that it may fill of a slot."""
+        return admission.n_ctx_of(request, self._n_ctx)
+
     def prompt(self, request: EngineRequest) -> Prompt | Future[Prompt]:
         """Fitted to the context; later, where there are images.  Raises InvalidRequest."""
         n_images = sum(isinstance(piece, Image) for piece in request.prompt)
@@ -47,13 +52,14 @@ class Reader:
         most = self._cache.max_files
         if most is not None and n_images > most:
             raise InvalidRequest(f"this model can be shown {most} image in one prompt")
-        parts = self._cache.parts
+        n_ctx = self.n_ctx(request)
+        parts = partial(self._cache.parts, n_ctx=n_ctx if n_ctx < self._n_ctx else 0)
         return self._cache.submit(lambda: self._fitted(request, parts))
 
     def n_keep(self, request: EngineRequest) -> int:
         """Tokens at the start that no shift drops."""
         begins_with_bos = self._vocabulary.begins_with_bos()
-        return admission.n_kept(request, self._n_ctx, begins_with_bos=begins_with_bos)
+        return admission.n_kept(request, self.n_ctx(request), begins_with_bos=begins_with_bos)
 
     def begin(self, slot: Slot) -> None:
         """Have encoded what the slot's cache lacks."""
@@ -98,7 +104,7 @@ class Reader:
 
     def _fitted(self, request: EngineRequest, parts: Callable[[bytes], Sequence[Part]]) -> Prompt:
         prompt = admission.prompt(request.prompt, self._vocabulary, parts, add_bos=request.add_bos)
-        return admission.fit(prompt, request, self._n_ctx, self.n_keep(request))
+        return admission.fit(prompt, request, self.n_ctx(request), self.n_keep(request))
 
 
 def _before_media(slots: Iterable[Slot]) -> Iterator[tuple[Slot, int, Media]]:
@@ -129,7 +135,9 @@ class PieceTokenizer:
         add_bos: bool,
     ) -> None:
         """Answer with the tokens, or why there are none, from whatever thread."""
-        parts = _no_images if self._cache is None else self._cache.parts
+        parts: Callable[[bytes], Sequence[Part]] = _no_images
+        if self._cache is not None:
+            parts = self._cache.parts
 
         def work() -> None:
             try:

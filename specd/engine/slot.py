@@ -98,6 +98,7 @@ class Slot:
     """tokens: what the cache holds or will hold next; n_past: how many of them it does hold.
 
     media: the images among the tokens, by where each begins.
+    n_ctx: how many its request may have there.
     While decoding, the last token has been sampled but not evaluated, so n_past is one less than
     len(tokens).  An idle slot keeps its tokens: they are the prefix that a later request may reuse.
     """
@@ -107,6 +108,7 @@ class Slot:
     tokens: list[TokenId] = field(default_factory=list)
     media: dict[int, Media] = field(default_factory=dict)
     n_past: int = 0
+    n_ctx: int = 0
     last_used: int = 0
     request_id: int = -1
     request: EngineRequest | None = None

@@ -97,12 +97,10 @@ class Speculation:
 
     # ------------------------------------------------------------------ before the pass
 
-    def draft(
-        self, decoding: Sequence[Slot], n_ctx: int, n_batch: int
-    ) -> dict[int, Sequence[TokenId]]:
+    def draft(self, decoding: Sequence[Slot], n_batch: int) -> dict[int, Sequence[TokenId]]:
         """Drafted tokens by slot id, from whom and at the lengths that the controller chose.
 
-        n_ctx: tokens a slot may hold.  n_batch: rows a pass may have, shared by the slots.
+        n_batch: rows a pass may have, shared by the slots.
         """
         self.draft_ns = self.draft_native_ns = 0
         self._guesses.clear()
@@ -112,7 +110,7 @@ class Speculation:
         n_share = min(n_batch // len(decoding) - 1, self._longest)
         jobs = []
         for slot in decoding:
-            room = max(min(n_ctx - slot.n_past - 1, slot.n_left - 1, n_share), 0)
+            room = max(min(slot.n_ctx - slot.n_past - 1, slot.n_left - 1, n_share), 0)
             if (job := self._plan(slot, len(decoding), room)) is not None:
                 jobs.append(job)
         if jobs and self._run(jobs):

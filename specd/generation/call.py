@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from specd import core
+from specd.generation.engine_spec import asked_ctx
 from specd.options import Options
 from specd.prompt import AnswerFormat, RenderJinja, chat_prompt, text_prompt
 
@@ -99,9 +100,15 @@ class Call:
             return list(prompt.images)
         return [image for turn in self.kept(n_dropped) for image in turn.images]
 
+    def n_ctx(self, n_slot: int) -> int:
+        """Of a slot of so many tokens those that the request asked for: all, where automatic."""
+        return min(asked_ctx(self.model, self.options) or n_slot, n_slot)
+
     def engine_request(
-        self, rendered: Rendered, n_ctx: int, seed: Callable[[], int]
+        self, rendered: Rendered, n_slot: int, seed: Callable[[], int]
     ) -> core.EngineRequest:
+        """n_slot: tokens of the slot that it will have."""
+        n_ctx = self.n_ctx(n_slot)
         request, options, text = self.request, self.options, rendered.text
         bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
         context = request.prompt.context if isinstance(request.prompt, core.TextPrompt) else ()
@@ -121,6 +128,7 @@ class Call:
             shift=can_shift if request.shift is None else request.shift,
             n_logprobs=request.n_logprobs,
             want_context=request.want_context,
+            n_ctx=n_ctx,
             n_draft_max=options.draft_num_predict,
             drafters=self.drafters,
         )

@@ -46,7 +46,7 @@ def _render_without(call: Call, n_dropped: int) -> Rendered:
 
 
 async def _fits(call: Call, rendered: Rendered, lease: Lease) -> bool:
-    n_ctx = lease.facts.n_ctx
+    n_ctx = call.n_ctx(lease.facts.n_ctx)
     # No text has more tokens than bytes, but for BOS and a leading space: spare the round trip.
     if not rendered.images and len(rendered.text.encode()) + 2 <= n_ctx:
         return True

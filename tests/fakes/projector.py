@@ -17,6 +17,7 @@ from tests.fakes.backend import WIDTH
 class FakeProjector:
     """The file "5 cat" is five embeddings between the tokens 40 and 41, "2 3 dog" are two runs.
 
+    Where it is told of a context, half of it is all that a file takes.
     "bad" is no image; one whose last word is "broken" cannot be encoded until it `is_mended`.  What
     is encoded waits while `gate` is closed.
     """
@@ -30,11 +31,13 @@ class FakeProjector:
         self.gate = threading.Event()
         self.gate.set()
 
-    def parts(self, data: bytes) -> Sequence[Part]:
+    def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
         self.n_read += 1
         *lengths, _ = data.decode().split()
         if not lengths:
             raise InvalidRequest("an image cannot be read: it is bad")
+        if n_ctx and sum(map(int, lengths)) > n_ctx // 2:
+            data, lengths = data + b" small", [str(n_ctx // 2)]
         runs = [_run(data, at, int(length)) for at, length in enumerate(lengths)]
         return [40, *runs, 41]
 
