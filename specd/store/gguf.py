@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from specd.errors import StoreError
+from specd.store.string_runs import short_strings
 
 LONG_ARRAY: Final = 1024
 """Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
@@ -90,7 +91,7 @@ class LongArray:
     def values(self) -> tuple[int | float | str, ...]:
         if self.ends is None:
             return tuple(number for (number,) in struct.iter_unpack(self.code, self.raw))
-        starts = [0, *self.ends[:-1]]
+        starts = [0, *self.ends][:-1]
         return tuple(
             self.raw[start + 8 : end].decode("utf-8", "replace")
             for start, end in zip(starts, self.ends, strict=True)
@@ -271,28 +272,42 @@ class _Reader:
         return tuple(map(bool, values)) if kind is ValueType.BOOL else values
 
     def _strings(self, n: int) -> LongArray:
-        start = self._offset
         ends = self._string_ends(n)
-        raw = self._take(ends[-1] - start if n else 0)
-        return LongArray(raw, self._order + "Q", array("Q", (end - start for end in ends)))
+        raw = self._take(ends[-1] if n else 0)
+        return LongArray(raw, self._order + "Q", ends)
 
     def _string_ends(self, n: int) -> array[int]:
-        """Where each of the next n strings ends in the file.
+        """Where each of the next n strings ends, counted from the first one's beginning.
 
-        The hot loop of the reader: hundreds of thousands of rounds for one vocabulary.
+        One after the other is hundreds of thousands of rounds for one vocabulary: runs of short
+        strings are found at once, and walked only where something else lies between them.
         """
         self._expect(n * 8)
-        unpack, ends = struct.Struct(self._order + "Q").unpack_from, array("Q")
-        end, limit = self._offset, len(self._data) - 8
-        for _ in range(n):
-            if end > limit:
-                self._fetch(end + 8)
-                limit = len(self._data) - 8
+        ends, start, window = array("Q"), self._offset, _FIRST_WINDOW
+        while len(ends) < n:
+            end = start + (ends[-1] if ends else 0)
+            self._fetch(end + 8)
+            found = short_strings(self._data[end : end + window], self._order)[: n - len(ends)]
+            if len(found) < _WALK:
+                self._walk(ends, min(n, len(ends) + _WALK), start)
+                window = _LEAST_WINDOW
+                continue
+            if end + int(found[-1]) > self._size:
+                raise _DamagedError(_CUT_SHORT)
+            ends.frombytes((found + (end - start)).tobytes())
+            window = min(2 * window, _MOST_WINDOW)
+        return ends
+
+    def _walk(self, ends: array[int], n: int, start: int) -> None:
+        """One string after the other, until there are n."""
+        unpack = struct.Struct(self._order + "Q").unpack_from
+        end = start + (ends[-1] if ends else 0)
+        while len(ends) < n:
+            self._fetch(end + 8)
             end += 8 + unpack(self._data, end)[0]
             if end > self._size:
                 raise _DamagedError(_CUT_SHORT)
-            ends.append(end)
-        return ends
+            ends.append(end - start)
 
     def _string(self) -> str:
         return self._take(self._number("Q")).decode("utf-8", "replace")
@@ -353,6 +368,10 @@ class _Reader:
 
 
 _CUT_SHORT: Final = "it is cut short"
+#: Fewer strings in a run than this are walked.
+_WALK: Final = 64
+#: Bytes in which a run is looked for: more while there is one, few after it broke.
+_LEAST_WINDOW, _FIRST_WINDOW, _MOST_WINDOW = 1 << 12, 1 << 16, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,46 @@ def test_a_header_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> No
     assert header.strings("tokenizer.ggml.tokens") == tokens
 
 
+# Runs of short strings are found at once; these are what may lie between them.
+ODD_STRINGS = (b"", b"\0", bytes(8), bytes(7) + b"x", b"x" * 255, b"x" * 256, b"y" * 5000, b"\5")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((*ODD_STRINGS, b"a", b"token")) | st.binary(max_size=20),
+            st.integers(1, 200),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from("<>"),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_strings_of_every_kind_and_length_are_read(
+    tmp_path: Path, runs: list[tuple[bytes, int]], order: str
+) -> None:
+    strings = [string for string, n in runs for _ in range(n)]
+    packed = b"".join(struct.pack(f"{order}Q", len(string)) + string for string in strings)
+    path = tmp_path / "strings.gguf"
+    path.write_bytes(
+        b"GGUF"
+        + struct.pack(f"{order}IQQ", 3, 0, 2)
+        + struct.pack(f"{order}Q", 4)
+        + b"list"
+        + struct.pack(f"{order}IIQ", 9, 8, len(strings))
+        + packed
+        + struct.pack(f"{order}Q", 4)
+        + b"then"
+        + struct.pack(f"{order}II", 4, 77)
+    )
+    header = read_header(path)
+    assert header.strings("list") == tuple(s.decode("utf-8", "replace") for s in strings)
+    assert header.integer("then") == 77
+    path.write_bytes(path.read_bytes()[:-17])
+    with pytest.raises(StoreError, match="cut short"):
+        read_header(path)
+
+
 def write_all_kinds(path: Path, endian: GGUFEndian) -> Path:
     writer = GGUFWriter(path, "llama", endianess=endian)
     writer.add_uint8("u8", 255)
