@@ -2,6 +2,7 @@
 
 `python -m specd.engine --fd N`: an engine, with one end of a socketpair as fd N.
 `python -m specd.engine quantize ...`: see llama/quantizer.py.
+`python -m specd.engine devices`: see devices.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ def _main() -> int:
         from specd.engine.llama import quantizer  # noqa: PLC0415 - the engine has no use for it
 
         return quantizer.main(sys.argv[2:])
+    if sys.argv[1:] == ["devices"]:
+        from specd.engine import devices  # noqa: PLC0415 - nor for this
+
+        return devices.main()
     from specd.engine.worker import main  # noqa: PLC0415 - nor has this for an engine
 
     parser = argparse.ArgumentParser(prog="specd.engine", description=__doc__)
