@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from specd import core
 from specd.placement.defaults import GIB
-from specd.store.shape import Layer, Shape
+from specd.store.kept import Kept
+from specd.store.shape import Shape
 
 #: Bytes of 32 numbers in a cache, by llama.cpp's layout of each format.
 _CACHE_BLOCK_BYTES = {
@@ -133,32 +134,43 @@ def footprint(
 
     n_rewind: running states that are kept of each slot beside the present one.
     """
-    per_block = _CACHE_BLOCK_BYTES[kv_cache_type]
-    n_cells = -(-n_ctx * n_slots // 256) * 256
+    n_cells = _padded(min(n_ctx, shape.n_ctx_train or n_ctx) * n_slots)
+    states = max(n_slots, 1) * (1 + (n_rewind if shape.is_recurrent and shape.can_rewind else 0))
+    widest = max((layer.kept.value for layer in shape.layers), default=0)
 
-    def cache(layer: Layer) -> int:
+    def cache(kept: Kept) -> int:
         n_kept = n_cells
-        if layer.window:
-            n_kept = min(n_cells, -(-(layer.window * n_slots + n_batch) // 256) * 256)
-        numbers = layer.key + layer.value
-        states = layer.state * 4 * n_slots * (1 + n_rewind)
-        return numbers * n_kept * per_block // 32 + states
+        if kept.window:
+            n_kept = min(n_cells, _padded(kept.window * n_slots + n_batch))
+        # Without flash attention the values lie in columns, as high as the largest.
+        value = widest if flash_attention is False and kept.value else kept.value
+        rows = _row_bytes(kept.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
+        return rows * n_kept + 4 * kept.state * states
 
     attention = 0 if flash_attention is not False else 4 * n_cells * n_batch * shape.n_heads
     logits = 4 * n_outputs * shape.n_vocab
-    working = 4 * n_batch * (4 * shape.n_embd + 2 * shape.n_ff)
+    working = 4 * n_batch * (4 * shape.n_embd + 3 * shape.n_ff)
     return Footprint(
         blocks=tuple(
-            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer))
+            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer.kept))
             for layer in shape.layers
         ),
         input_bytes=shape.input_bytes,
-        output_bytes=shape.output_bytes + (shape.input_bytes if shape.ties else 0),
+        output_bytes=shape.output_bytes + shape.tied_bytes,
         extra_bytes=extra_bytes,
         device_scratch_bytes=max(working + attention, logits) + 2 * n_cells * n_batch,
         host_scratch_bytes=logits,
-        tied_bytes=shape.input_bytes if shape.ties else 0,
+        tied_bytes=shape.tied_bytes,
     )
+
+
+def _padded(n: int) -> int:
+    """llama.cpp's caches have cells in steps of so many."""
+    return -(-n // 256) * 256
+
+
+def _row_bytes(n: int, kv_cache_type: str) -> int:
+    return -(-n // 32) * _CACHE_BLOCK_BYTES[kv_cache_type] if n else 0
 
 
 def _bytes_of(blocks: tuple[Block, ...]) -> int:
