@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
+from specd import core
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
 from specd.api.ollama.embed_routes import EmbedRoutes
@@ -40,15 +41,21 @@ def build_app(
     workshop: Workshop | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    efforts: Callable[[core.Pair], str] = lambda _pair: "",
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
     """All routes and rules; without a workshop nothing changes the store.
 
+    efforts: what is being done about a missing drafter, a sentence or "".
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
     unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
     """
     rooms = Rooms(
-        generation=generation, library=library, scheduler=scheduler, clock=clock or Clock()
+        generation=generation,
+        library=library,
+        scheduler=scheduler,
+        clock=clock or Clock(),
+        efforts=efforts,
     )
     origins = middleware.Origins(settings.origins)
     guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []

@@ -32,6 +32,9 @@ class Generation(Protocol):
     async def count_tokens(self, request: core.GenerateRequest, /) -> int:
         """Of the whole prompt; loads the model.  Raises SpecdError."""
 
+    async def pair(self, model: core.ModelRef, /) -> core.Pair:
+        """Its drafter, were it loaded now, or why it has none."""
+
     def render(self, request: core.GenerateRequest, /) -> str:
         """The prompt as the engine would be given it."""
 
@@ -110,9 +113,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rooms:
-    """What every dialect's handlers are given."""
+    """What every dialect's handlers are given.
+
+    efforts: what is being done about a missing drafter, a sentence or "".
+    """
 
     generation: Generation
     library: Library
     scheduler: Scheduler
     clock: Clock
+    efforts: Callable[[core.Pair], str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +120,7 @@ class FakeGeneration:
     """Plays `script`: an exception in it is raised, an Event in it is waited for for ever.
 
     vector: what every text is embedded to, or the error that it is.
+    drafter: what every model's pair has.
     """
 
     script: Script = HELLO
@@ -128,6 +129,7 @@ class FakeGeneration:
     unloads: list[str] = field(default_factory=list)
     vector: tuple[float, ...] | Exception = (3.0, 0.0, -4.0)
     embeds: list[core.EmbedRequest] = field(default_factory=list)
+    drafter: core.Drafter | None = None
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def generate(
@@ -167,6 +169,16 @@ class FakeGeneration:
     async def count_tokens(self, request: core.GenerateRequest, /) -> int:
         self.requests.append(request)
         return 42
+
+    async def pair(self, model: core.ModelRef, /) -> core.Pair:
+        if self.drafter is None:
+            return core.Pair(
+                target=model,
+                reason=core.NoPair.NOT_FOUND,
+                detail="No drafter fits.",
+                pull=("tiny:1b",),
+            )
+        return core.Pair(target=model, drafter=self.drafter, rule="plain*", expected={"code": 1.5})
 
     def render(self, request: core.GenerateRequest, /) -> str:
         self.requests.append(request)
@@ -235,6 +247,7 @@ async def client(
     registry: FakeRegistry | None = None,
     workshop: Workshop | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    efforts: Callable[[core.Pair], str] = lambda _pair: "",
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
         generation or FakeGeneration(),
@@ -245,6 +258,7 @@ async def client(
         workshop=workshop,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
+        efforts=efforts,
         draw_id=lambda: 42,
     )
     # Like the daemon's own runner, the test server cancels the handler of a client that has gone.

@@ -132,7 +132,7 @@ async def test_show_says_all_of_a_model(asker: Asker, key: str) -> None:
     shown = (await asker.ask("show", {key: "dressed"} | ignored)).json
     assert list(shown) == [
         *("license", "modelfile", "parameters", "template", "system", "details", "messages"),
-        *("model_info", "tensors", "capabilities", "modified_at"),
+        *("model_info", "tensors", "capabilities", "modified_at", "specd"),
     ]
     assert shown["license"] == "MIT\nBSD"
     assert shown["template"] == SPEAKING

@@ -24,16 +24,13 @@ from specd.api.ollama.convert import (
     generate_request,
 )
 from specd.api.ollama.errors import error_line, error_reply
-from specd.api.ollama.models import (
-    ps_object,
-    resident_details,
-    show_object,
-    tags_object,
-)
+from specd.api.ollama.loaded import pair_object, ps_object, resident_details
+from specd.api.ollama.models import show_object, tags_object
 from specd.api.ports import Rooms
 from specd.api.streaming import NDJSON, stream
 from specd.api.wire import dump
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, SpecdError
+from specd.store import ModelInfo
 
 
 class OllamaRoutes:
@@ -42,6 +39,7 @@ class OllamaRoutes:
         self._library = rooms.library
         self._scheduler = rooms.scheduler
         self._clock = rooms.clock
+        self._efforts = rooms.efforts
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
@@ -79,7 +77,7 @@ class OllamaRoutes:
         details = (
             await asyncio.to_thread(resident_details, self._library, residents) if residents else {}
         )
-        return json_reply(ps_object(residents, details, self._clock.wall_ns()))
+        return json_reply(ps_object(residents, details, self._clock.wall_ns(), self._efforts))
 
     async def show(self, request: web.Request) -> web.Response:
         body = await schema.read_show(request)
@@ -89,7 +87,16 @@ class OllamaRoutes:
         info = await lookup.find_info(self._library, name, verbose=body.verbose)
         # Copilot finds its model again by this key, under the name that it asked for.
         copilot = request.headers.get("User-Agent", "").startswith("GitHubCopilotChat/")
-        return json_reply(show_object(info, system=body.system, basename=name if copilot else ""))
+        basename, pair = name if copilot else "", await self._pair(info)
+        return json_reply(show_object(info, system=body.system, basename=basename, pair=pair))
+
+    async def _pair(self, info: ModelInfo) -> Json | None:
+        """None of a model elsewhere, or one whose weights are gone."""
+        try:
+            model = await asyncio.to_thread(self._library.resolve, info.summary.name)
+        except SpecdError:
+            return None
+        return pair_object(await self._generation.pair(model), self._efforts)
 
     # ------------------------------------------------------------------ inference
 

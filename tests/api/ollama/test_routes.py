@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import ollama
@@ -12,20 +11,16 @@ import pytest
 
 import specd
 from specd import core
-from specd.api.ollama.models import resident_details
 from specd.errors import EngineCrashed
-from specd.scheduler import Resident
-from specd.store import ModelSummary
 from tests.api.fakes import (
     DONE,
     MODIFIED,
-    WALL_NS,
     FakeGeneration,
-    FakeLibrary,
     Script,
     client,
     model_ref,
 )
+from tests.api.ollama.test_loaded import resident
 
 CREATED = "2026-08-01T12:00:00.00000012Z"
 SPECULATION = {
@@ -135,7 +130,7 @@ async def test_show_takes_both_spellings(key: str) -> None:
         shown = await reply.json()
     assert list(shown) == [
         *("modelfile", "template", "system", "details", "messages", "model_info"),
-        *("capabilities", "modified_at"),
+        *("capabilities", "modified_at", "specd"),
     ]
     assert shown["model_info"]["general.basename"] == "demo"
     assert shown["messages"] == [{"role": "user", "content": "Hi"}]
@@ -149,86 +144,6 @@ async def test_show_gives_copilot_the_name_that_it_asked_for() -> None:
         shown = await reply.json()
     assert shown["model_info"]["general.basename"] == "Plain"
     assert shown["system"] == "Else."
-
-
-def resident(name: str, expires_at: float, drafter: core.ModelMemory | None = None) -> Resident:
-    ref = model_ref(name)
-    pair = core.Pair(target=ref, reason=core.NoPair.NOT_FOUND, detail="No drafter fits.")
-    if drafter:
-        found = core.Drafter(name="tiny:latest", weights=ref.weights, source="manifest")
-        pair = core.Pair(target=ref, drafter=found)
-    facts = core.EngineFacts(
-        n_ctx=4096,
-        n_ctx_train=8192,
-        n_vocab=512,
-        target=core.ModelMemory(device="CUDA0", total_bytes=100, vram_bytes=80),
-        drafter=drafter,
-        plain_tokens_per_s=12.345,
-    )
-    spec = core.EngineSpec(
-        weights="x", drafter_name="tiny:latest", pair_source="manifest", n_slots=2
-    )
-    return Resident(model=ref, pair=pair, spec=spec, facts=facts, expires_at=expires_at)
-
-
-@pytest.mark.contract("ps.fields", "ps.order", "ps.vram")
-async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
-    drafter = core.ModelMemory(device="CUDA0", total_bytes=10, vram_bytes=8)
-    loaded = [resident("plain", WALL_NS / 1e9 + 60), resident("gone", math.inf, drafter)]
-    async with client(loaded=loaded) as http, http.get("/api/ps") as reply:
-        forever, soon = (await reply.json())["models"]
-    assert list(soon) == [
-        *("name", "model", "size", "digest", "details", "expires_at", "size_vram"),
-        *("context_length", "specd"),
-    ]
-    assert (soon["size"], soon["size_vram"], soon["context_length"]) == (100, 80, 4096)
-    assert soon["details"]["parameter_size"] == "5M"
-    assert soon["specd"] == {
-        "drafter": None,
-        "reason": "drafter_not_found",
-        "detail": "No drafter fits.",
-        "device": "CUDA0",
-        "slots": 2,
-        "plain_tokens_per_s": 12.35,
-    }
-    assert (forever["size"], forever["size_vram"]) == (110, 88)
-    assert forever["expires_at"].startswith("2318-")
-    assert forever["details"] == {
-        "parent_model": "",
-        "format": "gguf",
-        "family": "llama",
-        "families": ["llama"],
-        "parameter_size": "",
-        "quantization_level": "",
-    }
-    assert forever["specd"]["drafter"] == {
-        "name": "tiny:latest",
-        "size": 10,
-        "size_vram": 8,
-        "device": "CUDA0",
-        "pair_source": "manifest",
-    }
-
-
-class Unlisted(FakeLibrary):
-    """Answers by name, as the demo does beside other models."""
-
-    def list(self) -> Sequence[ModelSummary]:
-        return ()
-
-
-@pytest.mark.contract("ps.fields")
-def test_ps_details_a_model_that_is_not_listed_like_any_other() -> None:
-    plain = resident("plain", math.inf)
-    listed = resident_details(FakeLibrary(plain.model), [plain])
-    assert listed["plain:latest"].parameter_size == "5M"
-    assert resident_details(Unlisted(plain.model), [plain]) == listed
-
-
-@pytest.mark.contract("ps.order")
-async def test_ps_of_an_idle_daemon_is_an_empty_list() -> None:
-    async with client() as http, http.get("/api/ps") as reply:
-        assert await reply.json() == {"models": []}
 
 
 # --------------------------------------------------------------------------- generate
