@@ -67,7 +67,7 @@ _WINDOWS: Final = {
 }
 #: Nothing is kept from pass to pass.
 _WITHOUT_MEMORY: Final = frozenset(
-    [
+    {
         "bert",
         "dream",
         "eurobert",
@@ -82,12 +82,12 @@ _WITHOUT_MEMORY: Final = frozenset(
         "nomic-bert-moe",
         "rnd1",
         "wavtokenizer-dec",
-    ]
+    }
 )
-_RECURRENT: Final = frozenset(["mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"])
+_RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 #: A layer without heads for keys carries a state.
 _HYBRID_BY_HEADS: Final = frozenset(
-    [
+    {
         "jamba",
         "granitehybrid",
         "plamo2",
@@ -97,7 +97,7 @@ _HYBRID_BY_HEADS: Final = frozenset(
         "kimi-k3",
         "bailingmoe3",
         "glm5-next",
-    ]
+    }
 )
 #: One layer in so many attends, where the file does not say.
 _HYBRID_BY_INTERVAL: Final = {
@@ -110,7 +110,7 @@ _HYBRID_BY_INTERVAL: Final = {
 _NEMOTRON: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
 #: Their states can be taken back by some tokens, if so many are kept.
 _REWINDS: Final = frozenset(
-    [
+    {
         "bailingmoe3",
         "deepseek4",
         "glm5-next",
@@ -122,7 +122,7 @@ _REWINDS: Final = frozenset(
         "qwen35",
         "qwen35moe",
         "qwen4exp",
-    ]
+    }
 )
 _KEYS_OF_INDEX: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})
 
