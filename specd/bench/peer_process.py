@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from specd.runner.supervisor import THREAD_DEFAULTS
+from specd.runner.environment import THREAD_DEFAULTS
 
 _N_LAST_LINES = 200
 _MAX_LINE_BYTES = 4096

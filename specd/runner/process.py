@@ -113,7 +113,7 @@ class Process:
     async def _run(self) -> None:
         """The life of the process, from top to bottom."""
         try:
-            self._child = child = await Child.start(self._command)
+            self._child = child = await Child.start(self._command, self._spec.devices)
         except OSError as error:
             self._facts.set_exception(errors.LoadFailed(f"the engine cannot be started: {error}"))
             self._become(State.CRASHED)

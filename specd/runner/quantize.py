@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from specd.errors import EngineError
-from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES, THREAD_DEFAULTS
+from specd.runner.environment import environment
+from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES
 
 _PROGRESS: Final = re.compile(rb"(\d+)/(\d+)")
 #: Written to see whether anything can be.
 _PROBE_BYTES: Final = 2**20
-_FIXED: Final = {"GGML_NO_BACKTRACE": "1"}
 
 
 async def quantize(
@@ -41,7 +41,7 @@ async def quantize(
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
-            env=THREAD_DEFAULTS | os.environ | _FIXED,
+            env=environment(),
             process_group=0,  # a terminal's Ctrl-C is for the daemon alone
         )
     except OSError as error:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 
 from specd.ipc.channel import DaemonChannel
+from specd.runner.environment import environment
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +23,6 @@ MAX_LINE_BYTES = 4096
 LAST_WORDS_S = 1.0
 #: How a line of the engine's own log begins that its user should see.
 _WARNING = "WARNING "
-
-
-#: libgomp's threads wait for each other some hundred times in a pass, and spin for milliseconds
-#: before they sleep.  Where another process wants the cores as well, the spinner holds the one that
-#: its partner needs: 1 B parameters on two busy cores gave 0.3 tokens/s, with this 14, and the same
-#: 30 as before on idle ones.
-THREAD_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
-#: A backtrace means a forked gdb and seconds of delay.
-_FIXED = {"GGML_NO_BACKTRACE": "1"}
 
 
 class Child:
@@ -43,8 +35,8 @@ class Child:
         self._readers = {asyncio.create_task(self._keep_output())}
 
     @classmethod
-    async def start(cls, command: Sequence[str]) -> Child:
-        """OSError where the command cannot be started."""
+    async def start(cls, command: Sequence[str], devices: Sequence[str] | None = None) -> Child:
+        """devices: see `environment`.  OSError where the command cannot be started."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -56,7 +48,7 @@ class Child:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,  # native code writes to both when it dies
                     stderr=asyncio.subprocess.STDOUT,
-                    env=THREAD_DEFAULTS | os.environ | _FIXED,
+                    env=environment(devices),
                     # Its own group: a terminal's Ctrl-C is for the daemon alone.
                     process_group=0,
                 )

@@ -1,0 +1,80 @@
+"""Asks llama.cpp, in a process of its own, which GPUs it can use."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from specd import core
+from specd.runner.environment import environment
+from specd.runner.supervisor import ENGINE
+
+log = logging.getLogger(__name__)
+
+#: CUDA takes a second for each GPU whose driver sleeps; a driver that hangs takes for ever.
+PATIENCE_S = 15.0
+#: A process that is killed and held by a driver is not waited for any longer.
+_DEATH_S = 1.0
+
+Found = tuple[core.BackendDevice, ...]
+
+
+def probe(command: Sequence[str] = ENGINE, *, patience_s: float = PATIENCE_S) -> Found | None:
+    """None where it cannot be found out, with a warning that says why.  Blocks.
+
+    Where a GPU was too full to be opened, all are known by their names alone.
+    """
+    try:
+        process = subprocess.Popen(
+            [*command, "devices"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            process_group=0,  # a terminal's Ctrl-C is for the daemon alone
+        )
+    except OSError as error:
+        log.warning("llama.cpp cannot be asked for its GPUs: %s", error)
+        return None
+    output, failure = _answer(process, patience_s)
+    found = _last_list(output.splitlines())
+    if found is None:
+        log.warning("llama.cpp does not say which GPUs it can use: %s", failure or "no list")
+    elif failure:
+        log.warning("llama.cpp could not open its GPUs, only their names are known: %s", failure)
+    return found
+
+
+def _answer(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes, str]:
+    """What it wrote to stdout, and what went wrong."""
+    try:
+        output, words = process.communicate(timeout=patience_s)
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        return error.output or b"", f"it took more than {patience_s:g} s"
+    if process.returncode == 0:
+        return output, ""
+    last_line = words.decode(errors="replace").strip().rpartition("\n")[2]
+    return output, ": ".join(filter(None, (f"exit status {process.returncode}", last_line)))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_DEATH_S)
+
+
+def _last_list(lines: Iterable[bytes]) -> Found | None:
+    """The last line that is a list of devices: libraries may write to stdout as well."""
+    found: Found | None = None
+    for line in lines:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found = msgspec.json.decode(line, type=Found)
+    return found
