@@ -6,12 +6,10 @@ hold.  Nobody is refused an answer for its sake: a file that cannot be read or w
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import math
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +20,7 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from specd import core
+from specd.pairs.state_file import Stamp, StateFile
 from specd.store.blobs import digest_of
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ MAX_BYTES: Final = 16 * 2**20
 _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
 _MAX_BINS: Final = 64
-_ABANDONED_S: Final = 3600.0
 
 _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
@@ -102,9 +100,12 @@ class History:
     """
 
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
-        self._path = path
+        self._file = StateFile(path, MAX_BYTES) if path is not None else None
         self._unix_time = unix_time
         self._unsaved: dict[Key, Entry] = {}
+        self._read_last: tuple[Stamp | None, dict[Key, Entry]] = None, {}
+        self._n_put = 0
+        self._known: tuple[dict[Key, Entry], int, tuple[Entry, ...]] = {}, 0, ()
         self._lock = threading.Lock()  # of _unsaved
         self._complained = False
 
@@ -119,6 +120,7 @@ class History:
         with self._lock:
             self._unsaved.pop(key, None)
             self._unsaved[key] = entry
+            self._n_put += 1
             while len(self._unsaved) > MAX_PAIRS:
                 del self._unsaved[next(iter(self._unsaved))]
 
@@ -126,11 +128,11 @@ class History:
         """Write what is not written yet; False where that fails, which is said once."""
         with self._lock:
             unsaved = dict(self._unsaved)
-        if self._path is None or not unsaved:
+        if self._file is None or not unsaved:
             return True
         try:
             # Read again: another daemon may have learned, a person may have made it forget.
-            _write(self._path, self._read() | unsaved)
+            self._write(self._read() | unsaved)
         except OSError as error:
             self._complain("cannot keep what was learned of the pairs in %s: %s", error)
             return False
@@ -143,18 +145,31 @@ class History:
 
     @property
     def is_saved(self) -> bool:
-        return self._path is None or not self._unsaved
+        return self._file is None or not self._unsaved
+
+    def beside(self, name: str) -> Path | None:
+        """Another file of the same state."""
+        return self._file.path.with_name(name) if self._file is not None else None
 
     def entries(self) -> list[Entry]:
         """All that is written, the last used first."""
         return _by_use(self._read_or_complain())
 
+    def known(self) -> tuple[Entry, ...]:
+        """All, written or not; cheap as long as nothing was learned, and the same object then."""
+        written = self._read_or_complain()
+        if self._known[0] is not written or self._known[1] != self._n_put:
+            with self._lock:
+                entries = written | self._unsaved
+                self._known = written, self._n_put, tuple(entries.values())
+        return self._known[2]
+
     def forget(self, which: Callable[[Key], bool]) -> int:
         """Remove pairs from the file; says how many.  OSError where it cannot be written."""
         known = self._read()
         kept = {key: entry for key, entry in known.items() if not which(key)}
-        if self._path is not None and len(kept) < len(known):
-            _write(self._path, kept)
+        if len(kept) < len(known):
+            self._write(kept)
         return len(known) - len(kept)
 
     # ----------------------------------------------------------------------- the file
@@ -168,29 +183,28 @@ class History:
 
     def _read(self) -> dict[Key, Entry]:
         """Empty where there is no file, or a damaged one, which is set aside.  OSError."""
-        if self._path is None:
+        if self._file is None:
             return {}
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            return {}
-        try:
-            return _decode(data)
-        except ValueError as error:
-            self._path.replace(self._path.with_name(f"{self._path.name}.damaged"))
-            log.warning("%s is damaged and was set aside: %s", self._path, error)
-            return {}
+        stamp, (known_stamp, known) = self._file.stamp(), self._read_last
+        if stamp != known_stamp:
+            known = self._file.read(_decode) or {}
+            self._read_last = stamp, known
+        return known
+
+    def _write(self, entries: dict[Key, Entry]) -> None:
+        """OSError."""
+        assert self._file is not None
+        self._file.write(msgspec.json.encode(_File(_VERSION, _by_use(entries)[:MAX_PAIRS])))
 
     def _complain(self, words: str, error: Exception) -> None:
-        log.log(logging.DEBUG if self._complained else logging.WARNING, words, self._path, error)
+        assert self._file is not None
+        level = logging.DEBUG if self._complained else logging.WARNING
+        log.log(level, words, self._file.path, error)
         self._complained = True
 
 
 def _decode(data: bytes) -> dict[Key, Entry]:
     """ValueError for bytes that are no history of this version."""
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -201,31 +215,6 @@ def _decode(data: bytes) -> dict[Key, Entry]:
         entry.key: msgspec.structs.replace(entry, history=_sound(entry.history))
         for entry in file.pairs
     }
-
-
-def _write(path: Path, entries: dict[Key, Entry]) -> None:
-    """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
-    data = msgspec.json.encode(_File(_VERSION, _by_use(entries)[:MAX_PAIRS]))
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what writers left that were killed in the middle."""
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another writer has just finished
-            if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                part.unlink()
 
 
 def _by_use(entries: dict[Key, Entry]) -> list[Entry]:

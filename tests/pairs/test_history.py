@@ -274,10 +274,9 @@ def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -
     kept = saved(path)
     program = (
         "import os, pathlib, signal, sys\n"
-        "from specd import core\n"
-        "from specd.pairs import history\n"
+        "from specd.pairs.state_file import StateFile\n"
         "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "history._write(pathlib.Path(sys.argv[1]), {})\n"
+        "StateFile(pathlib.Path(sys.argv[1]), 1000).write(b'{}')\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, path], check=False, cwd=ROOT)
     assert ended.returncode == -signal.SIGKILL
@@ -287,6 +286,22 @@ def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -
     kept.put(KEY, LEARNED)
     assert kept.save()
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_is_known_is_read_again_only_where_it_changed(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    kept = saved(path)
+    known = kept.known()
+    assert [entry.key for entry in known] == [KEY]
+    assert kept.known() is known
+    kept.put(key(1), LEARNED)  # not written yet
+    assert {entry.key for entry in kept.known()} == {KEY, key(1)}
+    assert kept.save()
+    other = History(path)
+    assert other.forget(lambda key: key == KEY) == 1
+    assert [entry.key for entry in kept.known()] == [key(1)]
+    path.unlink()
+    assert kept.known() == ()
 
 
 def test_without_a_file_only_this_daemon_remembers() -> None:

@@ -1,0 +1,81 @@
+"""A file of what specd learned: whole or absent, bounded, and set aside where it is damaged.
+
+Nobody is refused anything for its sake: what cannot be read or written is for the owner to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Stamp = tuple[int, int, int]
+
+_ABANDONED_S: Final = 3600.0
+
+
+class StateFile:
+    """max_bytes: far above what it should ever take; more is damage."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+
+    def stamp(self) -> Stamp | None:
+        """Differs whenever the content may; None where there is no file.  OSError."""
+        try:
+            seen = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+    def read(self, decode: Callable[[bytes], T]) -> T | None:
+        """None where there is no file, or one that `decode` refuses with ValueError.  OSError."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(self._max_bytes + 1)
+        except FileNotFoundError:
+            return None
+        try:
+            return decode(self._bounded(data))
+        except ValueError as error:
+            self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+            log.warning("%s is damaged and was set aside: %s", self.path, error)
+            return None
+
+    def _bounded(self, data: bytes) -> bytes:
+        if len(data) > self._max_bytes:
+            raise ValueError(f"more than {self._max_bytes} bytes")
+        return data
+
+    def write(self, data: bytes) -> None:
+        """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep()
+        handle, name = tempfile.mkstemp(
+            dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".part"
+        )
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove what writers left that were killed in the middle."""
+        for part in self.path.parent.glob(f".{self.path.name}.*.part"):
+            with contextlib.suppress(FileNotFoundError):  # another writer has just finished
+                if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                    part.unlink()
