@@ -13,7 +13,7 @@ from specd.engine.sampler import CoupledSampler, NoNumbers
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.engine.speculative.cost_model import CostModel
 
-#: Widths where kernels are known to change step, and the longest draft the controller makes.
+#: Widths where kernels are known to change step, up to that of the controller's longest draft.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, MAX_DRAFT + 1)
 _REPEATS = 5
 #: A pass this long is measured once: it is long enough to be told from noise.
@@ -31,19 +31,22 @@ def calibrate(
     target: Backend,
     drafter: Backend | None,
     *,
+    longest: int = MAX_DRAFT,
     budget_s: float = 2.5,
     clock: Clock = time.perf_counter,
 ) -> CostModel:
     """Measure within about budget_s; widths left over are interpolated and learned in use.
 
-    Slot 0 is used and emptied.  Without a drafter only plain passes are measured.
+    longest: draft that will be verified.  Slot 0 is used and emptied.  Without a drafter only
+    plain passes are measured.
     """
     deadline = clock() + budget_s
-    widths = WIDTHS if drafter is not None else (1,)
+    widest = longest + 1
+    widths = {*(w for w in WIDTHS if w < widest), widest} if drafter is not None else {1}
     target_s: dict[int, float] = {}
     with_history = _Probe(target, clock)
     # The ends first: what a tight budget leaves out can be interpolated.
-    for width in sorted(widths, key=lambda w: (w not in _AT_LEAST, w != MAX_DRAFT + 1, w)):
+    for width in sorted(widths, key=lambda w: (w not in _AT_LEAST, w != widest, w)):
         if width not in _AT_LEAST and clock() > deadline:
             break
         target_s[width] = with_history.measure(width)

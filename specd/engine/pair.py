@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
-from specd.engine.backend import Backend
+from specd.engine.backend import Backend, DecodeFailed
 from specd.engine.calibration import calibrate, computes
 from specd.engine.llama import library
 from specd.engine.llama.context import LlamaContext
 from specd.engine.llama.model import LlamaModel, LlamaVocabulary
+from specd.engine.llama.place import Place
 from specd.engine.media_cache import MediaCache
-from specd.engine.speculative.controller import MAX_DRAFT
+from specd.engine.speculative.controller import MAX_DRAFT, longest_draft
 from specd.engine.speculative.cost_model import CostModel
-from specd.errors import LoadFailed
+from specd.errors import LoadFailed, OutOfMemory
 
 if TYPE_CHECKING:
     from specd.engine.llama.projector import LlamaProjector
@@ -48,7 +50,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     Raises LoadFailed when the target cannot serve.
     """
     native_log = library.start()
-    model = load_model(spec.weights, spec, native_log, on_progress)
+    place = Place.of_target(spec)
+    model = load_model(spec.weights, spec, place, native_log, on_progress)
     for path in spec.adapters:
         model.adapt(path)
     if not model.has_decoder:
@@ -60,10 +63,13 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         # The tokens of an image that see each other must share a pass.
         spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
-    target = _make_context(model, spec, native_log, n_rewind=MAX_DRAFT if drafts else 0)
-    _check(target, spec.weights)
+    longest = longest_draft(spec.max_draft)
+    target = _make_context(
+        model, spec, native_log, longest=longest, n_rewind=longest if drafts else 0
+    )
+    _check(target, spec.weights, native_log)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
-    costs = calibrate(target, drafter)
+    costs = calibrate(target, drafter, longest=longest)
     facts = EngineFacts(
         n_ctx=spec.n_ctx,
         n_ctx_train=model.n_ctx_train,
@@ -79,8 +85,12 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     return LoadedPair(target, model.vocabulary, drafter, media, costs, facts)
 
 
-def _check(backend: Backend, path: str) -> None:
-    if not computes(backend):
+def _check(backend: Backend, path: str, native_log: library.NativeLog) -> None:
+    try:
+        numbers = computes(backend)
+    except DecodeFailed as error:
+        raise native_log.refusal(f"{path} cannot be run: {error}") from error
+    if not numbers:
         raise LoadFailed(
             f"{path} computes no numbers (NaN or infinity): its weights are damaged, or too large"
             " for the format of its cache"
@@ -106,7 +116,7 @@ def _load_projector(
         native_log,
         n_ctx=spec.n_ctx,
         n_threads=spec.n_threads,
-        use_gpu=spec.n_gpu_layers != 0,
+        place=Place.of_target(spec),
         flash_attention=spec.flash_attention,
     )
 
@@ -123,19 +133,26 @@ def _load_drafter(
     if target.rewind_limit == 0:
         detail = "this architecture cannot take back a token, so drafts cannot be tried"
         return None, NoPair.CANNOT_REWIND, detail
-    try:
-        model = load_model(spec.drafter, spec, native_log, on_progress)
-        drafter = _make_context(model, spec, native_log, n_ahead=MAX_DRAFT)
-        _check(drafter, spec.drafter)
-    except LoadFailed as error:
-        log.warning("serving without a drafter: %s", error)
-        return None, NoPair.LOAD_FAILED, str(error)
+    with ExitStack() as taken:
+        try:
+            place = Place.of_drafter(spec)
+            model = load_model(spec.drafter, spec, place, native_log, on_progress)
+            taken.callback(model.close)
+            drafter = _make_context(model, spec, native_log, n_ahead=longest_draft(spec.max_draft))
+            taken.callback(drafter.close)
+            _check(drafter, spec.drafter, native_log)
+        except LoadFailed as error:
+            log.warning("serving without a drafter: %s", error)
+            no_room = isinstance(error, OutOfMemory)
+            return None, NoPair.NO_VRAM if no_room else NoPair.LOAD_FAILED, str(error)
+        taken.pop_all()
     return drafter, "", ""
 
 
 def load_model(
     path: str,
     spec: EngineSpec,
+    place: Place,
     native_log: library.NativeLog,
     on_progress: Callable[[float], None],
 ) -> LlamaModel:
@@ -143,9 +160,9 @@ def load_model(
     return LlamaModel(
         path,
         native_log,
-        n_gpu_layers=spec.n_gpu_layers,
-        main_gpu=spec.main_gpu,
+        place=place,
         use_mmap=spec.use_mmap,
+        use_mlock=spec.use_mlock,
         on_progress=on_progress,
     )
 
@@ -155,16 +172,18 @@ def _make_context(
     spec: EngineSpec,
     native_log: library.NativeLog,
     *,
+    longest: int = MAX_DRAFT,
     n_rewind: int = 0,
     n_ahead: int = 0,
 ) -> LlamaContext:
+    """longest: draft that is verified in a pass."""
     return LlamaContext(
         model,
         native_log,
         n_ctx=spec.n_ctx,
         n_slots=spec.n_slots,
         n_batch=max(min(spec.n_batch, spec.n_ctx * spec.n_slots), 32),
-        n_outputs=max(spec.n_slots, 1) * (MAX_DRAFT + 1),
+        n_outputs=max(spec.n_slots, 1) * (longest + 1),
         n_threads=spec.n_threads,
         flash_attention=spec.flash_attention,
         kv_cache_type=spec.kv_cache_type,

@@ -14,7 +14,7 @@ from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, Speculati
 from specd.engine.backend import DecodeFailed
 from specd.engine.sampler import NoNumbers
 from specd.engine.slot import Slot
-from specd.engine.speculative.controller import MAX_DRAFT, NO_LIMIT, Controller, Guess
+from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob
 from specd.engine.speculative.prompt_lookup import Found, PromptLookup
 from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
@@ -68,7 +68,8 @@ class Speculation:
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
-        self._longest = MAX_DRAFT if rewind_limit is None else min(MAX_DRAFT, rewind_limit)
+        longest = controller.longest
+        self._longest = longest if rewind_limit is None else min(longest, rewind_limit)
         self._splits_ragged = splits_ragged
         self._facts = facts
         self._clock_ns = clock_ns

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import specd
+from specd.engine.speculative.controller import longest_draft
 from specd.engine.speculative.timeline import Timelines
 from specd.engine.speculative.trace import Replay, encode
 from specd.engine.trace_file import TraceReader, Unreadable
@@ -24,7 +25,7 @@ def explain(path: Path) -> int:
     """Print all there is to say; the exit status.  Raises OSError, Unreadable."""
     with path.open("rb") as file:
         reader = TraceReader(file)
-        timelines, replay = Timelines(), Replay(reader.header)
+        timelines, replay = Timelines(longest_draft(reader.header.max_draft)), Replay(reader.header)
         n_calls, difference = 0, ""
         for number, call in reader.calls():
             n_calls += 1

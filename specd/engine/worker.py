@@ -26,7 +26,7 @@ from specd.engine.reader import PieceTokenizer
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
-from specd.engine.speculative.trace import Header, TracingController
+from specd.engine.speculative.trace import Header
 from specd.engine.trace_file import TraceWriter
 from specd.errors import InvalidRequest, LoadFailed, OutOfMemory
 from specd.ipc import lifeline
@@ -197,11 +197,11 @@ def make_controller(
 ) -> Iterator[Controller]:
     """One that is traced where the user wants to see why."""
     if not spec.trace_dir:
-        yield Controller(loaded.costs, spec.acceptance_threshold, history)
+        yield Controller(loaded.costs, spec.acceptance_threshold, history, spec.max_draft)
         return
-    header = Header.of(loaded.costs, spec.acceptance_threshold, history)
+    header = Header.of(loaded.costs, spec.acceptance_threshold, history, spec.max_draft)
     with closing(TraceWriter(Path(spec.trace_dir), Path(spec.weights), header)) as writer:
-        yield TracingController(loaded.costs, spec.acceptance_threshold, history, writer.write)
+        yield header.controller(writer.write)
 
 
 def make_loop(
@@ -217,7 +217,7 @@ def make_loop(
     return Loop(
         loaded.target,
         loaded.vocabulary,
-        controller or Controller(loaded.costs, spec.acceptance_threshold),
+        controller or Controller(loaded.costs, spec.acceptance_threshold, None, spec.max_draft),
         emit,
         n_ctx=loaded.facts.n_ctx,
         n_slots=spec.n_slots,

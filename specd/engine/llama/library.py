@@ -26,6 +26,8 @@ _BUFFER = re.compile(r": +(\S+) +(?:DSV4 \S+ )?(\w+) buffer size = +([0-9.]+) Mi
 #: Warnings that say nothing here: llama.cpp compares the whole cache with what one sequence was
 #: trained on, and slots share ours; and images in a plane leave gaps between positions.
 _NO_WARNING = ("n_ctx_seq", "non-consecutive token position")
+#: Said of every buffer that cannot be kept in memory (SPECD_MLOCK); told the first time.
+_ONCE = ("failed to mlock", "RLIMIT_MEMLOCK")
 
 
 class Use(Enum):
@@ -70,6 +72,7 @@ class NativeLog:
         self.buffers: list[Buffer] = []
         self._level = 1
         self._line = ""
+        self._said: set[str] = set()
         self.callback = llama_cpp.llama_log_callback(self._receive)
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
@@ -92,9 +95,17 @@ class NativeLog:
         if found := _BUFFER.search(line):
             n_bytes = int(float(found[3]) * (1 << 20))
             self.buffers.append(Buffer(found[1], _USES.get(found[2], Use.SCRATCH), n_bytes))
-        if level == logging.WARNING and any(words in line for words in _NO_WARNING):
+        if level == logging.WARNING and (
+            any(words in line for words in _NO_WARNING) or self._was_said(line)
+        ):
             level = logging.DEBUG
         log.log(level, "%s", line)
+
+    def _was_said(self, line: str) -> bool:
+        words = {words for words in _ONCE if words in line}
+        said = bool(words & self._said)
+        self._said |= words
+        return said
 
     def begin(self) -> None:
         """Forget errors and buffers of what was loaded before."""

@@ -11,8 +11,18 @@ import llama_cpp
 
 from specd.core import TokenId
 from specd.engine.llama.library import NativeLog
+from specd.engine.llama.place import ANYWHERE, Place
 from specd.errors import LoadFailed
 
+#: By whether the file is mapped (None: llama.cpp's choice), and what lies in memory is kept there.
+_LOAD_MODES = {
+    (None, False): llama_cpp.LLAMA_LOAD_MODE_AUTO,
+    (True, False): llama_cpp.LLAMA_LOAD_MODE_MMAP,
+    (False, False): llama_cpp.LLAMA_LOAD_MODE_NONE,
+    (None, True): llama_cpp.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (True, True): llama_cpp.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (False, True): llama_cpp.LLAMA_LOAD_MODE_MLOCK,
+}
 _PIECE_BYTES = 64
 _VALUE_BYTES = 256
 
@@ -25,21 +35,16 @@ class LlamaModel:
         path: str,
         native_log: NativeLog,
         *,
-        n_gpu_layers: int = -1,
-        main_gpu: int | None = None,
+        place: Place = ANYWHERE,
         use_mmap: bool | None = None,
+        use_mlock: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Raises LoadFailed with the file and llama.cpp's own reason."""
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
-        if main_gpu is not None:
-            params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_NONE
-            params.main_gpu = main_gpu
-        if use_mmap is not None:
-            params.load_mode = (
-                llama_cpp.LLAMA_LOAD_MODE_MMAP if use_mmap else llama_cpp.LLAMA_LOAD_MODE_NONE
-            )
+        # Arrays that native code reads; the model keeps the addresses.
+        self._told = place.tell(params)
+        params.load_mode = _LOAD_MODES[use_mmap, use_mlock]
 
         def progress(fraction: float, _user_data: object) -> bool:
             on_progress(fraction)

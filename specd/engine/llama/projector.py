@@ -19,6 +19,7 @@ from specd.engine import images, sounds
 from specd.engine.backend import DecodeFailed
 from specd.engine.llama.library import Buffer, NativeLog, Use
 from specd.engine.llama.model import LlamaModel
+from specd.engine.llama.place import ANYWHERE, Place
 from specd.engine.media import Media, Part, Plane, Positions, Rows
 from specd.errors import InvalidRequest, LoadFailed
 
@@ -40,7 +41,7 @@ class LlamaProjector:
         *,
         n_ctx: int,
         n_threads: int = 0,
-        use_gpu: bool = True,
+        place: Place = ANYWHERE,
         flash_attention: bool | None = None,
     ) -> None:
         """n_ctx: tokens of a slot; an image takes no more than half of them where it can be helped.
@@ -49,7 +50,8 @@ class LlamaProjector:
         """
         mtmd_cpp.mtmd_helper_log_set(native_log.callback, ctypes.c_void_p(0))
         params = mtmd_cpp.mtmd_context_params_default()
-        params.use_gpu = use_gpu
+        params.use_gpu = place.is_on_gpu
+        params.device = place.first_device()
         params.print_timings = False
         if model.metadata("general.architecture") in _EXACT:
             params.image_min_tokens = min(_EXACT_TOKENS, n_ctx // 4)
@@ -64,8 +66,8 @@ class LlamaProjector:
         self._handle = handle
         scratch = native_log.buffers[n_buffers:]
         # The library tells of its scratch, not of its weights, which lie at the same place.
-        place = scratch[0].name if scratch else "CPU"
-        native_log.buffers.append(Buffer(place, Use.EXTRAS, Path(path).stat().st_size))
+        where = scratch[0].name if scratch else "CPU"
+        native_log.buffers.append(Buffer(where, Use.EXTRAS, Path(path).stat().st_size))
         self._n_ctx = n_ctx
         self.width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self.max_files = _PLACED.get(_kind(path))

@@ -81,6 +81,11 @@ class _Offer:
         return replace(self, n=n)
 
 
+def longest_draft(max_draft: int | None) -> int:
+    """Of a pair whose drafts may have at most so many tokens."""
+    return MAX_DRAFT if max_draft is None else max(0, min(max_draft, MAX_DRAFT))
+
+
 def temperature_band(temperature: float) -> int:
     """Acceptance differs by temperature: 0, up to 0.5, up to 1, above."""
     return 0 if temperature <= 0 else 1 if temperature <= 0.5 else 2 if temperature <= 1 else 3
@@ -90,13 +95,19 @@ class Controller:
     """Decides for all requests of one engine; what it learned outlives them."""
 
     def __init__(
-        self, costs: CostModel, threshold: float, history: PairHistory | None = None
+        self,
+        costs: CostModel,
+        threshold: float,
+        history: PairHistory | None = None,
+        max_draft: int | None = None,
     ) -> None:
         """threshold: accepted ÷ drafted below which a request stops drafting.
 
         history: what an earlier controller of the same pair had learned.
+        max_draft: no draft is longer; None is MAX_DRAFT.
         """
         self.costs = costs
+        self.longest = longest_draft(max_draft)
         self._threshold = threshold
         self._memory = Memory(history)
         self._requests: dict[int, RequestControl] = {}
@@ -116,7 +127,7 @@ class Controller:
         drafters: Sequence[str],
     ) -> None:
         """drafters: who is there and allowed; none at all is plain decoding."""
-        bound = MAX_DRAFT if n_max is None else max(0, min(n_max, MAX_DRAFT))
+        bound = self.longest if n_max is None else max(0, min(n_max, self.longest))
         band = temperature_band(temperature)
         kinds = [DrafterKind(kind) for kind in drafters] if bound else []
         if mode is SpeculationMode.FIXED:

@@ -39,7 +39,9 @@ class _Request:
 class Timelines:
     """Requests while they are open; each one's lines are had when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = MAX_DRAFT) -> None:
+        """longest: draft that the controller makes."""
+        self._longest = longest
         self._requests: dict[int, _Request] = {}
 
     def note(self, call: Call) -> list[str]:
@@ -52,7 +54,7 @@ class Timelines:
             case State() if call.request_id in self._requests:
                 self._requests[call.request_id].said = " ".join(filter(None, call.answer))
             case Close() if call.request_id in self._requests:
-                return [*_lines(self._requests.pop(call.request_id))]
+                return [*_lines(self._requests.pop(call.request_id), self._longest)]
             case _:
                 pass
         return []
@@ -60,7 +62,7 @@ class Timelines:
     def rest(self) -> Iterator[str]:
         """Lines on the requests that had not ended."""
         for request in self._requests.values():
-            yield from _lines(request)
+            yield from _lines(request, self._longest)
             yield "    had not ended"
 
 
@@ -100,10 +102,10 @@ def _turn(request: _Request, standings: Sequence[Standing]) -> None:
         request.turns.append(f"step {len(request.lengths)}: {words}")
 
 
-def _lines(request: _Request) -> Iterator[str]:
+def _lines(request: _Request, longest: int) -> Iterator[str]:
     opened = request.opened
     band = TEMPERATURE_BANDS[temperature_band(opened.temperature)]
-    longest = MAX_DRAFT if opened.n_max is None else opened.n_max
+    longest = longest if opened.n_max is None else min(opened.n_max, longest)
     drafters = ", ".join(drafter for drafter, *_ in opened.standings) or "none"
     yield (
         f"request {opened.request_id}: temperature {opened.temperature:g} (band {band}),"

@@ -31,15 +31,22 @@ class Header(msgspec.Struct, frozen=True):
     catch_up_s: float
     threshold: float
     history: PairHistory | None = None
+    max_draft: int | None = None
 
     @classmethod
-    def of(cls, costs: CostModel, threshold: float, history: PairHistory | None) -> Self:
-        return cls(specd.__version__, *costs.measured(), threshold, history)
+    def of(
+        cls,
+        costs: CostModel,
+        threshold: float,
+        history: PairHistory | None,
+        max_draft: int | None = None,
+    ) -> Self:
+        return cls(specd.__version__, *costs.measured(), threshold, history, max_draft)
 
     def controller(self, write: Callable[[Call], None]) -> TracingController:
         """A controller in the state that the traced one began in."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
-        return TracingController(costs, self.threshold, self.history, write)
+        return TracingController(costs, self.threshold, self.history, write, self.max_draft)
 
 
 # --------------------------------------------------------------------------- calls
@@ -140,8 +147,9 @@ class TracingController(Controller):
         threshold: float,
         history: PairHistory | None,
         write: Callable[[Call], None],
+        max_draft: int | None = None,
     ) -> None:
-        super().__init__(costs, threshold, history)
+        super().__init__(costs, threshold, history, max_draft)
         self._write = write
 
     def open(

@@ -1,0 +1,114 @@
+"""Where a model's layers are to lie, told to llama.cpp in its own words."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import llama_cpp
+from llama_cpp._ggml import libggml
+
+from specd.core import EngineSpec
+from specd.errors import LoadFailed
+
+#: How names of NVIDIA's GPUs begin.  The process sees these alone, and numbers them in this order.
+_NVIDIA = ("GPU-", "MIG-")
+
+_by_name = libggml["ggml_backend_dev_by_name"]
+_by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+_name = libggml["ggml_backend_dev_name"]
+_name.argtypes, _name.restype = [ctypes.c_void_p], ctypes.c_char_p
+_get = libggml["ggml_backend_dev_get"]
+_get.argtypes, _get.restype = [ctypes.c_size_t], ctypes.c_void_p
+_count = libggml["ggml_backend_dev_count"]
+_count.argtypes, _count.restype = [], ctypes.c_size_t
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """devices: llama.cpp's names; () is main memory alone, None whatever llama.cpp finds.
+
+    n_gpu_layers: −1 all.  shares: of the layers on each device; () is llama.cpp's choice.
+    main_gpu: the one to use, where `devices` names none.
+    """
+
+    devices: tuple[str, ...] | None = None
+    n_gpu_layers: int = -1
+    shares: tuple[float, ...] = ()
+    main_gpu: int | None = None
+
+    @classmethod
+    def of_target(cls, spec: EngineSpec) -> Self:
+        return cls(
+            devices=None if spec.devices is None else tuple(_named_by_llama_cpp(spec.devices)),
+            n_gpu_layers=0 if spec.devices == () else spec.n_gpu_layers,
+            shares=spec.tensor_split,
+            main_gpu=spec.main_gpu,
+        )
+
+    @classmethod
+    def of_drafter(cls, spec: EngineSpec) -> Self:
+        """Beside the target, where nothing else was decided."""
+        beside = cls.of_target(spec)
+        if spec.draft_on_cpu:
+            return cls(devices=(), n_gpu_layers=0)
+        if spec.draft_device is None or not beside.devices:
+            return beside
+        return cls(devices=(beside.devices[spec.draft_device],))
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """As far as anybody asked for it."""
+        return self.n_gpu_layers != 0 and self.devices != ()
+
+    def first_device(self) -> int | None:
+        """The address of the first one that is named."""
+        return _find(self.devices[0]) if self.devices else None
+
+    def tell(self, params: llama_cpp.llama_model_params) -> Sequence[object]:
+        """Set what the place decides; what comes back must live as long as the parameters.
+
+        Raises LoadFailed where a device is not there.
+        """
+        params.n_gpu_layers = self.n_gpu_layers
+        if self.devices is None:
+            if self.main_gpu is not None:
+                params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_NONE
+                params.main_gpu = self.main_gpu
+            return ()
+        addresses = [*map(_find, self.devices), None]
+        devices = (ctypes.c_void_p * len(addresses))(*addresses)
+        params.devices = ctypes.addressof(devices)
+        if len(self.devices) < 2:
+            params.split_mode, params.main_gpu = llama_cpp.LLAMA_SPLIT_MODE_NONE, 0
+            return (devices,)
+        params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_LAYER
+        if not self.shares:
+            return (devices,)
+        # llama.cpp reads as many as it could ever use.
+        shares = (ctypes.c_float * max(llama_cpp.llama_max_devices(), len(addresses)))(*self.shares)
+        params.tensor_split = shares
+        return devices, shares
+
+
+#: Where llama.cpp would put it.
+ANYWHERE = Place()
+
+
+def _named_by_llama_cpp(devices: Sequence[str]) -> Iterator[str]:
+    n_nvidia = 0
+    for device in devices:
+        if device.startswith(_NVIDIA):
+            yield f"CUDA{n_nvidia}"
+            n_nvidia += 1
+        else:
+            yield device
+
+
+def _find(device: str) -> int:
+    if address := _by_name(device.encode()):
+        return int(address)
+    there = ", ".join(_name(_get(i)).decode() for i in range(_count()))
+    raise LoadFailed(f"the device {device} is not there: llama.cpp finds {there}")
