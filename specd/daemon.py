@@ -21,7 +21,7 @@ from specd.create import Creator
 from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
-from specd.pairs import HISTORY_FILE, History, Notebooks, Pairs, load_rules
+from specd.pairs import HISTORY_FILE, Fetching, History, Notebooks, Pairs, load_rules
 from specd.placement import Cpu, Defaults, Fit, devices, machine_name
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
@@ -56,9 +56,17 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     renderer = Renderer()
-    generation = Generation(library, pairs, scheduler, settings, render_jinja=renderer.render)
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())
+    fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
+    generation = Generation(
+        library,
+        pairs,
+        scheduler,
+        settings,
+        render_jinja=renderer.render,
+        on_leased=fetching.want,
+    )
     creator = Creator(
         writer,
         check_template=check_template,
@@ -73,6 +81,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         settings=settings,
         registry=registry,
         workshop=Workshop(writer=Changes(writer), creator=creator),
+        efforts=fetching.words,
     )
     # A client that goes away ends its handler, and that frees the slot.
     server = web.AppRunner(
@@ -102,6 +111,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     finally:
         await scheduler.stop()
         await notebooks.close()
+        await fetching.close()
         await registry.close()
         await server.cleanup()
         await asyncio.to_thread(renderer.close)

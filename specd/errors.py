@@ -11,7 +11,8 @@ SpecdError
 ├── NotImplementedHere             a field that this version of specd does not honour yet
 ├── ModelNotFound
 ├── StoreError                     a manifest or blob that cannot be read or written
-├── RegistryError                  a registry that cannot be reached, or what it answered
+├── RegistryError                  what a registry answered
+│   └── RegistryUnreachable        or that it did not answer: later it may
 ├── Unavailable
 │   ├── QueueFull
 │   ├── ShuttingDown
@@ -89,6 +90,10 @@ class StoreError(SpecdError):
 
 
 class RegistryError(SpecdError):
+    pass
+
+
+class RegistryUnreachable(RegistryError):
     pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specd.pairs.fetching import Fetching
 from specd.pairs.finder import Pairs
 from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identities_of, identity_of
 from specd.pairs.notebook import Notebooks
@@ -11,6 +12,7 @@ from specd.pairs.rules import Rule, RuleBook, Rules
 __all__ = [
     "HISTORY_FILE",
     "Entry",
+    "Fetching",
     "History",
     "Key",
     "Notebooks",

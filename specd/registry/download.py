@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp import hdrs
 from yarl import URL
 
-from specd.errors import RegistryError, StoreError
+from specd.errors import RegistryError, RegistryUnreachable, StoreError
 from specd.registry.means import Means
 from specd.registry.partial import Partial
 from specd.registry.remote import (
@@ -205,7 +205,8 @@ class Download:
                     raise
                 failures = failures + 1 if position() == before else 1
                 if failures == TRIES:
-                    raise RegistryError(f"max retries exceeded: {words_of(error)}") from error
+                    message = f"max retries exceeded: {words_of(error)}"
+                    raise RegistryUnreachable(message) from error
                 log.info("%s: %s, trying again", self.digest[7:19], words_of(error))
                 pause_s = _pause_after(error, failures)
             await self._waits.sleep(pause_s)

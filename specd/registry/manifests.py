@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from aiohttp import hdrs
 
-from specd.errors import RegistryError, StoreError
-from specd.registry.remote import Remote
+from specd.errors import RegistryError, RegistryUnreachable, StoreError
+from specd.registry.remote import Refused, Remote, may_pass
 from specd.store.manifest import Layer, Manifest, parse_manifest
 
 MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
@@ -25,7 +25,11 @@ async def fetch_manifest(remote: Remote, tag: str) -> tuple[bytes, tuple[Layer, 
         answer = await remote.ask(hdrs.METH_GET, url, headers={hdrs.ACCEPT: MEDIA_TYPE})
         return answer.body, _layers(answer.body)
     except RegistryError as error:
-        raise RegistryError(f"pull model manifest: {error}") from error
+        message = f"pull model manifest: {error}"
+        passes = isinstance(error, Refused) and may_pass(error.status)
+        if passes or isinstance(error, RegistryUnreachable):
+            raise RegistryUnreachable(message) from error
+        raise RegistryError(message) from error
 
 
 async def put_manifest(remote: Remote, tag: str, data: bytes) -> None:

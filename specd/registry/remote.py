@@ -20,7 +20,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 import specd
-from specd.errors import RegistryError
+from specd.errors import RegistryError, RegistryUnreachable
 from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
 from specd.registry.identity import Identity
 from specd.registry.proxy import proxy_for
@@ -134,7 +134,7 @@ class Remote:
                 unreachable = isinstance(error, aiohttp.ClientConnectorError)
                 if unreachable or attempt == _TRIES:
                     hint = _NO_TLS if isinstance(error, aiohttp.ClientSSLError) else ""
-                    raise RegistryError(f"{method} {url}: {words_of(error)}{hint}") from error
+                    raise RegistryUnreachable(f"{method} {url}: {words_of(error)}{hint}") from error
                 pause_s = 0.0
             await self._waits.sleep(max(pause_s, 2.0 ** (attempt - 1)))
         raise AssertionError("the last try returns or raises")
