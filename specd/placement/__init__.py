@@ -2,8 +2,19 @@
 
 from specd.placement.cpu import Cpu
 from specd.placement.defaults import Defaults
-from specd.placement.devices import Device, Kind, devices
+from specd.placement.devices import Device, Devices, devices
 from specd.placement.fit import Fit
 from specd.placement.machine import cpu_name, machine_name
+from specd.placement.seats import Kind
 
-__all__ = ["Cpu", "Defaults", "Device", "Fit", "Kind", "cpu_name", "devices", "machine_name"]
+__all__ = [
+    "Cpu",
+    "Defaults",
+    "Device",
+    "Devices",
+    "Fit",
+    "Kind",
+    "cpu_name",
+    "devices",
+    "machine_name",
+]

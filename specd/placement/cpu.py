@@ -10,6 +10,10 @@ from pathlib import Path
 
 import psutil
 
+#: Of both versions of cgroups.  Beyond memory.high the kernel slows the process down.
+_MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
@@ -23,11 +27,11 @@ class Cpu:
     def read(cls, root: Path = Path("/")) -> Cpu:
         """root: where proc/ and sys/ lie."""
         memory = psutil.virtual_memory()
-        limit = min(_numbers(root, "memory", ("memory.max", "memory.limit_in_bytes")), default=None)
-        total = memory.total if limit is None else min(memory.total, limit)
+        bounds = list(_memory_bounds(root))
+        total = min([memory.total, *(limit for limit, _ in bounds)])
         return cls(
             total_bytes=total,
-            available_bytes=min(memory.available, total),
+            available_bytes=min([memory.available, total, *(free for _, free in bounds)]),
             n_cores=_n_cores(root),
         )
 
@@ -61,11 +65,28 @@ def _quotas(root: Path) -> list[int]:
     return [*quotas, 2**16]  # never empty: `min` takes it
 
 
-def _numbers(root: Path, controller: str, names: tuple[str, ...]) -> Iterator[int]:
-    for group in _cgroups(root, controller):
-        for name in names:
-            if (text := _read(group / name)).isdigit():
-                yield int(text)
+def _memory_bounds(root: Path) -> Iterator[tuple[int, int]]:
+    """(limit, what is left of it) of each cgroup above this process that has one."""
+    for group in _cgroups(root, "memory"):
+        limits = [n for name in _MEMORY_LIMITS if (n := _number(group / name)) is not None]
+        if limits:
+            limit = min(limits)
+            used = sum(_number(group / name) or 0 for name in _MEMORY_USED)
+            yield limit, min(max(limit - used + _reclaimable(group), 0), limit)
+
+
+def _reclaimable(group: Path) -> int:
+    """Pages of files that nobody has used for long: the kernel drops them when asked for memory."""
+    stat = dict(line.partition(" ")[::2] for line in _read(group / "memory.stat").splitlines())
+    # The first version counts subgroups apart, and their sum under another name.
+    pages = stat.get("total_inactive_file") or stat.get("inactive_file") or "0"
+    return int(pages) if pages.isdigit() else 0
+
+
+def _number(path: Path) -> int | None:
+    """None for "max", and where there is no such file."""
+    text = _read(path)
+    return int(text) if text.isdigit() else None
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:

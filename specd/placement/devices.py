@@ -1,14 +1,25 @@
-"""Accelerators that can hold a model, one vendor per file beside this one."""
+"""The GPUs that engines may use, and how much of each is free just now."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from pathlib import Path
 
+from specd.core import BackendDevice
+from specd.placement import cuda, pci
+from specd.placement.cpu import Cpu
+from specd.placement.nvidia import Gpu, Nvml
+from specd.placement.seats import Kind, Seat, seats
 
-class Kind(StrEnum):
-    DISCRETE = "discrete"
-    INTEGRATED = "integrated"  # its memory is the main memory
+__all__ = ["Device", "Devices", "Kind", "devices"]
+
+#: What llama.cpp can use; None where that cannot be found out.
+Offered = Sequence[BackendDevice] | None
+#: Total and free bytes of a GPU that its backend could not open.
+_NOTHING = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +40,106 @@ class Device:
     kind: Kind = Kind.DISCRETE
 
 
-def devices() -> list[Device]:
-    """All accelerators, in the vendors' order; empty without any."""
-    from specd.placement import nvidia  # noqa: PLC0415 - vendors import this file for the noun
+class Devices:
+    """Which GPUs there are is found out once, how much of each is free at every question.
 
-    return nvidia.devices()
+    One that stops answering is left out, and keeps its number until it answers again.
+    Blocks; safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        offered: Offered = None,
+        *,
+        ask_again: Callable[[], Offered] = lambda: None,
+        igpu: bool | None = None,
+        gpus: Callable[[], list[Gpu] | None] | None = None,
+        cpu: Callable[[], Cpu] = Cpu.read,
+        environ: Mapping[str, str] = os.environ,
+        root: Path = Path("/"),
+    ) -> None:
+        """offered: by `runner.probe`.  ask_again: the same anew, where nobody else tells of memory.
+
+        igpu: OLLAMA_IGPU_ENABLE; None uses integrated GPUs where there are no others.
+        gpus: NVML's.  root: where sys/ lies.
+        """
+        self._offered = offered
+        self._ask_again = ask_again
+        self._igpu = igpu
+        self._gpus = gpus if gpus is not None else Nvml().gpus
+        self._cpu = cpu
+        self._environ = environ
+        self._root = root
+        self._seats: list[Seat] = []
+        self._lock = threading.Lock()
+
+    def __call__(self) -> list[Device]:
+        with self._lock:
+            return self._read()
+
+    def unused(self) -> list[str]:
+        """Names of NVIDIA's GPUs that are there, and of no use to this build of llama.cpp."""
+        if self._offered is None or self._offered:
+            return []
+        return [gpu.name for gpu in cuda.visible(self._gpus() or [], self._environ)]
+
+    def _read(self) -> list[Device]:
+        if self._offered is not None and not self._offered:
+            return []
+        gpus = self._gpus()
+        if is_first := not self._seats:
+            self._seats = self._allowed(seats(self._offered, gpus, self._environ, self._root))
+        present = {gpu.uuid: gpu for gpu in gpus or []}
+        there = {
+            index: seat
+            for index, seat in enumerate(self._seats)
+            if not seat.uuid or seat.uuid in present
+        }
+        memory = {i: self._told(seat, present.get(seat.uuid)) for i, seat in there.items()}
+        if None in memory.values():
+            offered = self._offered if is_first else self._ask_again()
+            self._offered = offered or self._offered
+            said = {o.name: (o.total_bytes, o.free_bytes) for o in self._offered or ()}
+            memory |= {i: said.get(there[i].offer) for i, told in memory.items() if told is None}
+        return [
+            self._device(index, there[index], *known)
+            for index, known in memory.items()
+            if known is not None and known != _NOTHING
+        ]
+
+    def _allowed(self, found: list[Seat]) -> list[Seat]:
+        use_integrated = self._igpu
+        if use_integrated is None:
+            use_integrated = all(seat.kind is Kind.INTEGRATED for seat in found)
+        return [seat for seat in found if use_integrated or seat.kind is Kind.DISCRETE]
+
+    def _told(self, seat: Seat, gpu: Gpu | None) -> tuple[int, int] | None:
+        """Total and free bytes by the driver, which costs nothing; None where it keeps silent."""
+        if gpu is not None and gpu.total_bytes:
+            return gpu.total_bytes, gpu.free_bytes
+        if seat.kind is Kind.DISCRETE:
+            return pci.memory(seat.bus_id, self._root)
+        if gpu is not None:
+            cpu = self._cpu()
+            return cpu.total_bytes, cpu.available_bytes
+        return None  # AMD's driver counts but what was set aside when the machine started
+
+    def _device(self, index: int, seat: Seat, total: int, free: int) -> Device:
+        if seat.kind is Kind.INTEGRATED:
+            cpu = self._cpu()
+            total, free = min(total, cpu.total_bytes), min(free, cpu.available_bytes)
+        return Device(
+            vendor=seat.vendor,
+            index=index,
+            name=seat.name,
+            uuid=seat.uuid,
+            total_bytes=total,
+            free_bytes=free,
+            id=seat.id,
+            kind=seat.kind,
+        )
+
+
+def devices() -> list[Device]:
+    """NVIDIA's alone, whether or not llama.cpp can use them."""
+    return Devices()()

@@ -3,67 +3,164 @@
 from __future__ import annotations
 
 import logging
-import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 import pynvml
-
-from specd.placement.devices import Device
 
 log = logging.getLogger(__name__)
 
 
-def devices(nvml: Any = pynvml) -> list[Device]:
-    """Every GPU the driver shows and CUDA_VISIBLE_DEVICES leaves; none without driver or library.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A whole GPU, or one instance of a GPU that is split (MIG).
 
-    nvml: the module of the bindings, or what stands in for it.
+    index: of the GPU, by its place on the bus.  bus_id: as in `core.BackendDevice`.
+    parent: the UUID of the GPU that it is an instance of, "" for a whole one.
+    total_bytes: 0 where it has no memory of its own.  speed: to compare, 0 where it is not known.
     """
-    try:
-        with _session(nvml):
-            found = [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError as error:
-        log.debug("no NVIDIA GPU: %s", error)
-        return []
-    return [device for device in found if _is_visible(device)]
+
+    index: int
+    bus_id: str
+    uuid: str
+    name: str
+    total_bytes: int
+    free_bytes: int
+    parent: str = ""
+    speed: int = 0
+
+
+class Nvml:
+    """Every question is asked anew; whoever stops answering is warned of once.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Gpu] = {}
+        self._lost: set[str] = set()
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def gpus(self) -> list[Gpu] | None:
+        """All that answer, in the order of the bus; None without the library or its driver."""
+        silent: dict[int, str] = {}
+        failure = ""
+        gpus = None
+        with self._lock:
+            try:
+                with _session():
+                    gpus = list(_all_gpus(silent))
+            except pynvml.NVMLError as error:
+                failure = str(error)
+                if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                    self._warn_once(f"NVML says nothing of NVIDIA's GPUs: {error}")
+            self._compare(gpus or [], silent, failure)
+        return gpus
+
+    def _compare(self, gpus: list[Gpu], silent: dict[int, str], failure: str) -> None:
+        """Say who is gone and who is back since the last question."""
+        present = {gpu.uuid: gpu for gpu in gpus}
+        for uuid in sorted(self._lost & present.keys()):
+            log.info("%s (%s) answers again", present[uuid].name, uuid)
+        self._known |= present
+        gone = self._known.keys() - present.keys()
+        for uuid in sorted(gone - self._lost):
+            gpu = self._known[uuid]
+            why = silent.get(gpu.index) or failure or "the driver does not list it"
+            log.warning("%s (%s) does not answer, so it is not used: %s", gpu.name, uuid, why)
+        self._lost = gone
+        for index in silent.keys() - {self._known[uuid].index for uuid in gone}:
+            self._warn_once(
+                f"NVIDIA GPU {index} does not answer, so it is not used: {silent[index]}"
+            )
+
+    def _warn_once(self, words: str) -> None:
+        if words not in self._warned:
+            log.warning("%s", words)
+            self._warned.add(words)
 
 
 @contextmanager
-def _session(nvml: Any) -> Iterator[None]:
-    nvml.nvmlInit()
+def _session() -> Iterator[None]:
+    pynvml.nvmlInit()
     try:
         yield
     finally:
-        nvml.nvmlShutdown()
+        pynvml.nvmlShutdown()
 
 
-def _device(nvml: Any, index: int) -> Device:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return Device(
-        vendor="nvidia",
+def _all_gpus(silent: dict[int, str]) -> Iterator[Gpu]:
+    """One that fails hides no other: `silent` gets its index and the reason."""
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            found = _gpus_at(index)
+        except pynvml.NVMLError as error:
+            silent[index] = str(error)
+        else:
+            yield from found
+
+
+def _gpus_at(index: int) -> list[Gpu]:
+    """The GPU; of one that is split its instances, and nothing before any has been made."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    whole = _gpu(index, handle, handle)
+    if not _is_split(handle):
+        return [whole]
+    return [_gpu(index, handle, instance, parent=whole.uuid) for instance in _instances(handle)]
+
+
+def _gpu(index: int, card: object, handle: object, parent: str = "") -> Gpu:
+    """handle: of the whole card, or of an instance of it."""
+    place = pynvml.nvmlDeviceGetPciInfo(card)
+    total, free = _memory(handle)
+    return Gpu(
         index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        total_bytes=int(memory.total),
-        free_bytes=int(memory.free),
+        bus_id=f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0",
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        total_bytes=total,
+        free_bytes=free,
+        parent=parent,
+        speed=_speed(card),
     )
+
+
+def _memory(handle: object) -> tuple[int, int]:
+    """Total and free; nothing of a GPU in the main memory, as NVML calls that."""
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    except pynvml.NVMLError_NotSupported:
+        return 0, 0
+    return int(memory.total), int(memory.free)
+
+
+def _is_split(handle: object) -> bool:
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return False
+    return bool(mode == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _instances(handle: object) -> Iterator[object]:
+    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        except pynvml.NVMLError_NotFound:
+            continue  # a place where none has been made
+
+
+def _speed(handle: object) -> int:
+    """Cores × clock."""
+    try:
+        clock = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        return int(pynvml.nvmlDeviceGetNumGpuCores(handle)) * int(clock)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return 0
 
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value  # older bindings give bytes
-
-
-def _is_visible(device: Device) -> bool:
-    """NVML shows all GPUs; CUDA, and so llama.cpp, only those of CUDA_VISIBLE_DEVICES."""
-    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if variable is None:
-        return True
-    for entry in (part.strip() for part in variable.split(",")):
-        if entry == str(device.index) or (entry and device.uuid.startswith(entry)):
-            return True
-        if entry.startswith(("GPU-", "MIG-")) or entry.isdigit():
-            continue
-        return False  # CUDA reads up to the first entry that is no device
-    return False

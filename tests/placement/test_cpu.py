@@ -48,6 +48,64 @@ def test_a_limit_of_the_first_cgroup_version_counts(tmp_path: Path) -> None:
     assert Cpu.read(tmp_path).total_bytes == 2000
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "proc/self/cgroup": "0::/specd",
+            "sys/fs/cgroup/specd/memory.max": "10000",
+            "sys/fs/cgroup/specd/memory.current": "7000",
+            "sys/fs/cgroup/specd/memory.stat": "anon 4000\nfile 3000\ninactive_file 2000",
+        },
+        {
+            "proc/self/cgroup": "4:memory:/x",
+            "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "10000",
+            "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "7000",
+            "sys/fs/cgroup/memory/x/memory.stat": "inactive_file 0\ntotal_inactive_file 2000",
+        },
+    ],
+)
+def test_what_a_cgroup_uses_is_not_there_but_for_pages_of_files_that_nobody_uses(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    write(tmp_path, files)
+    cpu = Cpu.read(tmp_path)
+    assert (cpu.total_bytes, cpu.available_bytes) == (10000, 5000)
+
+
+def test_the_fullest_cgroup_above_the_process_counts(tmp_path: Path) -> None:
+    slice_, service = "sys/fs/cgroup/s.slice", "sys/fs/cgroup/s.slice/specd.service"
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/s.slice/specd.service",
+            f"{slice_}/memory.max": "9000",
+            f"{slice_}/memory.current": "8000",
+            f"{service}/memory.max": "6000",
+            f"{service}/memory.current": "100",
+        },
+    )
+    cpu = Cpu.read(tmp_path)
+    assert (cpu.total_bytes, cpu.available_bytes) == (6000, 1000)
+
+
+@pytest.mark.parametrize("used, available", [("0", 500), ("9000", 0), ("", 500)])
+def test_what_is_available_lies_between_nothing_and_the_limit(
+    tmp_path: Path, used: str, available: int
+) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/",
+            "sys/fs/cgroup/memory.max": "max",
+            "sys/fs/cgroup/memory.high": "500",
+            "sys/fs/cgroup/memory.current": used,
+            "sys/fs/cgroup/memory.stat": "inactive_file 200",
+        },
+    )
+    assert Cpu.read(tmp_path).available_bytes == available
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
 def test_two_threads_of_a_core_count_once(tmp_path: Path) -> None:
     for cpu in os.sched_getaffinity(0):

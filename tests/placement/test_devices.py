@@ -1,81 +1,187 @@
-"""NVML, with a driver made of plain values."""
+"""Which GPUs count, and what is said of their memory, whoever made them."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import NoReturn
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specd.placement import devices, nvidia
+from specd.core import BackendDevice
+from specd.placement import Cpu, Device, Devices, Kind, devices
+from specd.placement.nvidia import Gpu
 
+RAM = Cpu(total_bytes=64, available_bytes=40, n_cores=1)
+BUS = "0000:0c:00.0"
 
-class NVMLError(Exception):
-    pass
-
-
-class Driver:
-    """Two GPUs, as the bindings show them."""
-
-    NVMLError = NVMLError
-
-    def __init__(self) -> None:
-        self.n_open = 0
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
-        self.n_open += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.n_open -= 1
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> bytes | str:  # noqa: N802
-        return b"old" if handle == 0 else "new"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-        return f"GPU-{handle}abc"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(total=100 + handle, free=50)
-
-
-class NoDriver(Driver):
-    def nvmlInit(self) -> NoReturn:  # noqa: N802
-        raise NVMLError("NVML Shared Library Not Found")
-
-
-@pytest.fixture(autouse=True)
-def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-def test_every_gpu_is_listed_with_its_memory() -> None:
-    driver = Driver()
-    first, second = nvidia.devices(driver)
-    assert (first.name, first.uuid, first.total_bytes) == ("old", "GPU-0abc", 100)
-    assert (second.name, second.index, second.free_bytes) == ("new", 1, 50)
-    assert driver.n_open == 0
-
-
-def test_without_a_driver_there_is_no_gpu() -> None:
-    assert nvidia.devices(NoDriver()) == []
-
-
-@pytest.mark.contract("env.devices")
-@pytest.mark.parametrize(
-    "variable, indices",
-    [("1", [1]), ("", []), ("GPU-0", [0]), ("0,1", [0, 1]), ("-1,0", []), ("0,-1,1", [0])],
+VULKAN = BackendDevice(
+    name="Vulkan0",
+    backend="Vulkan",
+    description="Radeon",
+    integrated=False,
+    bus_id=BUS,
+    total_bytes=16,
+    free_bytes=15,
 )
-def test_what_cuda_does_not_see_is_not_listed(
-    monkeypatch: pytest.MonkeyPatch, variable: str, indices: list[int]
+SHARED = replace(
+    VULKAN, name="Vulkan1", description="Iris", integrated=True, bus_id="", total_bytes=99
+)
+NVIDIA = Gpu(index=0, bus_id=BUS, uuid="GPU-1", name="RTX", total_bytes=24, free_bytes=20)
+
+
+class Llama:
+    """What llama.cpp says when it is asked again."""
+
+    def __init__(self, *offers: BackendDevice) -> None:
+        self.offers: Sequence[BackendDevice] | None = offers
+        self.n_asked = 0
+
+    def __call__(self) -> Sequence[BackendDevice] | None:
+        self.n_asked += 1
+        return self.offers
+
+
+def ask(*offers: BackendDevice, gpus: list[Gpu] | None = None, **fields: Any) -> Devices:
+    known: dict[str, Any] = {
+        "cpu": lambda: RAM,
+        "gpus": lambda: gpus,
+        "environ": {},
+        "root": Path("/nowhere"),
+    }
+    return Devices(offers, **known | fields)
+
+
+def write_memory(root: Path, *, total: int, used: int, vendor: str = "0x1002") -> None:
+    folder = root / "sys/bus/pci/devices" / BUS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "mem_info_vram_total").write_text(f"{total}\n")
+    (folder / "mem_info_vram_used").write_text(f"{used}\n")
+
+
+def test_a_device_is_named_as_llama_cpp_names_it() -> None:
+    assert ask(VULKAN)() == [
+        Device(
+            vendor="",
+            index=0,
+            name="Radeon",
+            uuid="",
+            total_bytes=16,
+            free_bytes=15,
+            id="Vulkan0",
+            kind=Kind.DISCRETE,
+        )
+    ]
+
+
+def test_llama_cpp_is_asked_again_where_nobody_else_knows_of_memory() -> None:
+    llama = Llama(replace(VULKAN, free_bytes=3))
+    found = ask(VULKAN, ask_again=llama)
+    assert [found()[0].free_bytes for _ in range(3)] == [15, 3, 3]
+    assert llama.n_asked == 2
+
+
+def test_where_it_does_not_answer_what_it_said_last_stands() -> None:
+    llama = Llama()
+    llama.offers = None
+    found = ask(VULKAN, ask_again=llama)
+    assert [found()[0].free_bytes for _ in range(2)] == [15, 15]
+
+
+def test_one_that_it_offers_no_more_is_left_out() -> None:
+    other = replace(VULKAN, name="Vulkan1", bus_id="")
+    found = ask(VULKAN, other, ask_again=Llama(other))
+    assert [device.id for device in found()] == ["Vulkan0", "Vulkan1"]
+    assert [(device.id, device.index) for device in found()] == [("Vulkan1", 1)]
+
+
+def test_one_that_could_not_be_opened_is_left_out() -> None:
+    assert ask(replace(VULKAN, total_bytes=0, free_bytes=0))() == []
+
+
+def test_amd_s_driver_knows_of_memory_without_llama_cpp(tmp_path: Path) -> None:
+    llama = Llama(VULKAN)
+    write_memory(tmp_path, total=1000, used=300)
+    found = ask(VULKAN, ask_again=llama, root=tmp_path)
+    assert [(d.total_bytes, d.free_bytes, d.vendor) for d in found()] == [(1000, 700, "amd")]
+    write_memory(tmp_path, total=1000, used=900)
+    assert found()[0].free_bytes == 100
+    assert llama.n_asked == 0
+
+
+def test_nvml_knows_of_memory_whichever_backend_offers_the_gpu() -> None:
+    llama = Llama(VULKAN)
+    found = ask(VULKAN, gpus=[NVIDIA], ask_again=llama)
+    found()
+    (device,) = found()
+    assert (device.id, device.uuid, device.vendor) == ("Vulkan0", "GPU-1", "nvidia")
+    assert (device.total_bytes, device.free_bytes) == (24, 20)
+    assert llama.n_asked == 0
+
+
+def test_a_gpu_that_two_backends_offer_is_one_device() -> None:
+    cuda = replace(VULKAN, name="CUDA0", backend="CUDA")
+    assert [device.id for device in ask(cuda, VULKAN, gpus=[NVIDIA])()] == ["GPU-1"]
+
+
+def test_a_gpu_of_another_machine_is_none_of_ours() -> None:
+    remote = replace(VULKAN, name="RPC0", backend="RPC", bus_id="")
+    assert [device.id for device in ask(remote, VULKAN)()] == ["Vulkan0"]
+
+
+# --------------------------------------------------------------------------- integrated GPUs
+
+
+def test_an_integrated_gpu_has_no_more_memory_than_the_machine() -> None:
+    (device,) = ask(replace(SHARED, free_bytes=90))()
+    assert device.kind is Kind.INTEGRATED
+    assert (device.total_bytes, device.free_bytes) == (64, 40)
+
+
+def test_an_integrated_gpu_may_be_given_less_than_there_is() -> None:
+    assert ask(replace(SHARED, free_bytes=7))()[0].free_bytes == 7
+
+
+def test_what_was_set_aside_for_an_integrated_gpu_is_not_all_it_can_have(tmp_path: Path) -> None:
+    write_memory(tmp_path, total=2, used=1)
+    (device,) = ask(replace(SHARED, bus_id=BUS, free_bytes=30), root=tmp_path)()
+    assert device.free_bytes == 30
+
+
+@pytest.mark.parametrize(
+    "igpu, offers, ids",
+    [
+        (None, (VULKAN, SHARED), ["Vulkan0"]),
+        (None, (SHARED,), ["Vulkan1"]),
+        (True, (VULKAN, SHARED), ["Vulkan0", "Vulkan1"]),
+        (False, (VULKAN, SHARED), ["Vulkan0"]),
+        (False, (SHARED,), []),
+    ],
+)
+def test_an_integrated_gpu_counts_where_there_is_no_other_or_as_the_user_says(
+    igpu: bool | None, offers: tuple[BackendDevice, ...], ids: list[str]
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert [device.index for device in nvidia.devices(Driver())] == indices
+    assert [device.id for device in ask(*offers, igpu=igpu)()] == ids
+
+
+def test_a_gpu_that_is_lost_does_not_bring_an_integrated_one_in() -> None:
+    cuda = replace(VULKAN, name="CUDA0", backend="CUDA")
+    gpus = [NVIDIA]
+    found = Devices([cuda, SHARED], cpu=lambda: RAM, gpus=lambda: list(gpus), environ={})
+    assert [device.id for device in found()] == ["GPU-1"]
+    gpus.clear()
+    assert found() == []
+
+
+# --------------------------------------------------------------------------- builds that cannot
+
+
+def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
+    assert ask(gpus=[NVIDIA])() == []
+    assert ask(gpus=[NVIDIA]).unused() == ["RTX"]
+    assert ask(VULKAN, gpus=[NVIDIA]).unused() == []
 
 
 def test_this_machine_can_be_asked() -> None:

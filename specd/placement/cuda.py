@@ -1,0 +1,74 @@
+"""Which GPUs CUDA shows a process, and in which order, by its environment.
+
+Asked where llama.cpp itself cannot be, and to tell the instances of a split GPU apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from specd.placement.nvidia import Gpu
+
+#: A card is what CUDA counts: a whole GPU alone, or all instances of one that is split.
+_Card = list[Gpu]
+
+#: CUDA reads a number as far as it goes: "1st" is 1.
+_NUMBER = re.compile(r"\+?(\d+)", re.ASCII)
+_UUID = ("GPU-", "MIG-")
+
+
+def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
+    """Those of CUDA_VISIBLE_DEVICES, in its order; without it all.
+
+    A process sees one instance of split GPUs at most, and no other GPU beside it.
+    """
+    cards = _in_cuda_order(gpus, environ.get("CUDA_DEVICE_ORDER", ""))
+    variable = environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is None:
+        shown = [gpu for card in cards for gpu in card]
+    else:
+        shown = _chosen(cards, [entry.strip() for entry in variable.split(",")])
+    instances = [gpu for gpu in shown if gpu.parent]
+    return instances[:1] or shown
+
+
+def _in_cuda_order(gpus: Sequence[Gpu], order: str) -> list[_Card]:
+    by_place = sorted(gpus, key=lambda gpu: gpu.index)
+    cards = [list(card) for _, card in groupby(by_place, key=lambda gpu: gpu.index)]
+    if order == "PCI_BUS_ID" or not cards or not all(card[0].speed for card in cards):
+        return cards
+    # The fastest is the first by CUDA's own guess; it promises nothing of the others.
+    fastest = max(cards, key=lambda card: card[0].speed)
+    return [fastest, *(card for card in cards if card is not fastest)]
+
+
+def _chosen(cards: list[_Card], entries: list[str]) -> list[Gpu]:
+    """Up to the first entry that names none, or several.  One that is named twice hides all."""
+    find = _by_uuid if entries[0].startswith(_UUID) else _by_number
+    chosen: list[Gpu] = []
+    for entry in entries:
+        if (gpu := find(cards, entry)) is None:
+            break
+        if gpu in chosen:
+            return []
+        chosen.append(gpu)
+    return chosen
+
+
+def _by_number(cards: list[_Card], entry: str) -> Gpu | None:
+    number = _NUMBER.match(entry)
+    if number is None or int(number[1]) >= len(cards):
+        return None
+    return cards[int(number[1])][0]
+
+
+def _by_uuid(cards: list[_Card], entry: str) -> Gpu | None:
+    """By the beginning of a UUID, as long as it fits one alone; a split GPU's own is its first."""
+    if not entry.startswith(_UUID):
+        return None
+    named = {gpu.uuid: gpu for card in cards for gpu in card}
+    named |= {card[0].parent: card[0] for card in cards if card[0].parent}
+    found = [gpu for uuid, gpu in named.items() if uuid.startswith(entry)]
+    return found[0] if len(found) == 1 else None

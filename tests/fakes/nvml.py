@@ -1,0 +1,63 @@
+"""NVIDIA's driver without a GPU: `nvml.c`, compiled as the library that pynvml loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+GIB = 2**30
+_SOURCE = Path(__file__).with_suffix(".c")
+_LIBRARY = "libnvidia-ml.so.1"
+
+
+def compiled(folder: Path) -> Path:
+    """The folder, with the library in it.
+
+    A compiler is not asked for twice: without one llama.cpp would not be here either.
+    """
+    compiler = os.environ.get("CC", "cc").split()
+    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*compiler, *flags, "-o", folder / _LIBRARY, _SOURCE], check=True)
+    return folder
+
+
+def missing(folder: Path) -> Path:
+    """A folder where the library is found and cannot be loaded."""
+    (folder / _LIBRARY).write_bytes(b"")
+    return folder
+
+
+class Driver:
+    """library: by `compiled` or `missing`.  What the driver shows may change at any time."""
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self._file = file
+        self.variables = {"LD_LIBRARY_PATH": str(library), "STUB_NVML": str(file)}
+        self.shows()
+
+    def shows(self, *lines: str) -> None:
+        """In place of what it showed before; each line as nvml.c says."""
+        draft = self._file.with_suffix(".draft")
+        draft.write_text("".join(line + "\n" for line in lines))
+        draft.replace(self._file)
+
+
+def gpu(index: int, *, free: float = 24, total: int = 24, cores: int = 5000, split: int = 0) -> str:
+    """Sizes in GiB.  The first lies on bus 0x41, the second on 0x42."""
+    sizes = f"{total * GIB} {int(free * GIB)}"
+    return f"gpu {index} {0x41 + index} {uuid(index)} {sizes} {cores} {split} Fast {9000 + index}"
+
+
+def instance(index: int, place: int, *, free: float = 10, total: int = 10) -> str:
+    """Of a GPU that is split."""
+    sizes = f"{total * GIB} {int(free * GIB)}"
+    return f"instance {index} {place} {instance_uuid(index, place)} {sizes} Fast MIG {place}"
+
+
+def uuid(index: int) -> str:
+    return f"GPU-{index}aaaaaaa-0000"
+
+
+def instance_uuid(index: int, place: int) -> str:
+    return f"MIG-{index}{place}bbbbbb-0000"
