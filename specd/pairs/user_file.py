@@ -1,0 +1,186 @@
+"""Changes to a pairs file of the user's or the machine's; what else is written in it stays.
+
+A target stands in one `[[pair]]` of the file: whatever was said of it there before is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import tomlkit
+from tomlkit import TOMLDocument
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Array, InlineTable, Table
+
+from specd.errors import BadSetting
+from specd.pairs.registry import Places, parse_rules
+from specd.pairs.rules import USER
+from specd.store.durable import locked, move, store_errors
+
+_HEADER: Final = (
+    "Which drafter serves which model here, before specd's own registry (docs/pairs.md)."
+)
+#: What a rule of the user's keeps when its drafters change.
+_OF_DRAFTERS: Final = ("drafters", "reason", "pull", "expected", "draft_length", "measured")
+
+
+def file_to_write(places: Places, *, is_root: bool) -> Path:
+    """The file that SPECD_PAIRS names; else the machine's for who may write it; else one's own.
+
+    Raises BadSetting where there is none.
+    """
+    if places.named is not None:
+        return places.named
+    machine = places.machine
+    if machine is not None and (is_root or (machine.is_file() and os.access(machine, os.W_OK))):
+        return machine
+    if places.own is None:
+        raise BadSetting(
+            "there is no home directory to keep a pairs file in: name one in SPECD_PAIRS"
+        )
+    return places.own
+
+
+def add(
+    path: Path, target: str, drafters: Sequence[str], *, draft_length: tuple[int, int] | None = None
+) -> None:
+    """Raises StoreError, and BadSetting where the file is wrong as it is."""
+    fields: dict[str, Any] = {"drafters": list(drafters)}
+    if draft_length is not None:
+        fields["draft_length"] = list(draft_length)
+    _change(path, lambda document: _put(document, target, fields))
+
+
+def refuse(path: Path, target: str, reason: str = "") -> None:
+    """Forbid drafting for a target; raises like `add`."""
+    fields: dict[str, Any] = {"drafters": []}
+    if reason:
+        fields["reason"] = reason
+    _change(path, lambda document: _put(document, target, fields))
+
+
+def remove(path: Path, target: str) -> bool:
+    """Whether the file had a rule for just that target; raises like `add`."""
+    if not path.exists():
+        return False
+    found = False
+
+    def change(document: TOMLDocument) -> None:
+        nonlocal found
+        found = _take_out(document, target)
+
+    _change(path, change)
+    return found
+
+
+# --------------------------------------------------------------------------- one file
+
+
+def _change(path: Path, change: Callable[[TOMLDocument], None]) -> None:
+    with store_errors(f"write the pairs file {path}"):
+        path = path.resolve()  # a link stays one
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.parent):
+            before = _read(path)
+            document = _parsed(before, path)
+            change(document)
+            after = tomlkit.dumps(document)
+            parse_rules(after, path, USER)
+            if after != before:
+                _write(path, after)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"# {_HEADER}\n"
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"the pairs file {path} is not UTF-8: {error}") from error
+
+
+def _parsed(text: str, path: Path) -> TOMLDocument:
+    parse_rules(text, path, USER)  # a file that is wrong already is said to be so, and left alone
+    try:
+        return tomlkit.parse(text)
+    except (TOMLKitError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"the pairs file {path} is not TOML: {error}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, with the owner and the rights that it had."""
+    was = path.stat() if path.exists() else None
+    opened, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = Path(name)
+    try:
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            file.write(text)
+        part.chmod(was.st_mode & 0o777 if was is not None else 0o644)
+        if was is not None:
+            with contextlib.suppress(PermissionError):
+                os.chown(part, was.st_uid, was.st_gid)
+        move(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+# --------------------------------------------------------------------------- one target
+
+
+def _put(document: TOMLDocument, target: str, fields: dict[str, Any]) -> None:
+    """Into the table that is about this target alone, where there is one."""
+    kept = next((t for t in _pairs(document) if _targets(t) == [_key(target)]), None)
+    _take_out(document, target, kept)
+    if kept is not None:
+        for field in _OF_DRAFTERS:
+            kept.pop(field, None)
+        kept.update(fields)
+        return
+    pairs = document.get("pair")
+    table: Table | InlineTable
+    table = tomlkit.inline_table() if isinstance(pairs, Array) else tomlkit.table()
+    table.update({"target": target, **fields})
+    if pairs is None:
+        pairs = tomlkit.aot()
+        pairs.append(table)
+        document["pair"] = pairs
+    else:
+        pairs.append(table)
+
+
+def _take_out(document: TOMLDocument, target: str, kept: object = None) -> bool:
+    """Of a list of targets only that one.  kept: the table to spare."""
+    pairs, found = document.get("pair", []), False
+    for index in reversed(range(len(pairs))):
+        table = pairs[index]
+        places = [i for i, one in enumerate(_targets(table)) if one == _key(target)]
+        if not places or table is kept:
+            continue
+        found = True
+        if len(places) == len(_targets(table)):
+            del pairs[index]
+        else:
+            for place in reversed(places):
+                del table["target"][place]
+    return found
+
+
+def _pairs(document: TOMLDocument) -> list[Any]:
+    return list(document.get("pair", []))
+
+
+def _targets(table: Any) -> list[str]:
+    target = table["target"]
+    return [_key(one) for one in ([target] if isinstance(target, str) else target)]
+
+
+def _key(pattern: str) -> str:
+    """Equal for patterns that match the same names."""
+    last = pattern.rpartition("/")[2]
+    return (pattern if ":" in last or last.endswith("*") else f"{pattern}:latest").lower()

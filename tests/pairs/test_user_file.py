@@ -1,0 +1,211 @@
+"""Rules that commands write: where, and what stays of the file as it was."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specd.errors import BadSetting, StoreError
+from specd.pairs import user_file
+from specd.pairs.registry import Places, read_rules
+from specd.pairs.rules import Rules
+from specd.pairs.user_file import file_to_write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "specd" / "pairs.toml"
+
+
+def rules_of(path: Path) -> dict[str, tuple[str, ...]]:
+    return {"|".join(rule.targets): rule.drafters for rule in read_rules(path, "user")}
+
+
+def test_the_first_rule_makes_the_file_and_its_folder(path: Path) -> None:
+    user_file.add(path, "m:*", ["m:1b", "~/tiny.gguf"], draft_length=(2, 6))
+    [rule] = read_rules(path, "user")
+    assert (rule.targets, rule.drafters) == (("m:*",), ("m:1b", "~/tiny.gguf"))
+    assert rule.max_draft == 6
+    assert path.read_text().startswith("# ")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [file.name for file in path.parent.iterdir()] == ["pairs.toml"]
+
+
+def test_comments_order_and_other_rules_stay_as_they_are(path: Path) -> None:
+    path.parent.mkdir()
+    before = """# mine, do not touch
+
+[[pair]]   # the big one
+target = ["big:*", 'other:7b']
+drafters = [
+    "small:1b",  # the quick one
+]
+expected = {code = 2}
+
+# last
+"""
+    path.write_text(before)
+    user_file.add(path, "new:latest", ["tiny"])
+    assert path.read_text().startswith(before)
+    user_file.refuse(path, "third", "it is quick")
+    assert user_file.remove(path, "new")
+    assert user_file.remove(path, "third:latest")
+    assert path.read_text().rstrip() == before.rstrip()
+
+
+def test_what_was_said_of_a_target_is_replaced(path: Path) -> None:
+    user_file.add(path, "a", ["first"], draft_length=(1, 4))
+    user_file.add(path, "b", ["b1"])
+    user_file.refuse(path, "A:latest", "no")
+    first, _ = read_rules(path, "user")
+    assert (first.drafters, first.reason, first.draft_length) == ((), "no", None)
+    user_file.add(path, "a", ["second"])
+    first, _ = read_rules(path, "user")
+    assert (first.drafters, first.reason) == (("second",), "")
+    assert rules_of(path) == {"a": ("second",), "b": ("b1",)}
+
+
+def test_of_a_list_of_targets_only_the_one_is_taken_out(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('[[pair]]\ntarget = ["a", "b", "c"]\ndrafters = ["d"]\n')
+    user_file.refuse(path, "b")
+    assert rules_of(path) == {"a|c": ("d",), "b": ()}
+    assert user_file.remove(path, "a")
+    assert user_file.remove(path, "c")
+    assert rules_of(path) == {"b": ()}
+
+
+def test_an_earlier_list_does_not_hide_the_change(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('[[pair]]\ntarget=["a","x"]\ndrafters=["d"]\n[[pair]]\ntarget="a"\n')
+    user_file.add(path, "a", ["mine"])
+    assert rules_of(path) == {"x": ("d",), "a": ("mine",)}
+
+
+def test_rules_written_in_one_line_are_changed_too(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('pair = [{ target = "a", drafters = ["b"] }]\n')
+    user_file.add(path, "c", ["d"])
+    user_file.add(path, "a", ["e"])
+    assert rules_of(path) == {"a": ("e",), "c": ("d",)}
+
+
+def test_removing_what_is_not_there_changes_nothing(path: Path) -> None:
+    assert not user_file.remove(path, "m")
+    assert not path.exists()
+    user_file.add(path, "m:*", ["d"])
+    before = path.stat().st_mtime_ns
+    assert not user_file.remove(path, "m:1b")
+    assert path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("text", ["[[pair]\n", "[[pair]]\ntarget = 1\n", "\udcff"])
+def test_a_file_that_is_wrong_is_left_alone(path: Path, text: str) -> None:
+    path.parent.mkdir()
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(BadSetting, match=r"pairs\.toml"):
+        user_file.add(path, "m", ["d"])
+    assert path.read_bytes() == text.encode(errors="surrogateescape")
+
+
+def test_a_link_stays_one_and_rights_stay(tmp_path: Path, path: Path) -> None:
+    path.parent.mkdir()
+    real = tmp_path / "real.toml"
+    real.write_text("")
+    real.chmod(0o640)
+    path.symlink_to(real)
+    user_file.add(path, "m", ["d"])
+    assert path.is_symlink()
+    assert rules_of(real) == {"m": ("d",)}
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write the pairs file .*pairs.toml"):
+        user_file.add(tmp_path / "file" / "pairs.toml", "m", ["d"])
+
+
+_PATTERNS = st.sampled_from(["a", "a:latest", "A", "b:*", "b:1*", "c", "*"])
+_CHANGES = st.one_of(
+    st.tuples(st.just("add"), _PATTERNS, st.sampled_from(["x", "y"])),
+    st.tuples(st.just("refuse"), _PATTERNS, st.just("")),
+    st.tuples(st.just("remove"), _PATTERNS, st.just("")),
+)
+
+
+@settings(max_examples=40)
+@given(changes=st.lists(_CHANGES, max_size=12))
+def test_after_any_changes_each_target_has_what_was_said_last(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, str, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.toml"
+    expected: dict[str, tuple[str, ...]] = {}
+    for what, target, drafter in changes:
+        key = (target if ":" in target or target == "*" else f"{target}:latest").lower()
+        if what == "add":
+            user_file.add(path, target, [drafter])
+            expected[key] = (drafter,)
+        elif what == "refuse":
+            user_file.refuse(path, target)
+            expected[key] = ()
+        else:
+            assert user_file.remove(path, target) == (expected.pop(key, None) is not None)
+    rules = Rules(user=read_rules(path, "user") if path.exists() else ())
+    for key, drafters in expected.items():
+        found = rules.rule_for(key.replace("*", "1"))
+        if not any(letter in key for letter in "*"):
+            assert found is not None
+            assert found.drafters == drafters
+    assert len(rules.user) == len(expected)
+
+
+# ---------------------------------------------------------------------------- which file
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Callable[..., Places]:
+    def make(*, named: bool = False, machine_is_there: bool = False) -> Places:
+        machine = tmp_path / "machine.toml"
+        if machine_is_there:
+            machine.write_text("")
+        return Places(
+            named=tmp_path / "named.toml" if named else None,
+            own=tmp_path / "own.toml",
+            machine=machine,
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "named,there,root,name",
+    [
+        (True, True, True, "named.toml"),
+        (False, False, True, "machine.toml"),
+        (False, True, False, "machine.toml"),
+        (False, False, False, "own.toml"),
+    ],
+)
+def test_which_file_is_written(
+    places: Callable[..., Places], named: bool, there: bool, root: bool, name: str
+) -> None:
+    assert file_to_write(places(named=named, machine_is_there=there), is_root=root).name == name
+
+
+def test_the_machines_file_is_left_to_who_may_write_it(
+    places: Callable[..., Places], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert file_to_write(places(machine_is_there=True), is_root=False).name == "own.toml"
+
+
+def test_who_has_no_home_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="SPECD_PAIRS"):
+        file_to_write(Places(machine=tmp_path / "none.toml"), is_root=False)
