@@ -1,46 +1,76 @@
-"""`specd ps`: the models in memory, each with its drafter."""
+"""`specd ps`: the models in memory, each with its drafter.
+
+A terminal gets Ollama's columns and, indented under each model, what specd adds: its sentences fit
+no column.  What reads a pipe gets a table: one header, one line a model, two columns more.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import textwrap
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import byte_words, expiry_words, make_console, print_table
+from specd.cli.words import byte_words, columns, expiry_words, make_console, print_table
 
-_HEADERS = ("NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL", "DRAFTER")
+_HEADERS = ("NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL")
+_ADDED = ("DRAFTER", "GAIN")
 
 
 def ps(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    model: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="All that is known, for a script.")
+    ] = False,
 ) -> None:
     """List the models in memory, and what drafts for them."""
-    asyncio.run(_ps(daemon_client(), make_console(), prefix))
+    asyncio.run(_ps(daemon_client(), make_console(), model, as_json=as_json))
 
 
-async def _ps(client: Client, console: Console, prefix: str = "") -> None:
+async def _ps(client: Client, console: Console, prefix: str = "", *, as_json: bool = False) -> None:
     async with client:
         answer = await client.get("/api/ps")
-    print_table(console, [_HEADERS, *_rows(answer, prefix.lower())])
-
-
-def _rows(running: Json, prefix: str) -> list[tuple[str, ...]]:
-    return [
-        (
-            model["name"],
-            model["digest"][:12],
-            byte_words(model["size"]),
-            _processor(model["size"], model.get("size_vram", 0)),
-            str(model.get("context_length", "")),
-            expiry_words(model["expires_at"]),
-            _drafter(model.get("specd") or {}),
-        )
-        for model in running.get("models") or []
-        if model["name"].lower().startswith(prefix)
+    models = [
+        model
+        for model in answer.get("models") or []
+        if model["name"].lower().startswith(prefix.lower())
     ]
+    if as_json:
+        text = json.dumps({"models": models}, indent=2, ensure_ascii=False)
+        console.print(text, markup=False, soft_wrap=True)
+    elif console.is_terminal:
+        _print_for_a_person(console, models)
+    else:
+        rows = [(*_row(model), *_added(model.get("specd") or {})) for model in models]
+        print_table(console, [(*_HEADERS, *_ADDED), *rows])
+
+
+def _print_for_a_person(console: Console, models: list[Json]) -> None:
+    rows = [_HEADERS, *map(_row, models)]
+    lines = columns(rows)
+    if max(map(len, lines)) > console.width:
+        lines = columns(rows, gap=2)
+    for line, model in zip(lines, [None, *models], strict=True):
+        console.print(line, markup=False, soft_wrap=True)
+        for part in pair_lines((model or {}).get("specd") or {}):
+            for piece in _wrapped(part, console.width):
+                console.print(piece, style="dim", markup=False, soft_wrap=True)
+
+
+def _row(model: Json) -> tuple[str, ...]:
+    return (
+        model["name"],
+        model["digest"][:12],
+        byte_words(model["size"]),
+        _processor(model["size"], model.get("size_vram", 0)),
+        str(model.get("context_length", "")),
+        expiry_words(model["expires_at"]),
+    )
 
 
 def _processor(size: int, size_vram: int) -> str:
@@ -53,9 +83,79 @@ def _processor(size: int, size_vram: int) -> str:
     return f"{cpu}%/{100 - cpu}% CPU/GPU"
 
 
-def _drafter(specd: Json) -> str:
-    drafter = specd.get("drafter")
-    if drafter:
-        return str(drafter["name"])
+def _added(specd: Json) -> tuple[str, str]:
+    """What a script is told of the pair."""
+    gain = specd.get("gain")
     reason = specd.get("reason")
-    return f"none ({reason})" if reason else "none"
+    none = f"none ({reason})" if reason else "none"
+    drafter = specd.get("drafter")
+    return str(drafter["name"]) if drafter else none, "-" if gain is None else f"{gain:.2f}×"
+
+
+# --------------------------------------------------------------------------- in words
+
+
+def pair_lines(specd: Json) -> list[str]:
+    """What a person is told of the pair, a line for each thing; none of a foreign daemon."""
+    if not specd:
+        return []
+    drafter, why = specd.get("drafter"), _why(specd)
+    if drafter:
+        verb = "rests" if why else "drafts"
+        name = f"{verb}: {drafter['name']} ({drafter['pair_source']})"
+        lines = [_joined(name, _place(drafter), *_gain(specd)), _target(specd), why]
+    elif specd.get("state") == "active":
+        none = f"no drafter: {why}" if why else ""
+        lines = [_joined("drafts: prompt lookup", *_gain(specd)), _target(specd), none]
+    else:
+        lines = [f"plain: {why}" if why else "plain", _target(specd)]
+    return [line for line in lines if line]
+
+
+def _joined(*facts: str) -> str:
+    return " · ".join(facts)
+
+
+def _why(specd: Json) -> str:
+    return " — ".join(filter(None, (specd.get("reason"), specd.get("detail"))))
+
+
+def _target(specd: Json) -> str:
+    """Empty where SIZE and PROCESSOR say it all: alone, on one device."""
+    target = specd.get("target")
+    if not target or not (specd.get("drafter") or len(_devices(target)) > 1):
+        return ""
+    return f"target: {_place(target)}"
+
+
+def _place(memory: Json) -> str:
+    """Its bytes on its device, or on each of them."""
+    devices = _devices(memory)
+    if len(devices) < 2:
+        return f"{byte_words(memory['size'])} on {memory['device']}"
+    return ", ".join(f"{byte_words(n)} on {name}" for name, n in devices.items())
+
+
+def _devices(memory: Json) -> dict[str, int]:
+    return {name: n for name, n in (memory.get("devices") or {}).items() if n}
+
+
+def _gain(specd: Json) -> list[str]:
+    n = specd.get("requests", 0)
+    over = f"{n} request{'' if n == 1 else 's'}"
+    gain = specd.get("gain")
+    if gain is None:
+        return [over] if n else []
+    kept = f"{specd['acceptance_rate']:.0%} accepted" if specd.get("draft_n") else ""
+    return [f"{gain:.2f}× over {over}", *([kept] if kept else [])]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        line,
+        max(width, 40),
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

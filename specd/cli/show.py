@@ -88,6 +88,8 @@ def sections(answer: Json, *, verbose: bool = False) -> list[Section]:
             ("Tensors", [(t["name"], t["type"], _shape(t["shape"])) for t in tensors]),
         ]
     found += [("System", _head(answer.get("system"))), ("License", _head(answer.get("license")))]
+    # Not Ollama's: behind all that is.
+    found.append(("Drafter", _pair(answer.get("specd") or {})))
     return [(title, columns(rows)) for title, rows in found if rows]
 
 
@@ -122,6 +124,23 @@ def _projector(info: Json) -> Rows:
             "dimensions": facts.get("dimensions")
             or info.get(f"{architecture}.{sense}.projection_dim"),
         }
+    return _known(facts)
+
+
+def _pair(pair: Json) -> Rows:
+    """Who would draft for it, or why nobody; nothing of a foreign daemon."""
+    if not pair:
+        return []
+    gains = [f"{gain:g}× {task}" for task, gain in (pair.get("expected") or {}).items()]
+    facts = {
+        "name": pair.get("drafter") or "none",
+        "chosen by": pair.get("pair_source"),
+        "rule": pair.get("rule"),
+        "expected": ", ".join(gains),
+        "reason": pair.get("reason"),
+        "why": pair.get("detail"),
+        "to pull": ", ".join(pair.get("pull") or []),
+    }
     return _known(facts)
 
 

@@ -96,6 +96,51 @@ def test_the_verbose_view_has_metadata_and_tensors_before_the_texts() -> None:
     assert found["Tensors"] == ["output.weight    F16    [2 3]"]
 
 
+@pytest.mark.parametrize(
+    "pair,said",
+    [
+        (
+            {
+                "drafter": "llama3.2:1b",
+                "pair_source": "registry",
+                "rule": "llama3.3*",
+                "reason": "",
+                "detail": "",
+                "expected": {"code": 1.9, "chat": 1.5},
+                "pull": [],
+            },
+            [
+                "name         llama3.2:1b",
+                "chosen by    registry",
+                "rule         llama3.3*",
+                "expected     1.9× code, 1.5× chat",
+            ],
+        ),
+        (
+            {
+                "drafter": None,
+                "pair_source": None,
+                "rule": "",
+                "reason": "drafter_not_found",
+                "detail": "No drafter is installed.",
+                "expected": {},
+                "pull": ["llama3.2:1b", "llama3.2:3b"],
+            },
+            [
+                "name       none",
+                "reason     drafter_not_found",
+                "why        No drafter is installed.",
+                "to pull    llama3.2:1b, llama3.2:3b",
+            ],
+        ),
+    ],
+)
+def test_who_would_draft_is_told_behind_all_that_is_ollamas(
+    pair: dict[str, object], said: list[str]
+) -> None:
+    assert sections(ANSWER | {"specd": pair})[-1] == ("Drafter", said)
+
+
 def test_one_part_at_a_time() -> None:
     result = CliRunner().invoke(app, ["show", "m", "--license", "--system"])
     assert "only one of" in str(result.exception)

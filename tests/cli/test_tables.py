@@ -121,22 +121,3 @@ async def test_stop_unloads_and_knows_a_model_that_is_not_there() -> None:
     async with refused.serve() as url:
         with pytest.raises(DaemonRefused, match='couldn\'t find model "m" to stop'):
             await _stop(Client(url), "m")
-
-
-async def test_ps_names_the_drafter_or_the_reason_for_none() -> None:
-    common = {"digest": DIGEST, "size": 1000, "context_length": 4096, "expires_at": "2318-01-01"}
-    drafter = {"name": "small:1b", "size": 100}
-    models = [
-        {**common, "name": "a:1", "size_vram": 1000, "specd": {"drafter": drafter}},
-        {**common, "name": "b:1", "size_vram": 250, "specd": {"reason": "vocabulary_differs"}},
-        {**common, "name": "c:1", "size_vram": 0},
-    ]
-    console = paper()
-    async with FakeDaemon({"/api/ps": {"models": models}}).serve() as url:
-        await ps._ps(Client(url), console)
-    _, paired, refused, foreign = text_of(console).splitlines()
-    assert "100% GPU" in paired
-    assert paired.rstrip().endswith("small:1b")
-    assert "75%/25% CPU/GPU" in refused
-    assert refused.rstrip().endswith("none (vocabulary_differs)")
-    assert "100% CPU" in foreign
