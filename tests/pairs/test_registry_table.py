@@ -162,10 +162,10 @@ gemma2:27b                                                gemma2:27b*
 gemma2:9b                                                 gemma2:9b*
 gemma2:2b                                                 *:2b*
 codegemma:7b
-mistral-large:123b-instruct-2407-q4_K_M                   mistral-large:*-2407*
+mistral-large:123b-instruct-2407-q4_K_M                   mistral-large:*
 mistral-large:latest                                      mistral-large:*
 mistral-large:123b                                        mistral-large:*
-hf.co/bartowski/Mistral-Large-Instruct-2407-GGUF:Q4_K_M   */*mistral-large-instruct-2407*
+hf.co/bartowski/Mistral-Large-Instruct-2407-GGUF:Q4_K_M   */*mistral-large*
 hf.co/bartowski/Mistral-Large-Instruct-2411-GGUF:Q4_K_M   */*mistral-large*
 mistral-small:22b                                         mistral-small:22b*
 codestral:22b                                             codestral:*
