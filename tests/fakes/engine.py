@@ -4,6 +4,9 @@ The weights' file name and the prompt's first word say what goes wrong.  Everyth
 answered with the prompt's own words, one token each; the word `w3` has the token id 3.
 The prompt `drip` is never answered to its end, but by a word whenever anybody asks for anything.
 
+Asked for `devices`, it offers the JSON list of FAKE_DEVICES, or none; other words there make it
+hang, keep silent or fail half-way.
+
 What it learns of its pair is how many requests it has answered, and by a Shutdown that it ends.
 """
 
@@ -143,7 +146,27 @@ def tokenized(request_id: int, text: str, cancelled: list[int]) -> messages.ToDa
     return messages.Tokenized(request_id, tokens)
 
 
+def offer_devices(said: str) -> None:
+    """As an engine does, whose libraries chatter beside it."""
+    sys.stdout.write("ggml: found what there is\n")
+    if said == "hang":
+        signal.pause()
+    if said == "silence":
+        return
+    if said.startswith("full "):  # a GPU that cannot be opened: the names come first
+        said = said.removeprefix("full ")
+        sys.stdout.write(f"{said}\n")
+        sys.stdout.flush()
+        sys.stderr.write("CUDA error: out of memory\n")
+        os._exit(3)
+    sys.stdout.write(f"[]\n{said}\n")
+
+
 def main() -> None:
+    if sys.argv[1:] == ["devices"]:
+        die_with_parent()
+        offer_devices(os.environ.get("FAKE_DEVICES", "[]"))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     die_with_parent()

@@ -1,0 +1,59 @@
+"""Which GPUs an engine process may see."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specd import core
+from specd.runner import Process
+from specd.runner.environment import visibility
+
+ROOT = Path(__file__).parents[2]
+FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+ALL_HIDDEN = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "-1",
+    "ROCR_VISIBLE_DEVICES": "-1",
+    "GGML_VK_VISIBLE_DEVICES": "",
+}
+
+
+@pytest.mark.parametrize(
+    "devices, variables",
+    [
+        (None, {}),
+        ((), ALL_HIDDEN),
+        (("GPU-b",), ALL_HIDDEN | {"CUDA_VISIBLE_DEVICES": "GPU-b"}),
+        (("GPU-b", "GPU-a"), ALL_HIDDEN | {"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}),
+        (("MIG-x",), ALL_HIDDEN | {"CUDA_VISIBLE_DEVICES": "MIG-x"}),
+        (("Vulkan1", "Vulkan0"), {}),
+        (("CUDA0",), {}),
+    ],
+)
+def test_what_is_not_given_to_an_engine_is_hidden_from_it(
+    devices: tuple[str, ...] | None, variables: dict[str, str]
+) -> None:
+    assert visibility(devices) == variables
+
+
+@pytest.mark.parametrize(
+    "devices, visible", [(None, "0,1"), ((), ""), (("GPU-b", "GPU-a"), "GPU-b,GPU-a")]
+)
+async def test_an_engine_starts_with_what_its_spec_gives_it(
+    monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...] | None, visible: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    process = Process(core.EngineSpec(weights="fine", devices=devices), command=FAKE)
+    try:
+        await process.ready()
+        environ = await asyncio.to_thread(lambda: psutil.Process(process.pid).environ())
+    finally:
+        process.stop()
+        await process.ended()
+    assert environ["CUDA_VISIBLE_DEVICES"] == visible
+    assert environ["GGML_NO_BACKTRACE"] == "1"

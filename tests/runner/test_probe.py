@@ -1,0 +1,81 @@
+"""What llama.cpp can use, asked of a process that may fail in every way."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from specd.core import BackendDevice
+from specd.runner import probe
+
+ROOT = Path(__file__).parents[2]
+FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
+OFFERED = (
+    BackendDevice(
+        name="CUDA0",
+        backend="CUDA",
+        description="Fast 9000",
+        integrated=False,
+        bus_id="0000:41:00.0",
+        total_bytes=24,
+        free_bytes=23,
+    ),
+    BackendDevice(name="Vulkan0", backend="Vulkan", description="Shared", integrated=True),
+)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setenv("FAKE_DEVICES", request.param)
+
+
+JSON = msgspec.json.encode(OFFERED).decode()
+
+
+@pytest.mark.parametrize("said", [JSON], indirect=True)
+@pytest.mark.usefixtures("said")
+def test_the_last_list_is_what_llama_cpp_can_use(caplog: pytest.LogCaptureFixture) -> None:
+    assert probe(FAKE) == OFFERED
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("said", ["full " + JSON], indirect=True)
+@pytest.mark.usefixtures("said")
+def test_what_was_said_before_a_gpu_could_not_be_opened_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert probe(FAKE) == OFFERED
+    assert "exit status 3: CUDA error: out of memory" in caplog.text
+
+
+@pytest.mark.parametrize("said", ["silence"], indirect=True)
+@pytest.mark.usefixtures("said")
+def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert probe(FAKE) is None
+    assert "does not say which GPUs" in caplog.text
+
+
+@pytest.mark.parametrize("said", ["hang"], indirect=True)
+@pytest.mark.usefixtures("said")
+def test_a_process_that_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    assert probe(FAKE, patience_s=0.2) is None
+    assert "more than 0.2 s" in caplog.text
+
+
+@pytest.mark.parametrize("command", [("/nonexistent/engine",), ("false",)])
+def test_an_engine_that_cannot_be_asked_is_a_warning(
+    caplog: pytest.LogCaptureFixture, command: tuple[str, ...]
+) -> None:
+    assert probe(command) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_the_engine_itself_answers(caplog: pytest.LogCaptureFixture) -> None:
+    """How many GPUs it names is this machine's own matter."""
+    found = probe()
+    assert found is not None
+    assert all(device.name and device.backend for device in found)
+    assert not caplog.records
