@@ -1,0 +1,74 @@
+"""Where an engine's models lie on a machine, and the bytes that this takes of each memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specd.placement.estimate import Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """layers: of the target on each device, by the device's place; the output is one of them.
+
+    drafter: the place of its device.  Whatever lies on none of them lies in main memory.
+    """
+
+    layers: tuple[tuple[int, int], ...] = ()
+    drafter: int | None = None
+
+    @property
+    def n_layers(self) -> int:
+        return sum(n for _, n in self.layers)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The target's first: a projector lies on the first that an engine sees."""
+        own = tuple(at for at, _ in self.layers)
+        return own if self.drafter is None or self.drafter in own else (*own, self.drafter)
+
+    def on_devices(self, target: Footprint, drafter: Footprint | None) -> Counter[int]:
+        """Bytes by the device's place."""
+        taken: Counter[int] = Counter()
+        layers = layer_bytes(target, self.n_layers)
+        for at, n in self.layers:
+            taken[at] += sum(layers[:n]) + target.device_scratch_bytes
+            layers = layers[n:]
+        if self.layers:
+            taken[self.layers[0][0]] += target.extra_bytes
+        if drafter is not None and self.drafter is not None:
+            taken[self.drafter] += drafter.on_device(-1)
+        return taken
+
+    def in_main_memory(
+        self, target: Footprint, drafter: Footprint | None, mapped: tuple[bool, bool]
+    ) -> int:
+        """mapped: whether the weights of target and drafter lie there anyway."""
+        taken = _in_main_memory(target, self.n_layers, mapped[0])
+        if drafter is not None:
+            n_layers = 0 if self.drafter is None else len(drafter.blocks) + 1
+            taken += _in_main_memory(drafter, n_layers, mapped[1])
+        return taken
+
+
+def layer_bytes(model: Footprint, n_layers: int) -> Sequence[int]:
+    """The last layers, weights and cache, as llama.cpp counts them: the output is the very last."""
+    blocks = [block.weights_bytes + block.cache_bytes for block in model.blocks]
+    return [*blocks, model.output_bytes][len(blocks) + 1 - n_layers :]
+
+
+def brought_over_bytes(model: Footprint, n_layers: int) -> int:
+    """For long prompts weights in main memory are brought to the device, one block at a time."""
+    kept = model.blocks[: len(model.blocks) + 1 - n_layers]
+    return max((block.weights_bytes for block in kept), default=0)
+
+
+def _in_main_memory(model: Footprint, n_layers: int, is_mapped: bool) -> int:
+    taken = model.in_main_memory(n_layers)
+    if not is_mapped:
+        return taken
+    kept = model.blocks[: len(model.blocks) + 1 - n_layers]
+    output = model.output_bytes - model.tied_bytes if n_layers == 0 else 0
+    return taken - sum(block.weights_bytes for block in kept) - model.input_bytes - output

@@ -1,0 +1,87 @@
+"""Where target and drafter lie: on which devices, with how many layers, how long a context.
+
+Pure: bytes that are free and bytes that are needed come in, a placement goes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from specd import core
+from specd.placement.planner import ON_CPU, Machine, Model, Plan, Planner, Wishes
+from specd.placement.shortage import why_no_drafter
+
+#: What main memory is called among devices.
+CPU: Final = "CPU"
+
+
+def plan(
+    request: core.PlacementRequest,
+    target: Model,
+    drafter: Model | None,
+    machine: Machine,
+    wishes: Wishes,
+) -> core.Placement:
+    """Raises InvalidOption where the caller names a GPU that is not there."""
+    planner = Planner(request, target, drafter, machine, wishes)
+    found = planner.plan()
+    if found is None:
+        return core.Placement(spec=request.spec, fits=False)
+    taken = planner.taken(found.layout, found.n_ctx, found.drafts)
+    devices = machine.devices
+    return core.Placement(
+        spec=_spec(planner, found),
+        fits=True,
+        bytes_by_device=tuple(
+            (CPU, n_bytes)
+            if at is None
+            else (devices[at].id, n_bytes + machine.context_on(devices[at]))
+            for at, n_bytes in taken.items()
+        ),
+    )
+
+
+def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
+    spec, layout = planner.request.spec, found.layout
+    if spec.drafter is not None and not found.drafts:
+        spec = replace(
+            spec,
+            drafter=None,
+            drafter_name="",
+            pair_source="",
+            max_draft=None,
+            no_pair_reason=core.NoPair.NO_VRAM,
+            no_pair_detail=why_no_drafter(planner, found),
+        )
+    there = planner.machine.devices
+    if not there:  # llama.cpp may know of some all the same
+        draft_on_cpu = found.drafts and planner.wishes.draft_device == ON_CPU
+        return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
+    shares = dict(layout.layers)
+    splits = len(layout.devices) > 1 and bool(shares)
+    return replace(
+        spec,
+        n_ctx=found.n_ctx,
+        n_gpu_layers=_n_gpu_layers(planner, found),
+        devices=tuple(there[at].id for at in layout.devices),
+        tensor_split=tuple(float(shares.get(at, 0)) for at in layout.devices) if splits else (),
+        draft_device=_draft_device(found),
+        draft_on_cpu=found.drafts and bool(shares) and layout.drafter is None,
+    )
+
+
+def _n_gpu_layers(planner: Planner, found: Plan) -> int:
+    asked, n_layers = planner.request.spec.n_gpu_layers, found.layout.n_layers
+    holds_all = n_layers > len(planner.target(found.n_ctx).blocks)
+    return asked if holds_all or (asked > 0 and n_layers) else n_layers
+
+
+def _draft_device(found: Plan) -> int | None:
+    """None beside a target that lies on one device."""
+    layout = found.layout
+    if not found.drafts or layout.drafter is None:
+        return None
+    if layout.layers and len(layout.devices) == 1:
+        return None
+    return layout.devices.index(layout.drafter)

@@ -1,0 +1,301 @@
+"""The way from the best place for target and drafter to the least bad one, in bytes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations, pairwise
+from typing import Final
+
+from specd import core, errors
+from specd.placement.devices import Device
+from specd.placement.estimate import Footprint
+from specd.placement.layout import Layout, brought_over_bytes, layer_bytes
+from specd.placement.seats import Kind
+from specd.placement.split import share_out
+
+MIB: Final = 2**20
+#: What the settings may say instead of a device.
+AUTO, ON_CPU = "auto", "cpu"
+
+#: Of main memory an engine may take so much: an estimate may be a little wrong (contract 6).
+SHARE: Final = 0.8
+#: Of a GPU so much stays free, within bounds: drivers, desktops and cuBLAS want their part.
+_RESERVE, _LEAST_RESERVE, _MOST_RESERVE = 0.04, 384 * MIB, 1024 * MIB
+#: What a process takes on a GPU before anything lies there, where that is not known better.
+CONTEXT_BYTES: Final = 400 * MIB
+#: Every time memory was refused, all that is needed is thought to be so much larger.
+_REFUSED = 0.25
+#: Beyond so many GPUs not all ways to choose some of them are tried.
+_MANY = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """at: what it takes with so many tokens per slot.
+
+    is_mapped: its weights lie in main memory anyway, for another engine.
+    """
+
+    at: Callable[[int], Footprint]
+    is_mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """ram_bytes: main memory that nobody uses.  context_bytes: by device, where it was measured."""
+
+    devices: tuple[Device, ...]
+    ram_bytes: int
+    context_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def context_on(self, device: Device) -> int:
+        return self.context_bytes.get(device.id, CONTEXT_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the settings say.  draft_device: auto, cpu, or a device's id."""
+
+    overhead_bytes: int = 0
+    spread: bool = False
+    draft_device: str = AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """fits: False where it is only tried, for want of anything better."""
+
+    layout: Layout
+    n_ctx: int
+    drafts: bool
+    fits: bool = True
+
+
+class Planner:
+    """One request's way from the best placement to the least bad one."""
+
+    def __init__(
+        self,
+        request: core.PlacementRequest,
+        target: Model,
+        drafter: Model | None,
+        machine: Machine,
+        wishes: Wishes,
+    ) -> None:
+        """Raises InvalidOption where the caller names a GPU that is not there."""
+        self.request = request
+        self.machine = machine
+        self.wishes = wishes
+        self.target = cache(target.at)
+        self.drafter = cache(drafter.at) if drafter is not None else None
+        self._mapped = target.is_mapped, drafter is not None and drafter.is_mapped
+        harder = 1 + _REFUSED * request.n_refusals
+        self.ram = int(SHARE * machine.ram_bytes / harder)
+        self.rooms = [int(self._room(device) / harder) for device in machine.devices]
+        self._targets = _allowed(request.spec, machine.devices)
+
+    def _room(self, device: Device) -> int:
+        """Bytes that the models of one process may take there."""
+        reserve = min(max(int(_RESERVE * device.total_bytes), _LEAST_RESERVE), _MOST_RESERVE)
+        spared = self.wishes.overhead_bytes + reserve + self.machine.context_on(device)
+        return max(device.free_bytes - spared, 0)
+
+    # ----------------------------------------------------------------------- what is given up
+
+    def plan(self) -> Plan | None:
+        """None where somebody has to leave first."""
+        spec, least = self.request.spec, self.request.least_ctx
+        anything = self.request.give_up is core.GiveUp.ANYTHING
+        if self._targets:
+            if (plan := self._ladder(self.on_devices)) or not anything:
+                return plan
+            if spec.n_gpu_layers > 0:  # the caller's word
+                return Plan(self._crammed(least), least, drafts=False, fits=False)
+            if plan := self._partly(least):
+                return plan
+        if (plan := self._ladder(self.in_main_memory)) or not anything:
+            return plan
+        return Plan(Layout(), least, drafts=False, fits=False)
+
+    def _ladder(self, place: Callable[[int, bool], Layout | None]) -> Plan | None:
+        """Nothing is given up; or the drafter; or context, and the drafter where that is in vain.
+
+        place: where all that is left lies, by tokens per slot and whether there is a drafter.
+        """
+        give_up, n_ctx = self.request.give_up, self.request.spec.n_ctx
+        drafts = self.drafter is not None
+        if layout := place(n_ctx, drafts):
+            return Plan(layout, n_ctx, drafts)
+        if drafts and give_up >= core.GiveUp.DRAFTER and (layout := place(n_ctx, False)):
+            return Plan(layout, n_ctx, drafts=False)
+        if give_up is not core.GiveUp.ANYTHING:
+            return None
+        for shorter in _shorter(n_ctx, self.request.least_ctx):
+            if layout := place(shorter, False):
+                beside = place(shorter, True) if drafts else None
+                return Plan(beside or layout, shorter, drafts=beside is not None)
+        return None
+
+    # ----------------------------------------------------------------------- where it lies
+
+    def in_main_memory(self, n_ctx: int, drafts: bool) -> Layout | None:
+        for at in self.draft_places(on_devices=False) if drafts else (None,):
+            layout = Layout(drafter=at)
+            has_room = at is None or self.draft_bytes(n_ctx, at) <= self.rooms[at]
+            if has_room and self._ram_allows(layout, n_ctx, drafts):
+                return layout
+        return None
+
+    def on_devices(self, n_ctx: int, drafts: bool) -> Layout | None:
+        """All layers, or as many as the caller asked for, on the devices that are best for it."""
+        n_layers = self._n_layers(n_ctx)
+        places = self.draft_places(on_devices=True) if drafts else (None,)
+        for devices, drafter in self._choices(places):
+            layout = self._shared_out(n_ctx, n_layers, devices, drafter)
+            if layout and self._ram_allows(layout, n_ctx, drafts):
+                return layout
+        return None
+
+    def _partly(self, n_ctx: int) -> Plan | None:
+        """As many layers as fit, one block or more.
+
+        A drafter would only take the room of more: there is none, unless the settings say where.
+        """
+        n_blocks = len(self.target(n_ctx).blocks)
+        wanted = self.drafter is not None and self.wishes.draft_device != AUTO
+        for drafts in (True, False) if wanted else (False,):
+            places = self.draft_places(on_devices=True) if drafts else (None,)
+            for n_layers, at in ((n, at) for n in range(n_blocks, 1, -1) for at in places):
+                layout = self._shared_out(n_ctx, n_layers, self._targets, at)
+                if layout and (not drafts or self._ram_allows(layout, n_ctx, drafts)):
+                    return Plan(layout, n_ctx, drafts)
+        return None
+
+    def _crammed(self, n_ctx: int) -> Layout:
+        """So many layers as the caller wants, in proportion to the room that there is."""
+        n_layers = self._n_layers(n_ctx)
+        rooms = [self.rooms[at] + 1 for at in self._targets]
+        ends = [round(n_layers * sum(rooms[:n]) / sum(rooms)) for n in range(len(rooms) + 1)]
+        counts = [end - start for start, end in pairwise(ends)]
+        return _layout(self._targets, counts, None)
+
+    def _shared_out(
+        self, n_ctx: int, n_layers: int, devices: Sequence[int], drafter: int | None
+    ) -> Layout | None:
+        """The last layers of the target on these devices, the drafter on one of them or another."""
+        target = self.target(n_ctx)
+        left = list(self.rooms)
+        if drafter is not None:
+            left[drafter] -= self.draft_bytes(n_ctx, drafter)
+            if left[drafter] < 0:
+                return None
+        counts = share_out(
+            layer_bytes(target, n_layers),
+            [left[at] for at in devices],
+            each=target.device_scratch_bytes + brought_over_bytes(target, n_layers),
+            once=target.extra_bytes,
+        )
+        return None if counts is None else _layout(devices, counts, drafter)
+
+    def _choices(
+        self, places: Sequence[int | None]
+    ) -> Iterator[tuple[tuple[int, ...], int | None]]:
+        """Devices of the target and that of the drafter, the best first.
+
+        One GPU for both, the fullest that can; one for each; then as few as can, the emptiest
+        first.  To spread is to begin with all of them.  Those with memory of their own are better,
+        and a GPU that the settings name is for drafters first.
+        """
+        devices = self.machine.devices
+
+        def order(choice: tuple[tuple[int, ...], int | None]) -> tuple[int, ...]:
+            targets, drafter = choice
+            used = {*targets, *(() if drafter is None else (drafter,))}
+            n_shared = sum(devices[at].kind is Kind.INTEGRATED for at in used)
+            room = sum(self.rooms[at] for at in targets)
+            beside = 0 if drafter is None else self.rooms[drafter]
+            if self.wishes.spread:
+                return n_shared, -len(targets), len(used), -room, -beside
+            disturbs = self.wishes.draft_device != AUTO and drafter in targets
+            sign = 1 if len(targets) == 1 else -1
+            return n_shared, disturbs, len(used), len(targets), sign * room, sign * beside
+
+        some = (d for n in range(1, len(self._targets) + 1) for d in self._some(n))
+        yield from sorted(((targets, at) for targets in some for at in places), key=order)
+
+    def _some(self, n: int) -> Iterator[tuple[int, ...]]:
+        if n == 1 or len(self._targets) <= _MANY:
+            yield from combinations(self._targets, n)
+        else:
+            yield tuple(sorted(sorted(self._targets, key=lambda at: -self.rooms[at])[:n]))
+
+    # ----------------------------------------------------------------------- bytes
+
+    def draft_places(self, *, on_devices: bool) -> tuple[int | None, ...]:
+        """Where a drafter may lie beside a target on devices or in main memory, which is None."""
+        asked = self.wishes.draft_device
+        if asked == ON_CPU or not self._targets:
+            return (None,)
+        if asked == AUTO:
+            return self._targets if on_devices else (None,)
+        return tuple(at for at, d in enumerate(self.machine.devices) if d.id == asked)
+
+    def draft_bytes(self, n_ctx: int, at: int | None) -> int:
+        """What a drafter takes of the device at that place."""
+        if self.drafter is None:
+            return 0
+        drafter = self.drafter(n_ctx)
+        return drafter.total_bytes if at is None else drafter.on_device(-1)
+
+    def _n_layers(self, n_ctx: int) -> int:
+        """Of the target, on devices; the output is one of them."""
+        everything = len(self.target(n_ctx).blocks) + 1
+        asked = self.request.spec.n_gpu_layers
+        return everything if asked < 0 else min(asked, everything)
+
+    def _ram_allows(self, layout: Layout, n_ctx: int, drafts: bool) -> bool:
+        """What lies on GPUs wholly takes next to nothing of main memory, unless they share it."""
+        taken = self.taken(layout, n_ctx, drafts)
+        devices = self.machine.devices
+        shared = [at for at in layout.devices if devices[at].kind is Kind.INTEGRATED]
+        lies_there = layout.n_layers <= len(self.target(n_ctx).blocks)
+        lies_there |= drafts and layout.drafter is None
+        return not (shared or lies_there) or self.ram >= taken[None] + sum(
+            taken[at] for at in shared
+        )
+
+    def taken(self, layout: Layout, n_ctx: int, drafts: bool) -> dict[int | None, int]:
+        """Bytes by the device's place; main memory is None."""
+        target = self.target(n_ctx)
+        drafter = self.drafter(n_ctx) if drafts and self.drafter is not None else None
+        taken: dict[int | None, int] = {None: layout.in_main_memory(target, drafter, self._mapped)}
+        taken.update(layout.on_devices(target, drafter).items())
+        return taken
+
+
+def _allowed(spec: core.EngineSpec, devices: Sequence[Device]) -> tuple[int, ...]:
+    """The places of the devices that the target may lie on, by the caller's own words."""
+    if not devices or spec.n_gpu_layers == 0 or (spec.main_gpu is not None and spec.main_gpu < 0):
+        return ()
+    if spec.main_gpu is None:
+        return tuple(range(len(devices)))
+    for at, device in enumerate(devices):
+        if device.index == spec.main_gpu:
+            return (at,)
+    there = ", ".join(f"{device.index} ({device.name})" for device in devices)
+    raise errors.InvalidOption(
+        f'option "main_gpu" is {spec.main_gpu}, and there is no such GPU: there is {there}'
+    )
+
+
+def _layout(devices: Sequence[int], counts: Sequence[int], drafter: int | None) -> Layout:
+    layers = tuple((at, n) for at, n in zip(devices, counts, strict=True) if n)
+    return Layout(layers=layers, drafter=drafter)
+
+
+def _shorter(n_ctx: int, least: int) -> Iterator[int]:
+    while n_ctx > least:
+        n_ctx = max(n_ctx // 2, least)
+        yield n_ctx
