@@ -61,8 +61,10 @@ class Judged:
 class Listening(Controller):
     """A controller that remembers the verdicts it was told."""
 
-    def __init__(self, costs: CostModel, threshold: float, judged: list[Judged]) -> None:
-        super().__init__(costs, threshold)
+    def __init__(
+        self, costs: CostModel, threshold: float, judged: list[Judged], max_draft: int | None
+    ) -> None:
+        super().__init__(costs, threshold, max_draft=max_draft)
         self._judged = judged
 
     def observe_step(
@@ -87,6 +89,7 @@ class Engine:
         can_shift: bool = True,
         eog_bias: float = -4.0,
         projector: FakeProjector | None = None,
+        max_draft: int | None = None,
     ) -> None:
         self.said: list[ToDaemon] = []
         self.target = FakeBackend(
@@ -101,7 +104,8 @@ class Engine:
         )
         drafter = DraftModel(self.draft_backend, VOCABULARY, n_slots) if agreement else None
         self.judged: list[Judged] = []
-        self.controller = Listening(CostModel(CHEAP, 0.01, 1e-6), 0.4, self.judged)
+        costs = CostModel(CHEAP, 0.01, 1e-6)
+        self.controller = Listening(costs, 0.4, self.judged, max_draft)
         self.loop = Loop(
             self.target,
             VOCABULARY,
@@ -208,6 +212,35 @@ def test_the_text_for_a_seed_does_not_depend_on_speculation(
     assert drafted.reason == done.reason
     assert drafted.context == done.context
     assert drafted.usage.n_generated == done.usage.n_generated
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    max_draft=st.integers(0, 20),
+    asked=st.sampled_from([None, 1, 4, 30]),
+    limit=st.sampled_from([None, 2, 16]),
+    mode=st.sampled_from(SpeculationMode),
+    drafts=st.booleans(),
+)
+def test_no_draft_is_longer_than_pair_request_and_cache_allow(
+    *, max_draft: int, asked: int | None, limit: int | None, mode: SpeculationMode, drafts: bool
+) -> None:
+    engine = Engine(
+        agreement=1.0 if drafts else None,
+        n_batch=100,
+        rewind_limit=limit,
+        max_draft=max_draft,
+        eog_bias=-50,
+    )
+    prompt = ("ABCDEFGH" * 6,)
+    request = {"prompt": prompt, "temperature": 0, "n_predict": 60, "n_draft_max": asked}
+    text, done = answer(engine, mode=mode, **request)
+    bounds = [max_draft, 16, *(n for n in (asked, limit) if n is not None)]
+    lengths = done.speculation.drafted_per_depth
+    assert len(lengths) <= min(bounds)
+    if mode is SpeculationMode.FIXED and drafts:
+        assert len(lengths) == min(bounds), "a fixed length is the bound itself"
+    assert text == answer(Engine(agreement=None, eog_bias=-50), **request)[0]
 
 
 @settings(max_examples=25, deadline=None)

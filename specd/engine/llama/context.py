@@ -80,6 +80,7 @@ class LlamaContext(NativeContext):
         super().__init__(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
+            self.close()
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
         self._cache = _make_cache(self._handle, NativeMemory(memory), model, n_slots, n_ahead)
         self.rewind_limit = self._cache.rewind_limit

@@ -136,6 +136,18 @@ def test_a_long_answer_of_a_model_that_cannot_shift_is_read_again(
     assert drafted[0] == plain[0]
 
 
+@pytest.mark.parametrize("hybrid", HYBRIDS)
+def test_no_more_states_are_kept_than_drafts_are_long(
+    file: Callable[[str], Path], hybrid: str
+) -> None:
+    engine = load(file(hybrid), file(hybrid), max_draft=2, **INVARIANT)
+    assert engine.loaded.target.rewind_limit == 2
+    plain, _ = engine.answer("the thing", seed=3, n_draft_max=0)
+    drafted, done = engine.answer("the thing", seed=3, mode=FIXED)
+    assert drafted == plain
+    assert len(done.speculation.drafted_per_depth) == 2
+
+
 def test_without_snapshots_the_answer_says_why_it_is_plain(file: Callable[[str], Path]) -> None:
     engine = load(file("mamba"), file("llama"))
     stats = engine.answer("hello", n_predict=12)[1].speculation

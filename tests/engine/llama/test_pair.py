@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
-from specd.core import EngineSpec, FailureKind, NoPair, StopReason
+from specd.core import Done, EngineSpec, FailureKind, NoPair, SpeculationMode, StopReason
+from specd.engine.backend import Batch, DecodeFailed
 from specd.errors import LoadFailed, OutOfMemory
 from specd.ipc.messages import Finished
 from specd.runner import Process
 from tests import gguf_files
-from tests.engine.llama.conftest import TARGET, Engine, load, request
+from tests.engine.llama.conftest import DRAFTER, TARGET, Engine, load, request
 
 _WITH_6_GIB = """
 import resource, runpy
@@ -58,6 +61,41 @@ async def test_a_cache_for_which_there_is_no_memory_is_out_of_memory(tmp_path: P
     try:
         with pytest.raises(OutOfMemory, match=r"deep\.gguf: .*(allocate|bad_alloc)"):
             await process.ready()
+    finally:
+        process.stop()
+        await process.ended()
+
+
+def files_of(process: Process) -> set[str]:
+    """Names of all that it has mapped."""
+    return {Path(part.path).name for part in psutil.Process(process.pid).memory_maps()}
+
+
+async def test_a_drafter_without_room_is_left_out_and_gives_back_what_it_took(
+    tmp_path: Path,
+) -> None:
+    """Its cache would be 8 GiB, in a process that may have 6; that of its target is 128 MiB."""
+    shallow, deep = (replace(gguf_files.SHAPE, n_layer=n, n_ctx=2**18) for n in (2, 128))
+    target = gguf_files.write_llama(tmp_path / "shallow.gguf", shape=shallow)
+    drafter = gguf_files.write_llama(tmp_path / "deep.gguf", shape=deep)
+    spec = EngineSpec(
+        weights=str(target),
+        drafter=str(drafter),
+        n_ctx=shallow.n_ctx,
+        n_threads=1,
+        kv_cache_type="f32",
+    )
+    process = Process(spec, command=(sys.executable, "-c", _WITH_6_GIB))
+    try:
+        facts = await process.ready()
+        assert (facts.drafter, facts.no_pair_reason) == (None, NoPair.NO_VRAM)
+        assert re.search(r"deep\.gguf: .*(allocate|bad_alloc)", facts.no_pair_detail)
+        mapped = files_of(process)
+        assert target.name in mapped
+        assert drafter.name not in mapped
+        *_, done = [event async for event in process.generate(request("hello", n_predict=4))]
+        assert isinstance(done, Done)
+        assert done.speculation.reason == NoPair.NO_VRAM
     finally:
         process.stop()
         await process.ended()
@@ -117,6 +155,23 @@ def test_a_drafter_with_a_padded_vocabulary_never_drafts_what_the_target_lacks(
         engine.answer("the thing", seed=3, temperature=1.5, top_k=0, top_p=1.0, n_draft_max=0)[0]
         == text
     )
+
+
+@pytest.mark.parametrize("mode", SpeculationMode)
+def test_a_pairs_longest_draft_is_all_that_there_is_room_for(mode: SpeculationMode) -> None:
+    engine = load(TARGET, DRAFTER, n_slots=2, max_draft=3)
+    _, done = engine.answer("def f(", seed=2, n_predict=60, mode=mode, n_draft_max=8)
+    assert 0 < len(done.speculation.drafted_per_depth) <= 3
+    assert max(width for width, _ in engine.loaded.facts.costs.target_s) == 4
+    batch = Batch()
+    for position in range(9):
+        batch.add(5, position, 0, wants_logits=True)
+    # Two slots of four rows each; llama.cpp would end the process over the ninth.
+    engine.loaded.target.rewind(0, 0)
+    with pytest.raises(DecodeFailed, match="does not fit"):
+        engine.loaded.target.decode(batch)
+    batch.wants_logits[0] = False
+    engine.loaded.target.decode(batch)
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specd.core import EngineSpec, SpeculationMode
 from specd.engine import pair
-from specd.engine.speculative.trace import ObserveStep, Open, Replay
+from specd.engine.speculative.trace import ObserveStep, Open, Plan, Replay
 from specd.engine.trace_file import TraceReader
 from specd.engine.worker import make_controller, make_loop
 from specd.ipc.messages import ToDaemon
@@ -24,6 +24,7 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
         n_ctx=512,
         n_slots=2,
         trace_dir=str(folder),
+        max_draft=5,
     )
     loaded = pair.load(spec, lambda _: None)
     said: list[ToDaemon] = []
@@ -50,4 +51,5 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
     methods = {call.method for call in calls}
     assert {"plan", "extend", "choose", "observe_draft", "observe_target", "state"} <= methods
     assert [call.mode for call in calls if isinstance(call, Open)] == [*modes]
+    assert max(call.answer for call in calls if isinstance(call, Plan)) == 5
     assert any(call.n_accepted for call in calls if isinstance(call, ObserveStep))

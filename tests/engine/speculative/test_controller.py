@@ -120,6 +120,30 @@ def mean_speed(
     return statistics.mean(speed_of(costs, rate, n_max, mode, seed) for seed in range(3))
 
 
+@pytest.mark.parametrize("mode", SpeculationMode)
+@pytest.mark.parametrize(
+    "max_draft, n_max, longest",
+    [
+        (None, None, 16),
+        (5, None, 5),
+        (5, 3, 3),
+        (5, 9, 5),
+        (99, None, 16),
+        (0, None, 0),
+        (-1, 4, 0),
+    ],
+)
+def test_a_pairs_longest_draft_bounds_every_request(
+    mode: SpeculationMode, max_draft: int | None, n_max: int | None, longest: int
+) -> None:
+    controller = Controller(CostModel(GPU, 0.001), 0.0, max_draft=max_draft)
+    controller.open(1, n_max, mode, 0.8, [MODEL])
+    assert controller.plan(1, 0, 1) == longest
+    margins = [9.0] * longest
+    assert not controller.extend(1, margins)
+    assert controller.extend(1, margins[1:]) or not longest
+
+
 @pytest.mark.parametrize("costs", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.6, 0.8, 0.95])
 def test_auto_comes_near_the_best_fixed_length_in_hindsight(
