@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-import llama_cpp
-from llama_cpp._ctypes_extensions import load_shared_library
+from llama_cpp._ggml import libggml
 
 from specd.core import BackendDevice
 from specd.engine.llama.library import start
@@ -38,60 +37,49 @@ class _Properties(ctypes.Structure):
     ]
 
 
-_FUNCTIONS = (
-    ("ggml_backend_dev_count", (), ctypes.c_size_t),
-    ("ggml_backend_dev_get", (ctypes.c_size_t,), ctypes.c_void_p),
-    ("ggml_backend_dev_name", (ctypes.c_void_p,), ctypes.c_char_p),
-    ("ggml_backend_dev_description", (ctypes.c_void_p,), ctypes.c_char_p),
-    ("ggml_backend_dev_type", (ctypes.c_void_p,), ctypes.c_int),
-    ("ggml_backend_dev_backend_reg", (ctypes.c_void_p,), ctypes.c_void_p),
-    ("ggml_backend_reg_name", (ctypes.c_void_p,), ctypes.c_char_p),
-    ("ggml_backend_dev_get_props", (ctypes.c_void_p, ctypes.POINTER(_Properties)), None),
+_HANDLE = ctypes.c_void_p
+
+
+def _function(name: str, arguments: Sequence[Any], result: Any) -> Any:
+    function: Any = libggml[name]
+    function.argtypes, function.restype = arguments, result
+    return function
+
+
+_count = _function("ggml_backend_dev_count", (), ctypes.c_size_t)
+_get = _function("ggml_backend_dev_get", (ctypes.c_size_t,), _HANDLE)
+_type = _function("ggml_backend_dev_type", (_HANDLE,), ctypes.c_int)
+_name = _function("ggml_backend_dev_name", (_HANDLE,), ctypes.c_char_p)
+_description = _function("ggml_backend_dev_description", (_HANDLE,), ctypes.c_char_p)
+_backend = _function("ggml_backend_dev_backend_reg", (_HANDLE,), _HANDLE)
+_backend_name = _function("ggml_backend_reg_name", (_HANDLE,), ctypes.c_char_p)
+_get_properties = _function(
+    "ggml_backend_dev_get_props", (_HANDLE, ctypes.POINTER(_Properties)), None
 )
-
-
-@functools.cache
-def _ggml() -> ctypes.CDLL:
-    """llama.cpp's own copy: the bindings have loaded it from the same place."""
-    start()
-    beside_bindings = Path(llama_cpp.__file__).resolve().parent / "lib"
-    ggml: ctypes.CDLL = load_shared_library(
-        "ggml", Path(os.environ.get("LLAMA_CPP_LIB_PATH", beside_bindings))
-    )
-    for name, arguments, result in _FUNCTIONS:
-        function = getattr(ggml, name)
-        function.argtypes, function.restype = arguments, result
-    return ggml
 
 
 def gpus() -> list[int]:
     """Handles (`ggml_backend_dev_t`) of all GPUs, in llama.cpp's order."""
-    ggml = _ggml()
-    found = [ggml.ggml_backend_dev_get(i) for i in range(ggml.ggml_backend_dev_count())]
-    return [handle for handle in found if ggml.ggml_backend_dev_type(handle) in (_GPU, _INTEGRATED)]
+    start()
+    return [gpu for gpu in map(_get, range(_count())) if _type(gpu) in (_GPU, _INTEGRATED)]
 
 
 def named(gpu: int) -> BackendDevice:
     """What is known of it without opening it."""
-    ggml = _ggml()
     return BackendDevice(
-        name=_text(ggml.ggml_backend_dev_name(gpu)),
-        backend=_text(ggml.ggml_backend_reg_name(ggml.ggml_backend_dev_backend_reg(gpu))),
-        description=_text(ggml.ggml_backend_dev_description(gpu)),
-        integrated=ggml.ggml_backend_dev_type(gpu) == _INTEGRATED,
+        name=_text(_name(gpu)),
+        backend=_text(_backend_name(_backend(gpu))),
+        description=_text(_description(gpu)),
+        integrated=_type(gpu) == _INTEGRATED,
     )
 
 
 def opened(gpu: int) -> BackendDevice:
     """All of it.  CUDA makes a context to find out, and aborts where there is no room for one."""
     properties = _Properties()
-    _ggml().ggml_backend_dev_get_props(gpu, ctypes.byref(properties))
-    known = named(gpu)
-    return BackendDevice(
-        name=known.name,
-        backend=known.backend,
-        description=known.description,
-        integrated=known.integrated,
+    _get_properties(gpu, ctypes.byref(properties))
+    return replace(
+        named(gpu),
         bus_id=_text(properties.device_id).lower(),
         total_bytes=properties.memory_total,
         free_bytes=properties.memory_free,
