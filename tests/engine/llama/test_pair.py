@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from specd.errors import LoadFailed, OutOfMemory
 from specd.ipc.messages import Finished
 from specd.runner import Process
 from tests import gguf_files
-from tests.engine.llama.conftest import DRAFTER, TARGET, Engine, load, request
+from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine, load, request
 
 _WITH_6_GIB = """
 import resource, runpy
@@ -198,6 +199,28 @@ def test_a_long_answer_shifts_its_context_and_goes_on(demo: Engine) -> None:
     assert done.usage.n_prompt < 256
     assert done.reason in {StopReason.LENGTH, StopReason.STOP}
     assert done.usage.n_generated > 10
+
+
+@pytest.mark.contract("shift")
+def test_a_request_for_less_of_its_slot_is_answered_as_if_the_model_were_loaded_so() -> None:
+    """A prompt that is cut, one that shifts with drafts, and one that may do neither."""
+    exact: dict[str, Any] = BATCH_INVARIANT
+    small, large = (load(TARGET, DRAFTER, n_ctx=n, **exact) for n in (128, 512))
+    code = "def walk(top, seen):\n    for name in top:\n        "
+    cases: list[tuple[str, dict[str, Any]]] = [
+        (code, {"n_predict": 200, "temperature": 1.0}),
+        (code * 12, {"n_predict": 120, "temperature": 1.0}),
+        (code, {"n_predict": -1, "temperature": 1.0, "top_k": 0, "shift": False}),
+    ]
+    for prompt, fields in cases:
+        expected, ended = small.answer(prompt, seed=7, n_draft_max=0, want_context=True, **fields)
+        assert ended.usage.n_prompt + ended.usage.n_generated >= 128, "the context was full"
+        for n_draft in (0, 4, None):
+            fields |= {"n_draft_max": n_draft, "n_ctx": 128}
+            text, done = large.answer(prompt, seed=7, want_context=True, **fields)
+            assert text == expected
+            assert (done.reason, done.context) == (ended.reason, ended.context)
+            assert done.usage.n_prompt == ended.usage.n_prompt
 
 
 def test_a_second_turn_evaluates_only_what_is_new(demo: Engine) -> None:

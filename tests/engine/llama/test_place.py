@@ -11,6 +11,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import pytest
@@ -59,7 +60,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
 
 
 def told_by(params: llama_cpp.llama_model_params) -> Told:
-    devices = None
+    devices: list[str] | None = None
     if params.devices:
         addresses = ctypes.cast(params.devices, ctypes.POINTER(ctypes.c_void_p))
         devices = []
@@ -182,11 +183,12 @@ def test_a_device_that_is_not_there_is_a_sentence(device: str) -> None:
 
 
 def test_main_memory_and_named_devices_give_the_same_text(loads: Loads) -> None:
-    plain = answer(load(TARGET, **BATCH_INVARIANT))
-    alone = load(TARGET, DRAFTER, devices=(), n_gpu_layers=20, **BATCH_INVARIANT)
+    exact: dict[str, Any] = BATCH_INVARIANT
+    plain = answer(load(TARGET, **exact))
+    alone = load(TARGET, DRAFTER, devices=(), n_gpu_layers=20, **exact)
     assert alone.loaded.facts.target.vram_bytes == 0
     assert answer(alone) == plain
-    one = load(TARGET, DRAFTER, devices=("CPU",), **BATCH_INVARIANT)
+    one = load(TARGET, DRAFTER, devices=("CPU",), **exact)
     assert answer(one) == plain
     two = load(
         TARGET,
@@ -194,7 +196,7 @@ def test_main_memory_and_named_devices_give_the_same_text(loads: Loads) -> None:
         devices=("CPU", "CPU"),
         tensor_split=(0.5, 0.5),
         draft_device=1,
-        **BATCH_INVARIANT,
+        **exact,
     )
     assert answer(two) == plain
     assert [(told.devices, told.n_gpu_layers) for told in loads.told] == [
