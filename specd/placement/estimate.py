@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from specd import core
 from specd.placement.defaults import GIB
+from specd.placement.scratch import Pass, scratch
 from specd.store.kept import Kept
 from specd.store.shape import Shape
 
@@ -71,7 +72,7 @@ class Footprint:
     n_gpu_layers lie on devices: the output is the first to come there and the last to leave.
     extra_bytes: projector and adapters, on the first device where there is one.
     device_scratch_bytes: on each device that is used.  host_scratch_bytes: in main memory, whatever
-    is used.
+    is used; staged_bytes: there as well, as soon as a device is used.
     """
 
     blocks: tuple[Block, ...]
@@ -81,6 +82,7 @@ class Footprint:
     device_scratch_bytes: int
     host_scratch_bytes: int
     tied_bytes: int = 0
+    staged_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -111,6 +113,8 @@ class Footprint:
         if n_layers == 0:
             kept += self.output_bytes - self.tied_bytes
             kept += self.extra_bytes + self.device_scratch_bytes
+        else:
+            kept += self.staged_bytes
         return kept
 
     def _n_layers(self, n_gpu_layers: int) -> int:
@@ -147,9 +151,19 @@ def footprint(
         rows = _row_bytes(kept.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
         return rows * n_kept + 4 * kept.state * states
 
-    attention = 0 if flash_attention is not False else 4 * n_cells * n_batch * shape.n_heads
-    logits = 4 * n_outputs * shape.n_vocab
-    working = 4 * n_batch * (4 * shape.n_embd + 3 * shape.n_ff)
+    windows = max((layer.kept.window for layer in shape.layers), default=0)
+    has_cache = shape.has_cache
+    needed = scratch(
+        shape,
+        Pass(
+            n_tokens=-(-n_batch // n_slots) * n_slots,
+            n_cells=n_cells if has_cache else n_batch,
+            n_window_cells=min(n_cells, _padded(windows * n_slots + n_batch)) if windows else 0,
+            n_outputs=n_outputs,
+            n_states=states,
+            flash_attention=flash_attention is not False and shape.architecture != "grok",
+        ),
+    )
     return Footprint(
         blocks=tuple(
             Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer.kept))
@@ -158,9 +172,10 @@ def footprint(
         input_bytes=shape.input_bytes,
         output_bytes=shape.output_bytes + shape.tied_bytes,
         extra_bytes=extra_bytes,
-        device_scratch_bytes=max(working + attention, logits) + 2 * n_cells * n_batch,
-        host_scratch_bytes=logits,
+        device_scratch_bytes=needed.device_bytes,
+        host_scratch_bytes=needed.logits_bytes,
         tied_bytes=shape.tied_bytes,
+        staged_bytes=needed.staged_bytes,
     )
 
 

@@ -84,6 +84,8 @@ _WITHOUT_MEMORY: Final = frozenset(
         "wavtokenizer-dec",
     }
 )
+_DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+_WITHOUT_HEAD: Final = (_WITHOUT_MEMORY - _DIFFUSION) | {"t5encoder"}
 _RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 #: A layer without heads for keys carries a state.
 _HYBRID_BY_HEADS: Final = frozenset(
@@ -131,6 +133,14 @@ def is_recurrent(architecture: str) -> bool:
     """Whether it keeps a running state, if not in all its layers."""
     hybrid = architecture in {"falcon-h1", *_HYBRID_BY_HEADS, *_HYBRID_BY_INTERVAL, *_NEMOTRON}
     return hybrid or architecture in _RECURRENT
+
+
+def has_cache(architecture: str) -> bool:
+    return architecture not in _WITHOUT_MEMORY
+
+
+def gives_logits(architecture: str) -> bool:
+    return architecture not in _WITHOUT_HEAD
 
 
 def can_rewind(architecture: str) -> bool:
@@ -270,6 +280,23 @@ def _state(header: GgufHeader, n_heads: int) -> int:
         width = header.own("attention.key_length", n_embd // n_heads if n_heads else 0)
         return width * width * n_heads
     return max(conv * (inner + 2 * header.own("ssm.group_count") * size) + size * inner, 0)
+
+
+def mixer(header: GgufHeader) -> int:
+    """Numbers of one token that a layer with a running state works with."""
+    n_embd = max(header.own("embedding_length"), 0)
+    if header.own("wkv.head_size"):
+        return 18 * n_embd
+    inner, n_groups = header.own("ssm.inner_size"), header.own("ssm.group_count")
+    rows = header.own("kda.head_dim") * max(header.own_numbers("attention.head_count"), default=0)
+    if rows:
+        return max(9 * rows, 0)
+    if not n_groups:
+        return max(4 * inner + 4 * n_embd, 0) if inner else 0
+    conv = inner + 2 * n_groups * header.own("ssm.state_size")
+    if header.architecture in _HYBRID_BY_INTERVAL:
+        return max(2 * conv + 2 * inner + 2 * n_embd, 0)
+    return max(inner + conv + header.own("ssm.time_step_rank") + 2 * conv + 2 * inner, 0)
 
 
 # ------------------------------------------------------------------------------- numbers

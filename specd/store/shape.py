@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from specd.store.gguf import GgufHeader, TensorInfo, read_header
-from specd.store.kept import Kept, can_rewind, is_recurrent, kept, per_layer
+from specd.store.kept import (
+    Kept,
+    can_rewind,
+    gives_logits,
+    has_cache,
+    is_recurrent,
+    kept,
+    mixer,
+    per_layer,
+)
 
 _BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
 #: More than any model has; what a hostile file claims is not counted up to.
@@ -41,11 +51,31 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Width:
+    """Numbers of one token, each of the widest layer.
+
+    n_ff: of the feed-forward, whose gate, where it has one, is as wide again.  query: of all heads,
+    as attention reads it.  latent: what a latent attention (MLA) needs beside it, 0 for others.
+    mixer: what a layer with a running state works with.  streams: what a model has in several
+    versions (Gemma 3n), or for each layer apart.
+    """
+
+    n_embd: int
+    n_ff: int = 0
+    query: int = 0
+    latent: int = 0
+    mixer: int = 0
+    streams: int = 0
+    is_gated: bool = True
+    shares: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """input_bytes: embeddings of tokens.  output_bytes: what follows the last layer.
 
     tied_bytes: embeddings of tokens that are the output's matrix too; 0 where it has its own.
-    n_ctx_train: 0 is unknown.  n_ff: of the widest layer.  head_width: numbers of a key.
+    n_ctx_train: 0 is unknown.  has_head: it gives logits; has_cache: it keeps anything of a pass.
     is_recurrent: it keeps a running state; can_rewind: which can be taken back by some tokens.
     """
 
@@ -56,11 +86,11 @@ class Shape:
     tied_bytes: int
     n_ctx_train: int
     n_vocab: int
-    n_embd: int
-    n_ff: int
     n_heads: int
-    head_width: int
+    width: Width
     experts: Experts | None = None
+    has_head: bool = True
+    has_cache: bool = True
     is_recurrent: bool = False
     can_rewind: bool = True
 
@@ -90,8 +120,7 @@ def shape_of(header: GgufHeader) -> Shape:
             inputs += tensor.n_bytes
         else:
             outputs += tensor.n_bytes
-    n_embd = max(header.own("embedding_length"), 0)
-    n_heads = max(per_layer(header, "attention.head_count", n_layers), default=0)
+    has_head = gives_logits(header.architecture)
     return Shape(
         architecture=header.architecture,
         layers=tuple(
@@ -100,28 +129,66 @@ def shape_of(header: GgufHeader) -> Shape:
         ),
         input_bytes=inputs,
         output_bytes=outputs,
-        tied_bytes=tied,
+        tied_bytes=tied if has_head else 0,
         n_ctx_train=max(header.own("context_length"), 0),
         n_vocab=_n_vocab(embeddings),
-        n_embd=n_embd,
-        n_ff=max(header.own_numbers("feed_forward_length"), default=0),
-        n_heads=n_heads,
-        head_width=header.own("attention.key_length", n_embd // n_heads if n_heads > 0 else 0),
-        experts=_experts(header),
+        n_heads=max(per_layer(header, "attention.head_count", n_layers), default=0),
+        width=_width(header, n_layers, tensors),
+        experts=_experts(header, tensors),
+        has_head=has_head,
+        has_cache=has_cache(header.architecture),
         is_recurrent=is_recurrent(header.architecture),
         can_rewind=can_rewind(header.architecture),
     )
 
 
-def _experts(header: GgufHeader) -> Experts | None:
+def _width(header: GgufHeader, n_layers: int, tensors: Mapping[str, TensorInfo]) -> Width:
+    n_embd = max(header.own("embedding_length"), 0)
+    n_heads = max(per_layer(header, "attention.head_count", n_layers), default=0)
+    key = header.own("attention.key_length", n_embd // n_heads if n_heads > 0 else 0)
+    latent = 0
+    if key_mla := header.own("attention.key_length_mla"):
+        values = header.own("attention.value_length_mla") + header.own("attention.value_length")
+        latent = n_heads * (key_mla + values)
+    streams = n_layers * max(header.own("embedding_length_per_layer_input"), 0)
+    if header.architecture == "gemma3n":
+        streams += 10 * n_embd
+    return Width(
+        n_embd=n_embd,
+        n_ff=_inner(tensors, ".ffn_down.weight"),
+        query=max(n_heads * key, 0),
+        latent=max(latent, 0),
+        mixer=mixer(header),
+        streams=streams,
+        is_gated=_is_gated(tensors),
+        shares=any("shexp" in name for name in tensors),
+    )
+
+
+def _inner(tensors: Mapping[str, TensorInfo], down: str) -> int:
+    """Numbers that the matrices of that name make an embedding of, at most."""
+    found = (info.shape for name, info in tensors.items() if name.endswith(down))
+    return max((shape[0] for shape in found if shape), default=0)
+
+
+def _is_gated(tensors: Mapping[str, TensorInfo]) -> bool:
+    """A gate may be one matrix with what it gates."""
+    ups = [info.shape for name, info in tensors.items() if name.endswith(".ffn_up.weight")]
+    inner = _inner(tensors, ".ffn_down.weight")
+    fused = any(len(shape) > 1 and shape[1] > inner for shape in ups)
+    return fused or any(".ffn_gate" in name for name in tensors)
+
+
+def _experts(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> Experts | None:
     n_all = header.own("expert_count")
     if n_all <= 0:
         return None
-    widths = header.own_numbers("expert_feed_forward_length") or header.own_numbers(
-        "feed_forward_length"
+    n_used = max(header.own_numbers("expert_used_count"), default=0)
+    return Experts(
+        n_all=n_all,
+        n_used=max(min(n_used, n_all), 0),
+        n_ff=_inner(tensors, ".ffn_down_exps.weight"),
     )
-    used = header.own_numbers("expert_used_count")
-    return Experts(n_all=n_all, n_used=max(used, default=0), n_ff=max(widths, default=0))
 
 
 def _n_vocab(embeddings: TensorInfo | None) -> int:
