@@ -20,8 +20,8 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from specd import core
-from specd.pairs.state_file import Stamp, StateFile
 from specd.store.blobs import digest_of
+from specd.store.state_file import Stamp, StateFile
 
 log = logging.getLogger(__name__)
 

@@ -274,7 +274,7 @@ def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -
     kept = saved(path)
     program = (
         "import os, pathlib, signal, sys\n"
-        "from specd.pairs.state_file import StateFile\n"
+        "from specd.store.state_file import StateFile\n"
         "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "StateFile(pathlib.Path(sys.argv[1]), 1000).write(b'{}')\n"
     )
