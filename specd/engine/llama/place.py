@@ -5,25 +5,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import llama_cpp
 from llama_cpp._ggml import libggml
 
 from specd.core import EngineSpec
+from specd.engine.llama import devices
 from specd.errors import LoadFailed
 
 #: How names of NVIDIA's GPUs begin.  The process sees these alone, and numbers them in this order.
 _NVIDIA = ("GPU-", "MIG-")
 
-_by_name = libggml["ggml_backend_dev_by_name"]
+_by_name: Any = libggml["ggml_backend_dev_by_name"]
 _by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
-_name = libggml["ggml_backend_dev_name"]
-_name.argtypes, _name.restype = [ctypes.c_void_p], ctypes.c_char_p
-_get = libggml["ggml_backend_dev_get"]
-_get.argtypes, _get.restype = [ctypes.c_size_t], ctypes.c_void_p
-_count = libggml["ggml_backend_dev_count"]
-_count.argtypes, _count.restype = [], ctypes.c_size_t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +74,18 @@ class Place:
                 params.main_gpu = self.main_gpu
             return ()
         addresses = [*map(_find, self.devices), None]
-        devices = (ctypes.c_void_p * len(addresses))(*addresses)
-        params.devices = ctypes.addressof(devices)
+        array = (ctypes.c_void_p * len(addresses))(*addresses)
+        params.devices = ctypes.addressof(array)
         if len(self.devices) < 2:
             params.split_mode, params.main_gpu = llama_cpp.LLAMA_SPLIT_MODE_NONE, 0
-            return (devices,)
+            return (array,)
         params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_LAYER
         if not self.shares:
-            return (devices,)
+            return (array,)
         # llama.cpp reads as many as it could ever use.
         shares = (ctypes.c_float * max(llama_cpp.llama_max_devices(), len(addresses)))(*self.shares)
         params.tensor_split = shares
-        return devices, shares
+        return array, shares
 
 
 #: Where llama.cpp would put it.
@@ -110,5 +105,5 @@ def _named_by_llama_cpp(devices: Sequence[str]) -> Iterator[str]:
 def _find(device: str) -> int:
     if address := _by_name(device.encode()):
         return int(address)
-    there = ", ".join(_name(_get(i)).decode() for i in range(_count()))
-    raise LoadFailed(f"the device {device} is not there: llama.cpp finds {there}")
+    there = ", ".join(devices.named(gpu).name for gpu in devices.gpus())
+    raise LoadFailed(f"the device {device} is not there: llama.cpp finds {there or 'no GPU'}")
