@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -100,7 +101,7 @@ class FakeRegistry:
         ]
 
     @asynccontextmanager
-    async def serve(self) -> AsyncIterator[FakeRegistry]:
+    async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeRegistry]:
         app = web.Application(client_max_size=2**30, middlewares=[self._guard])
         app.add_routes(
             [
@@ -120,8 +121,9 @@ class FakeRegistry:
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+            scheme = "https" if tls else "http"
+            self.url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
             yield self
         finally:
             await runner.cleanup()
