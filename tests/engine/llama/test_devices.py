@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from specd.core import BackendDevice
 from specd.engine.llama import devices
+from specd.engine.llama.backends import is_for_cpu_alone
 
 ROOT = Path(__file__).parents[3]
 
@@ -99,6 +101,29 @@ def test_names_are_told_before_a_gpu_is_opened_that_has_no_room() -> None:
     status, (by_name,) = told("full")
     assert status != 0
     assert [gpu["name"] for gpu in by_name] == ["TEST0", "TEST1"]
+
+
+@pytest.mark.parametrize(
+    "files, alone",
+    [
+        (["libggml.so", "libggml-base.so.0", "libggml-cpu.so", "libggml-cpu-haswell.so"], True),
+        (["libggml-base.so", "libggml-cpu.so", "libggml-cuda.so"], False),
+        (["libggml-base.dylib", "libggml-blas.dylib", "libggml-metal.dylib"], False),
+        (["ggml-base.dll", "ggml-cpu.dll", "ggml-vulkan.dll"], False),
+        (["libllama.so"], False),
+        ([], False),
+    ],
+)
+def test_a_build_tells_by_its_files_that_it_has_no_gpus(
+    tmp_path: Path, files: list[str], alone: bool
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    assert is_for_cpu_alone(tmp_path) is alone
+
+
+def test_what_this_build_s_files_tell_is_true() -> None:
+    assert not (is_for_cpu_alone() and devices.gpus())
 
 
 def test_the_processor_is_no_gpu_and_shows_that_structures_are_read_right() -> None:
