@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import queue
 import signal
@@ -22,10 +23,10 @@ from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, Fetching, History, Notebooks, Pairs, load_rules
-from specd.placement import Cpu, Defaults, Fit, devices, machine_name
+from specd.placement import Cpu, Defaults, Devices, Fit, machine_name
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
-from specd.runner import ENGINE, Process
+from specd.runner import ENGINE, Process, probe
 from specd.scheduler import Scheduler, SchedulerLoop
 from specd.sd_notify import notify
 from specd.settings import Settings, set_without_effect, unknown_variables
@@ -49,10 +50,13 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
     stop, hurry = _signals()
-    machine = await asyncio.to_thread(_machine, settings)
+    devices = await asyncio.to_thread(_devices, settings, command)
+    machine = await asyncio.to_thread(_machine, settings, devices)
     notebooks = _notebooks(settings, machine)
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
-    scheduler = _scheduler(settings, machine, Fit(facts=library.facts), command, notebooks)
+    scheduler = _scheduler(
+        settings, machine, Fit(facts=library.facts, devices=devices), command, notebooks
+    )
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     pairs = Pairs(library, rules, enabled=settings.speculative_decode)
     renderer = Renderer()
@@ -132,7 +136,18 @@ def main(settings: Settings) -> int:
 # --------------------------------------------------------------------------- wiring
 
 
-def _machine(settings: Settings) -> Defaults:
+def _devices(settings: Settings, command: Sequence[str]) -> Devices:
+    """Waited for: contexts, the history and how many models may be loaded follow from them.
+
+    A build without GPU backends answers at once, CUDA in about a second.
+    """
+    ask = functools.partial(probe, command)
+    return Devices(ask(), ask_again=ask, igpu=settings.igpu)
+
+
+def _machine(settings: Settings, devices: Devices) -> Defaults:
+    for name in devices.unused():
+        log.warning("%s is not used: this build of llama.cpp is for CPUs", name)
     return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 
@@ -199,7 +214,9 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> N
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("specd %s listens on %s, models in %s", specd.__version__, where, settings.models)
     for device in machine.devices:
-        log.info("%s: %.1f GiB", device.name, device.total_bytes / 2**30)
+        free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
+        words = device.name, device.id, device.kind, free, total
+        log.info("%s (%s, %s): %.1f of %.1f GiB are free", *words)
     for variable, why in set_without_effect().items():
         log.warning("%s is set, and has no effect here: %s", variable, why)
     for variable, meant in unknown_variables().items():
