@@ -27,7 +27,7 @@ from specd.placement import Cpu, Defaults, Devices, Fit, machine_name
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process, probe
-from specd.scheduler import Scheduler, SchedulerLoop
+from specd.scheduler import Scheduler, SchedulerLoop, Wants
 from specd.sd_notify import notify
 from specd.settings import Settings, set_without_effect, unknown_variables
 from specd.store import Changes, Library, Writer
@@ -178,8 +178,7 @@ def _scheduler(
     notebooks: Notebooks,
 ) -> SchedulerLoop:
     decisions = Scheduler(
-        fill=machine.fill,
-        less_ctx=machine.less_ctx,
+        Wants(fill=machine.fill, shortest=machine.least_ctx),
         max_loaded=settings.max_loaded_models or machine.max_loaded,
         max_queue=settings.max_queue,
         default_keep_alive_s=settings.keep_alive_s,
@@ -192,7 +191,8 @@ def _scheduler(
             command=command,
             notebook=notebooks.open(spec),
         ),
-        fit.fits,
+        fit.place,
+        fit.learn,
     )
 
 

@@ -45,11 +45,9 @@ class Defaults:
             n_threads=self._n_threads(spec.n_threads),
         )
 
-    def less_ctx(self, n_ctx: int) -> int | None:
-        """The next shorter tier, where the context that did not fit was this machine's choice."""
-        if self.n_ctx:
-            return None
-        return next((tier for _, tier in _CTX_BY_VRAM if tier < n_ctx), None)
+    def least_ctx(self, n_ctx: int) -> int:
+        """How far a context that this machine chose may shrink: not at all if the user set it."""
+        return n_ctx if self.n_ctx else min(n_ctx, _CTX_BY_VRAM[-1][1])
 
     def _n_threads(self, asked: int) -> int:
         """Two per core at most: llama.cpp dies of thousands, and more only get in their way."""

@@ -23,15 +23,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Weigh:
-    """Find out whether `spec` fits the memory that is free now; answered by `weighed`.
+class Place:
+    """Find out where a model would lie in the memory that is free now; answered by `placed`.
 
-    waiter_id: for whom it would be loaded.  beside: how the engines that are there were loaded.
+    waiter_id: for whom it would be loaded.
     """
 
     waiter_id: int
-    spec: core.EngineSpec
-    beside: tuple[core.EngineSpec, ...]
+    request: core.PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +47,4 @@ class Refuse:
     error: errors.SpecdError
 
 
-Effect = Start | Stop | Weigh | Grant | Refuse
+Effect = Start | Stop | Place | Grant | Refuse

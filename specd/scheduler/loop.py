@@ -7,20 +7,22 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from specd import core, errors
-from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
+from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
 from specd.scheduler.lease import Engine, Lease
-from specd.scheduler.scheduler import Phase, Runner, Scheduler, Waiter
+from specd.scheduler.runner import Phase, Runner, Waiter
+from specd.scheduler.scheduler import Scheduler
 from specd.scheduler.tally import Tally
 
 log = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Effect]]  # time → what to do
-Fits = Callable[[core.EngineSpec, Sequence[core.EngineSpec]], bool]
+FindPlace = Callable[[core.PlacementRequest], core.Placement]
+Learn = Callable[[core.EngineSpec, core.EngineFacts], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +40,24 @@ class Resident:
 class SchedulerLoop:
     """start_engine: begins to load and returns at once.  clock: monotonic seconds.
 
-    fits: whether memory allows a spec beside others (`placement.Fit.fits`); called in a thread.
+    place: where an engine would lie (`placement.Fit.place`).  learn: is told what one took once it
+    is loaded (`placement.Fit.learn`).  Both are called in a thread.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         start_engine: Callable[[core.EngineSpec], Engine],
-        fits: Fits,
+        place: FindPlace,
+        learn: Learn,
         *,
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
     ) -> None:
         self._scheduler = scheduler
         self._start_engine = start_engine
-        self._fits = fits
+        self._find_place = place
+        self._learn = learn
         self._clock = clock
         self._unix_time = unix_time
         self._ids = itertools.count(1)
@@ -107,7 +112,13 @@ class SchedulerLoop:
         self._waiting[waiter.id] = granted
         self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
         try:
-            yield await granted
+            lease = await granted
+            try:
+                yield lease
+            except errors.EngineError as error:
+                if errors.says_out_of_memory(str(error)):
+                    self._inbox.put_nowait(self._scheduler.starved)
+                raise
         finally:
             del self._waiting[waiter.id]
             self._inbox.put_nowait(lambda now: self._scheduler.leave(waiter.id, now))
@@ -154,7 +165,7 @@ class SchedulerLoop:
                 # A fault of ours: those who wait are told, the daemon lives.
                 log.exception("the scheduler failed")
                 for granted in self._waiting.values():
-                    _refuse(granted, errors.EngineError("internal error of the scheduler"))
+                    _refuse(granted, _fault())
 
     async def _next_event(self) -> Event:
         left_s = self._scheduler.next_expiry() - self._clock()
@@ -168,12 +179,12 @@ class SchedulerLoop:
         log.debug("scheduler: %s", effect)
         match effect:
             case Start(runner_id, spec):
-                engine = self._engines[runner_id] = self._start_engine(spec)
-                self._keep(self._watch(runner_id, engine))
-            case Weigh():
-                self._keep(self._weigh(effect))
+                self._start(runner_id, spec)
+            case Place():
+                self._keep(self._place(effect))
             case Stop(runner_id):
-                self._engines[runner_id].stop()
+                if (engine := self._engines.get(runner_id)) is not None:
+                    engine.stop()
             case Grant(waiter_id, runner_id):
                 # Who has gone is not listed any more, and its `leave` is in the inbox.
                 granted = self._waiting.get(waiter_id)
@@ -183,30 +194,57 @@ class SchedulerLoop:
                 if (granted := self._waiting.get(waiter_id)) is not None:
                     _refuse(granted, error)
 
+    def _start(self, runner_id: int, spec: core.EngineSpec) -> None:
+        try:
+            engine = self._engines[runner_id] = self._start_engine(spec)
+        except Exception:
+            log.exception("no engine can be started for %s", spec.weights)
+            self._has_failed(runner_id, _fault())
+            self._inbox.put_nowait(lambda _now: self._forget(runner_id))
+        else:
+            self._keep(self._watch(runner_id, spec, engine))
+
     def _keep(self, work: Coroutine[object, object, None]) -> None:
         self._watchers.add(asyncio.create_task(work))
 
-    async def _weigh(self, question: Weigh) -> None:
+    async def _place(self, question: Place) -> None:
         try:
-            fits = await asyncio.to_thread(self._fits, question.spec, question.beside)
+            placement = await asyncio.to_thread(self._find_place, question.request)
         except Exception:
-            log.exception("the free memory is not known")
-            fits = True  # the load itself will tell
-        self._inbox.put_nowait(lambda _now: self._scheduler.weighed(question, fits=fits))
+            log.exception("where %s would lie is not known", question.request.spec.weights)
+            # As it was asked for: the load itself will tell.
+            placement = core.Placement(spec=question.request.spec, fits=True)
+        self._inbox.put_nowait(lambda _now: self._scheduler.placed(question, placement))
 
-    async def _watch(self, runner_id: int, engine: Engine) -> None:
+    async def _watch(self, runner_id: int, spec: core.EngineSpec, engine: Engine) -> None:
         """Tell the scheduler what becomes of an engine."""
         try:
-            self._facts[runner_id] = await engine.ready()
+            facts = self._facts[runner_id] = await engine.ready()
             self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner_id, now))
+            self._keep(self._tell(spec, facts))
         except errors.SpecdError as failure:
-            error = failure
-            self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
+            self._has_failed(runner_id, failure)
+        except Exception:
+            log.exception("how the load of %s went is not known", spec.weights)
+            self._has_failed(runner_id, _fault())
+            engine.stop()
         await engine.ended()
         self._inbox.put_nowait(lambda _now: self._forget(runner_id))
 
+    def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
+        self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
+
+    async def _tell(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+        try:
+            await asyncio.to_thread(self._learn, spec, facts)
+        except Exception:
+            log.exception("what %s took is not learned", spec.weights)
+        self._inbox.put_nowait(
+            lambda _now: []
+        )  # whoever ends wakes the loop, which may wait for it
+
     def _forget(self, runner_id: int) -> list[Effect]:
-        del self._engines[runner_id]
+        self._engines.pop(runner_id, None)
         self._facts.pop(runner_id, None)
         self._tallies.pop(runner_id, None)
         return self._scheduler.ended(runner_id)
@@ -215,3 +253,7 @@ class SchedulerLoop:
 def _refuse(granted: asyncio.Future[Lease], error: errors.SpecdError) -> None:
     if not granted.done():
         granted.set_exception(error)
+
+
+def _fault() -> errors.EngineError:
+    return errors.EngineError("internal error of the scheduler")

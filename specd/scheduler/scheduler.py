@@ -7,100 +7,36 @@ time, the head of the queue blocks those behind it, who asks for a loaded model 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 
 from specd import core, errors
-from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiter:
-    """Someone who wants the right to use a model.
-
-    spec: as asked for; n_ctx 0 is automatic.  keep_alive_s None keeps the runner's value.
-    """
-
-    id: int
-    spec: core.EngineSpec
-    model: core.ModelRef
-    pair: core.Pair
-    keep_alive_s: float | None = None
-
-
-# --------------------------------------------------------------------------- state
-
-
-class Phase(StrEnum):
-    LOADING = "loading"
-    LOADED = "loaded"
-    LEAVING = "leaving"  # told to stop; its memory is not free before it has ended
-
-
-@dataclass(slots=True, kw_only=True)
-class Runner:
-    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle.
-
-    chose_ctx: its context is longer than anybody asked for, and may be shortened.
-    """
-
-    id: int
-    spec: core.EngineSpec
-    model: core.ModelRef
-    pair: core.Pair
-    keep_alive_s: float
-    phase: Phase = Phase.LOADING
-    expires_at: float = math.inf
-    users: set[int] = field(default_factory=set)
-    chose_ctx: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """How a model that found no memory is tried again.  n_ctx: where it is automatic."""
-
-    n_ctx: int = 0
-    alone: bool = False
-
-
-def _what_loads(spec: core.EngineSpec) -> core.EngineSpec:
-    """`spec` without what is only said about it."""
-    return replace(spec, drafter_name="", pair_source="", no_pair_reason="", no_pair_detail="")
-
-
-Fill = Callable[[core.EngineSpec, int], core.EngineSpec]
-LessCtx = Callable[[int], int | None]
+from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
+from specd.scheduler.memory import Inquiry, Refused
+from specd.scheduler.runner import Phase, Runner, Waiter
+from specd.scheduler.wants import Wants
 
 
 class Scheduler:
-    """fill: decides what a spec leaves open (`placement.Defaults.fill`).
-
-    less_ctx: the next shorter context to try, if any (`placement.Defaults.less_ctx`).
-
-    Every method is one event and returns what must be done about it, in order.
-    """
+    """Every method is one event and returns what must be done about it, in order."""
 
     def __init__(
         self,
+        wants: Wants,
         *,
-        fill: Fill,
-        less_ctx: LessCtx,
         max_loaded: int,
         max_queue: int,
         default_keep_alive_s: float,
     ) -> None:
-        self._fill = fill
-        self._less_ctx = less_ctx
+        self._wants = wants
         self._max_loaded = max_loaded
         self._max_queue = max_queue
         self._default_keep_alive_s = default_keep_alive_s
-        self._runners: dict[str, Runner] = {}  # by the target's weights
+        self._runners: dict[str, Runner] = {}  # by the target's weights, as the next two
+        self._refused: dict[str, Refused] = {}
+        self._outgrown: dict[str, int] = {}  # the context that was too short, before a reload
         self._queue: list[Waiter] = []
         self._in_the_way: int | None = None  # the runner that the head waits to see leave
-        self._question: Weigh | None = None
-        self._fits: bool | None = None  # the answer; None while it is awaited
-        self._retries: dict[str, Retry] = {}  # by the target's weights
+        self._inquiry = Inquiry()
         self._n_started = 0
         self._shutting_down = False
 
@@ -128,6 +64,11 @@ class Scheduler:
                     runner.expires_at = now + runner.keep_alive_s
         return self._expire(now) + self._advance()
 
+    def placed(self, question: Place, placement: core.Placement) -> list[Effect]:
+        """The answer to a Place."""
+        self._inquiry.answer(question, placement)
+        return self._advance()
+
     def loaded(self, runner_id: int, now: float) -> list[Effect]:
         """All who waited for this very load get it, wherever in the queue they are."""
         runner = self._by_id(runner_id)
@@ -135,9 +76,10 @@ class Scheduler:
             return []
         runner.phase = Phase.LOADED
         runner.expires_at = now + runner.keep_alive_s
-        self._retries.pop(runner.spec.weights, None)
-        granted = self._take_from_queue(runner)
-        return [*(self._grant(w, runner) for w in granted), *self._advance()]
+        self._refused.pop(runner.weights, None)
+        self._outgrown.pop(runner.weights, None)
+        granted = self._take_from_queue(lambda waiter: self._wants.are_met(waiter, runner))
+        return [*(self._grant(waiter, runner) for waiter in granted), *self._advance()]
 
     def failed(self, runner_id: int, error: errors.SpecdError) -> list[Effect]:
         """The load failed: all who waited for this very load are told; `ended` follows.
@@ -148,26 +90,25 @@ class Scheduler:
         if runner is None or runner.phase is not Phase.LOADING:
             return []
         runner.phase = Phase.LEAVING
-        weights = runner.spec.weights
-        if isinstance(error, errors.OutOfMemory) and (retry := self._retry(runner)):
-            self._retries[weights] = retry
-            return self._advance()
-        self._retries.pop(weights, None)
-        told = self._take_from_queue(runner)
+        self._outgrown.pop(runner.weights, None)
+        if isinstance(error, errors.OutOfMemory):
+            return [*self._memory_was_refused(runner, error), *self._advance()]
+        told = self._take_from_queue(lambda waiter: self._wants.are_met(waiter, runner))
         return [*(Refuse(waiter.id, error) for waiter in told), *self._advance()]
 
     def ended(self, runner_id: int) -> list[Effect]:
         """The process is gone, told to or not; the next request loads the model again."""
         runner = self._by_id(runner_id)
         if runner is not None:
-            del self._runners[runner.spec.weights]
+            del self._runners[runner.weights]
         return self._advance()
 
-    def weighed(self, question: Weigh, *, fits: bool) -> list[Effect]:
-        """The answer to a Weigh; one that is not asked any more is dropped."""
-        if question == self._question:
-            self._fits = fits
-        return self._advance()
+    def starved(self, now: float) -> list[Effect]:
+        """An engine found no memory for an answer: whoever is not used leaves."""
+        for runner in self._runners.values():
+            if runner.is_idle:
+                runner.expires_at = now
+        return self._expire(now) + self._advance()
 
     def tick(self, now: float) -> list[Effect]:
         return self._expire(now) + self._advance()
@@ -178,7 +119,7 @@ class Scheduler:
         if runner is None:
             return []
         runner.keep_alive_s = 0.0
-        if not runner.users and runner.phase is Phase.LOADED:
+        if runner.is_idle:
             runner.expires_at = now
         return self._expire(now) + self._advance()
 
@@ -190,7 +131,7 @@ class Scheduler:
         self._queue.clear()
         for runner in self._runners.values():
             runner.keep_alive_s = 0.0
-            if self._idle(runner):
+            if runner.is_idle:
                 runner.expires_at = now
         return [*refused, *self._expire(now), *self._advance()]
 
@@ -204,9 +145,7 @@ class Scheduler:
 
     def next_expiry(self) -> float:
         """When `tick` is due; inf for never."""
-        return min(
-            (r.expires_at for r in self._runners.values() if self._idle(r)), default=math.inf
-        )
+        return min((r.expires_at for r in self._runners.values() if r.is_idle), default=math.inf)
 
     def runners(self) -> list[Runner]:
         return list(self._runners.values())
@@ -220,13 +159,15 @@ class Scheduler:
         """Serve the queue from its head; then those behind it whose model is there anyway."""
         effects: list[Effect] = self._abort_load_for_nobody()
         self._in_the_way = None
-        wanted = {waiter.spec.weights for waiter in self._queue}
-        self._retries = {w: retry for w, retry in self._retries.items() if w in wanted}
+        self._forget_what_nobody_wants()
         while self._queue:
-            if (runner := self._serving(self._queue[0])) is None:
-                effects += self._make_way_for(self._queue[0])
+            head = self._queue[0]
+            if (runner := self._serving(head)) is not None:
+                effects.append(self._grant(self._queue.pop(0), runner))
+                continue
+            effects += self._make_way_for(head)
+            if self._queue and self._queue[0] is head:
                 break
-            effects.append(self._grant(self._queue.pop(0), runner))
         for waiter in list(self._queue):
             if (runner := self._serving(waiter)) is not None:
                 self._queue.remove(waiter)
@@ -235,100 +176,143 @@ class Scheduler:
 
     def _make_way_for(self, head: Waiter) -> list[Effect]:
         """(1) a load is under way: wait.  (2) its model is loaded otherwise: that must leave.
-        (3) nobody is there: load, it may fit or not.  (4) too many, or too little memory, which
-        is asked for: the idle one with the shortest session leaves, else wait.  (5) load.
+
+        (3) too many are there: the idle one with the shortest session leaves, else wait.
+        (4) memory was refused beside those that are there: all idle ones leave, at last everyone.
+        (5) find room.
         """
-        runners = self._runners.values()
-        if any(runner.phase is Phase.LOADING for runner in runners):
+        others = sorted(self._runners.values(), key=lambda runner: runner.turn_to_leave)
+        if any(runner.phase is Phase.LOADING for runner in others):
             return []
-        obstacle = self._runners.get(head.spec.weights)
-        if obstacle is None:
-            if not runners:
-                return [self._start(head)]
-            crowded = len(runners) >= self._max_loaded or self._retry_of(head).alone
-            question = Weigh(head.id, self._filled(head), tuple(r.spec for r in runners))
-            if not crowded and question != self._question:
-                self._question, self._fits = question, None
-                return [question]
-            if not crowded and self._fits is not False:
-                return [self._start(head)] if self._fits else []
-            obstacle = min(runners, key=_first_to_leave)
-        if self._idle(obstacle):
-            return [self._stop(obstacle)]
-        # Busy: no new users for it, or the head might wait for ever.
-        self._in_the_way = obstacle.id
-        return []
+        if (there := self._runners.get(head.weights)) is not None:
+            if there.is_idle and self._wants.wants_longer(head, there):
+                self._outgrown[head.weights] = there.spec.n_ctx
+            return self._send_away(there)
+        refused = self._refused.get(head.weights)
+        if others and len(others) >= self._max_loaded:
+            return self._send_away(others[0])
+        if others and refused is not None and (refused.next_is_alone or not others[0].users):
+            idle = [self._stop(other) for other in others if other.is_idle]
+            return idle or self._send_away(others[0])
+        return self._find_room_for(head, others)
+
+    def _find_room_for(self, head: Waiter, others: Sequence[Runner]) -> list[Effect]:
+        """others: who leaves first comes first."""
+        question = self._question(head, others)
+        request, refused = question.request, self._refused.get(head.weights)
+        effects = self._inquiry.put(question)
+        if (placement := self._inquiry.placement) is not None:
+            if refused is None or not refused.again(placement.spec, others):
+                return [self._start(head, request, placement.spec)]
+            if not others:
+                return self._give_up(refused, head)
+        elif not self._inquiry.is_full:
+            return effects
+        elif self._outgrown.pop(head.weights, None) is not None:
+            return self._find_room_for(head, others)  # the first thing to give up
+        return [*effects, *self._send_away(others[0])]
+
+    def _question(self, head: Waiter, others: Sequence[Runner]) -> Place:
+        refused, outgrown = self._refused.get(head.weights), self._outgrown.get(head.weights)
+        if outgrown is not None:
+            spec, give_up = self._wants.grown(head, outgrown), core.GiveUp.NOTHING
+        elif not others:
+            spec, give_up = self._wants.filled(head), core.GiveUp.ANYTHING
+        else:
+            spec = self._wants.filled(head)
+            all_are_busy = all(other.users for other in others)
+            give_up = core.GiveUp.DRAFTER if all_are_busy else core.GiveUp.NOTHING
+        request = core.PlacementRequest(
+            spec=spec,
+            least_ctx=self._wants.least_ctx(head),
+            beside=tuple(runner.spec for runner in self._runners.values()),
+            give_up=give_up,
+            n_refusals=refused.n if refused is not None else 0,
+        )
+        return Place(head.id, request)
 
     def _serving(self, waiter: Waiter) -> Runner | None:
-        runner = self._runners.get(waiter.spec.weights)
-        if runner is None or runner.id == self._in_the_way:
+        runner = self._runners.get(waiter.weights)
+        if runner is None or runner.id == self._in_the_way or runner.phase is not Phase.LOADED:
             return None
-        return runner if runner.phase is Phase.LOADED and self._wants(waiter, runner) else None
-
-    def _wants(self, waiter: Waiter, runner: Runner) -> bool:
-        """Whether `runner` is, or will be, what the waiter asks for.
-
-        What it leaves automatic takes what is there, and so never forces a reload.
-        """
-        spec, there = waiter.spec, runner.spec
-        asked = replace(
-            spec,
-            n_ctx=spec.n_ctx or there.n_ctx,
-            n_gpu_layers=there.n_gpu_layers if spec.n_gpu_layers < 0 else spec.n_gpu_layers,
-        )
-        return _what_loads(self._fill(asked, waiter.model.n_ctx_train)) == _what_loads(there)
+        return runner if self._wants.are_met(waiter, runner) else None
 
     def _abort_load_for_nobody(self) -> list[Effect]:
         return [
             self._stop(runner)
             for runner in self._runners.values()
             if runner.phase is Phase.LOADING
-            and not any(self._wants(waiter, runner) for waiter in self._queue)
+            and not any(self._wants.are_met(waiter, runner) for waiter in self._queue)
         ]
+
+    def _forget_what_nobody_wants(self) -> None:
+        wanted = {waiter.weights for waiter in self._queue}
+        self._refused = {w: refused for w, refused in self._refused.items() if w in wanted}
+        self._outgrown = {w: n_ctx for w, n_ctx in self._outgrown.items() if w in wanted}
 
     def _expire(self, now: float) -> list[Effect]:
         return [
             self._stop(runner)
             for runner in self._runners.values()
-            if self._idle(runner) and runner.expires_at <= now
+            if runner.is_idle and runner.expires_at <= now
         ]
 
-    def _retry(self, runner: Runner) -> Retry | None:
-        """What to give up next for a runner that found no memory: its context, then the others."""
-        before = self._retries.get(runner.spec.weights, Retry())
-        if runner.chose_ctx and (n_ctx := self._less_ctx(runner.spec.n_ctx)):
-            return replace(before, n_ctx=n_ctx)
-        return replace(before, alone=True) if len(self._runners) > 1 else None
+    # ----------------------------------------------------------------------- memory refused
 
-    def _retry_of(self, waiter: Waiter) -> Retry:
-        return self._retries.get(waiter.spec.weights, Retry())
+    def _memory_was_refused(self, runner: Runner, error: errors.OutOfMemory) -> list[Effect]:
+        before = self._refused.get(runner.weights)
+        refused = self._refused[runner.weights] = Refused(
+            n=before.n + 1 if before is not None else 1,
+            runner=runner,
+            beside=frozenset(r.id for r in self._runners.values() if r is not runner),
+            error=error,
+        )
+        return self._give_up(refused) if refused.is_final else []
 
-    def _filled(self, waiter: Waiter) -> core.EngineSpec:
-        n_ctx = waiter.spec.n_ctx or self._retry_of(waiter).n_ctx
-        return self._fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
+    def _give_up(self, refused: Refused, head: Waiter | None = None) -> list[Effect]:
+        """Tell those who wait for that load; who can do with a shorter context may still get it."""
+        runner = refused.runner
+        del self._refused[runner.weights]
+
+        def is_told(waiter: Waiter) -> bool:
+            met = self._wants.are_met(waiter, runner)
+            return waiter is head or (met and self._wants.least_ctx(waiter) >= runner.least_ctx)
+
+        told = self._take_from_queue(is_told)
+        return [Refuse(waiter.id, refused.error) for waiter in told]
 
     # ----------------------------------------------------------------------- steps
 
-    def _start(self, waiter: Waiter) -> Effect:
-        self._question = None
+    def _start(
+        self, waiter: Waiter, request: core.PlacementRequest, spec: core.EngineSpec
+    ) -> Effect:
+        self._inquiry = Inquiry()
         keep_alive_s = waiter.keep_alive_s
         if keep_alive_s is None:
             keep_alive_s = self._default_keep_alive_s
         self._n_started += 1
         runner = Runner(
             id=self._n_started,
-            spec=self._filled(waiter),
+            asked=request.spec,
+            spec=spec,
+            least_ctx=request.least_ctx,
             model=waiter.model,
             pair=waiter.pair,
             keep_alive_s=keep_alive_s,
-            chose_ctx=waiter.spec.n_ctx == 0,
         )
-        self._runners[waiter.spec.weights] = runner
+        self._runners[waiter.weights] = runner
         return Start(runner.id, runner.spec)
 
     def _stop(self, runner: Runner) -> Effect:
         runner.phase = Phase.LEAVING
         return Stop(runner.id)
+
+    def _send_away(self, runner: Runner) -> list[Effect]:
+        if runner.is_idle:
+            return [self._stop(runner)]
+        # Busy: no new users for it, or the head might wait for ever.
+        self._in_the_way = runner.id
+        return []
 
     def _grant(self, waiter: Waiter, runner: Runner) -> Effect:
         if waiter.keep_alive_s is not None:
@@ -336,19 +320,13 @@ class Scheduler:
         runner.users.add(waiter.id)
         return Grant(waiter.id, runner.id)
 
-    def _take_from_queue(self, runner: Runner) -> list[Waiter]:
-        taken = [waiter for waiter in self._queue if self._wants(waiter, runner)]
-        self._queue = [waiter for waiter in self._queue if not self._wants(waiter, runner)]
+    def _take_from_queue(self, is_meant: Callable[[Waiter], bool]) -> list[Waiter]:
+        taken: list[Waiter] = []
+        kept: list[Waiter] = []
+        for waiter in self._queue:
+            (taken if is_meant(waiter) else kept).append(waiter)
+        self._queue = kept
         return taken
-
-    def _idle(self, runner: Runner) -> bool:
-        return runner.phase is Phase.LOADED and not runner.users
 
     def _by_id(self, runner_id: int) -> Runner | None:
         return next((r for r in self._runners.values() if r.id == runner_id), None)
-
-
-def _first_to_leave(runner: Runner) -> tuple[bool, bool, float, str]:
-    """One that leaves already, then an idle one, then the shortest session (Ollama's order)."""
-    leaving = runner.phase is Phase.LEAVING
-    return not leaving, bool(runner.users), runner.keep_alive_s, runner.spec.weights

@@ -49,11 +49,10 @@ def test_the_request_wins_over_the_setting_and_training_over_both(
 
 
 @pytest.mark.contract("sched.oom")
-def test_a_context_shrinks_by_tiers_unless_the_user_set_it() -> None:
+def test_a_context_shrinks_to_the_smallest_tier_unless_the_user_set_it() -> None:
     machine = Defaults(devices=[], cpu=CPU)
-    lengths = (262_144, 40_000, 32_768, 8192, 4096, 512)
-    assert [machine.less_ctx(n) for n in lengths] == [32_768, 32_768, 4096, 4096, None, None]
-    assert Defaults(devices=[], cpu=CPU, n_ctx=262_144).less_ctx(262_144) is None
+    assert [machine.least_ctx(n) for n in (262_144, 4096, 512)] == [4096, 4096, 512]
+    assert Defaults(devices=[], cpu=CPU, n_ctx=262_144).least_ctx(262_144) == 262_144
 
 
 @pytest.mark.contract("options.num-ctx-vision")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specd import core
 from specd.placement import Cpu, Defaults, Device
-from specd.scheduler.effects import Effect, Grant, Start, Weigh
-from specd.scheduler.scheduler import Scheduler, Waiter
+from specd.scheduler import Scheduler, Wants
+from specd.scheduler.effects import Effect, Grant, Place, Start
+from specd.scheduler.runner import Waiter
 
 _CPU = Cpu(total_bytes=1, available_bytes=1, n_cores=2)
 _GPU = Device(
@@ -19,8 +21,24 @@ SMALL = Defaults(devices=[], cpu=_CPU)
 LARGE = Defaults(devices=[_GPU], cpu=_CPU)
 
 
-def waiter(waiter_id: int, weights: str, keep_alive_s: float | None = None, **spec: Any) -> Waiter:
-    model = core.ModelRef(name=weights, full_name=weights, digest="0", weights=Path(weights))
+def wants(machine: Defaults = SMALL) -> Wants:
+    return Wants(fill=machine.fill, shortest=machine.least_ctx)
+
+
+def waiter(
+    waiter_id: int,
+    weights: str,
+    keep_alive_s: float | None = None,
+    n_ctx_train: int = 0,
+    **spec: Any,
+) -> Waiter:
+    model = core.ModelRef(
+        name=weights,
+        full_name=weights,
+        digest="0",
+        weights=Path(weights),
+        n_ctx_train=n_ctx_train,
+    )
     asked = core.EngineSpec(weights=weights, **({"n_ctx": 0} | spec))
     return Waiter(
         id=waiter_id,
@@ -32,14 +50,24 @@ def waiter(waiter_id: int, weights: str, keep_alive_s: float | None = None, **sp
 
 
 class Roomy(Scheduler):
-    """Of endless memory: it is never asked for."""
+    """Of endless memory: every model fits as it was asked for."""
 
     def _make_way_for(self, head: Waiter) -> list[Effect]:
         effects = super()._make_way_for(head)
-        if not any(isinstance(effect, Weigh) for effect in effects):
-            return effects
-        self._fits = True
-        return super()._make_way_for(head)
+        for effect in effects:
+            if isinstance(effect, Place):
+                self._inquiry.answer(effect, fits(effect))
+                return super()._make_way_for(head)
+        return effects
+
+
+def fits(question: Place, **changed: Any) -> core.Placement:
+    """It fits as it was asked for, or with something `changed` in how."""
+    return core.Placement(spec=replace(question.request.spec, **changed), fits=True)
+
+
+def full(question: Place) -> core.Placement:
+    return core.Placement(spec=question.request.spec, fits=False)
 
 
 def scheduler(
@@ -50,22 +78,34 @@ def scheduler(
     machine: Defaults = SMALL,
 ) -> Scheduler:
     return kind(
-        fill=machine.fill,
-        less_ctx=machine.less_ctx,
+        wants(machine),
         max_loaded=max_loaded,
         max_queue=max_queue,
         default_keep_alive_s=300.0,
     )
 
 
-def started(effects: list[Effect]) -> int:
+def asked(effects: list[Effect]) -> Place:
+    [question] = effects
+    assert isinstance(question, Place)
+    return question
+
+
+def start_of(effects: list[Effect]) -> Start:
     [start] = effects
     assert isinstance(start, Start)
-    return start.runner_id
+    return start
+
+
+def started(effects: list[Effect]) -> int:
+    return start_of(effects).runner_id
 
 
 def load(s: Scheduler, who: Waiter, now: float = 0.0) -> int:
     """Request, load and grant; the runner's id."""
-    runner_id = started(s.request(who))
+    effects = s.request(who)
+    if isinstance(effects[0], Place):
+        effects = s.placed(effects[0], fits(effects[0]))
+    runner_id = started(effects)
     assert s.loaded(runner_id, now) == [Grant(who.id, runner_id)]
     return runner_id

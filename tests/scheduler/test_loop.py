@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from specd import core, errors
 from specd.placement import Cpu, Defaults
 from specd.runner import Process
-from specd.scheduler import Engine, Lease, SchedulerLoop
-from specd.scheduler.loop import Fits
-from specd.scheduler.scheduler import Scheduler
+from specd.scheduler import Engine, Lease, Scheduler, SchedulerLoop, Wants
+from specd.scheduler.effects import Effect
+from specd.scheduler.loop import FindPlace, Learn
+from specd.scheduler.runner import Waiter
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -27,10 +29,15 @@ FACTS = core.EngineFacts(
     target=core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0),
 )
 MACHINE = Defaults(devices=[], cpu=Cpu(total_bytes=1, available_bytes=1, n_cores=1))
+WANTS = Wants(fill=MACHINE.fill, shortest=MACHINE.least_ctx)
 
 
-def fits_always(_spec: core.EngineSpec, _beside: Sequence[core.EngineSpec]) -> bool:
-    return True
+def fits_always(request: core.PlacementRequest) -> core.Placement:
+    return core.Placement(spec=request.spec, fits=True)
+
+
+def learn_nothing(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+    assert spec.n_ctx == facts.n_ctx
 
 
 class FakeEngine:
@@ -80,16 +87,19 @@ async def running(
     keep_alive_s: float = 300.0,
     max_queue: int = 512,
     max_loaded: int = 1,
-    fits: Fits = fits_always,
+    place: FindPlace = fits_always,
+    learn: Learn = learn_nothing,
+    start: Callable[[core.EngineSpec], Engine] | None = None,
 ) -> AsyncIterator[SchedulerLoop]:
     scheduler = Scheduler(
-        fill=MACHINE.fill,
-        less_ctx=MACHINE.less_ctx,
+        WANTS,
         max_loaded=max_loaded,
         max_queue=max_queue,
         default_keep_alive_s=keep_alive_s,
     )
-    loop = SchedulerLoop(scheduler, starter, fits, clock=lambda: 50.0, unix_time=lambda: 1000.0)
+    loop = SchedulerLoop(
+        scheduler, start or starter, place, learn, clock=lambda: 50.0, unix_time=lambda: 1000.0
+    )
     loop.start()
     try:
         yield loop
@@ -263,54 +273,114 @@ async def test_hurry_ends_the_grace() -> None:
 
 
 @pytest.mark.contract("sched.memory")
-async def test_memory_is_asked_for_before_a_second_model_is_loaded() -> None:
+async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     starter = Starter()
     seen: list[tuple[str, list[str]]] = []
+    learned: list[tuple[core.EngineSpec, core.EngineFacts]] = []
 
-    def too_little(spec: core.EngineSpec, beside: Sequence[core.EngineSpec]) -> bool:
-        seen.append((spec.weights, [there.weights for there in beside]))
-        return False
+    def too_little(request: core.PlacementRequest) -> core.Placement:
+        seen.append((request.spec.weights, [there.weights for there in request.beside]))
+        alone = request.give_up is core.GiveUp.ANYTHING
+        return core.Placement(spec=replace(request.spec, n_gpu_layers=3), fits=alone)
 
-    async with running(starter, max_loaded=3, fits=too_little) as loop:
+    def learn(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+        learned.append((spec, facts))
+
+    async with running(starter, max_loaded=3, place=too_little, learn=learn) as loop:
         first = asyncio.create_task(take(loop, "a"))
         engine = await starter.started.get()
+        assert engine.spec.n_gpu_layers == 3
         engine.loading.set_result(FACTS)
         await first
         second = asyncio.create_task(take(loop, "b"))
         await engine.ended()
-        (await starter.started.get()).loading.set_result(FACTS)
+        later = await starter.started.get()
+        later.loading.set_result(FACTS)
         await second
-    assert seen == [("b", ["a"])]
+    assert seen == [("a", []), ("b", ["a"]), ("b", [])]
+    assert learned == [(engine.spec, FACTS), (later.spec, FACTS)]
 
 
 async def test_where_memory_cannot_be_read_the_load_is_tried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(spec: core.EngineSpec, beside: Sequence[core.EngineSpec]) -> bool:
+    def broken(request: core.PlacementRequest) -> core.Placement:
         raise RuntimeError("a bug")
 
+    def forgetful(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+        raise RuntimeError("another")
+
     starter = Starter()
-    async with running(starter, max_loaded=3, fits=broken) as loop:
+    async with running(starter, max_loaded=3, place=broken, learn=forgetful) as loop:
         for weights in "ab":
             asking = asyncio.create_task(take(loop, weights))
             (await starter.started.get()).loading.set_result(FACTS)
             await asking
         assert len(loop.residents()) == 2
-    assert "free memory is not known" in caplog.text
+    assert "where b would lie is not known" in caplog.text
+    assert "what b took is not learned" in caplog.text
 
 
-async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
+@pytest.mark.contract("sched.oom")
+@pytest.mark.parametrize(
+    "words, n_left", [("ggml: cudaMalloc failed: out of memory", 1), ("bad luck", 2)]
+)
+async def test_an_answer_that_finds_no_memory_costs_the_idle_models(
+    words: str, n_left: int
+) -> None:
+    starter = Starter()
+    async with running(starter, max_loaded=3) as loop:
+        for weights in "ab":
+            asking = asyncio.create_task(take(loop, weights))
+            engine = await starter.started.get()
+            engine.loading.set_result(FACTS)
+            await asking
+        failed = core.Failed(kind=core.FailureKind.ENGINE, message=words)
+        with pytest.raises(errors.EngineError, match=words):
+            async with lease(loop, "b"):
+                raise failed.error()
+        async with lease(loop, "b"):  # it is there still, and the inbox has been read
+            assert len(loop.residents()) == n_left
+
+
+async def test_a_fault_of_the_starter_is_told_to_who_waits_and_blocks_nothing() -> None:
+    starter, faults = Starter(), [RuntimeError("a bug")]
+
     def broken(spec: core.EngineSpec) -> Engine:
-        raise RuntimeError("a bug")
+        if faults:
+            raise faults.pop()
+        return starter(spec)
 
-    scheduler = Scheduler(
-        fill=MACHINE.fill,
-        less_ctx=MACHINE.less_ctx,
-        max_loaded=1,
-        max_queue=9,
-        default_keep_alive_s=1,
-    )
-    loop = SchedulerLoop(scheduler, broken, fits_always)
+    async with running(starter, start=broken) as loop:
+        with pytest.raises(errors.EngineError, match="internal error"):
+            await take(loop)
+        asking = asyncio.create_task(take(loop))
+        (await starter.started.get()).loading.set_result(FACTS)
+        await asking
+
+
+async def test_a_fault_while_loading_is_told_to_who_waits_and_blocks_nothing() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        engine.loading.set_exception(RuntimeError("a bug"))
+        with pytest.raises(errors.EngineError, match="internal error"):
+            await asking
+        assert engine.gone.is_set()
+        again = asyncio.create_task(take(loop))
+        (await starter.started.get()).loading.set_result(FACTS)
+        await again
+
+
+async def test_a_fault_of_the_scheduler_is_told_to_who_waits() -> None:
+    class Broken(Scheduler):
+        def request(self, waiter: Waiter) -> list[Effect]:
+            raise RuntimeError("a bug")
+
+    starter = Starter()
+    decisions = Broken(WANTS, max_loaded=1, max_queue=9, default_keep_alive_s=1)
+    loop = SchedulerLoop(decisions, starter, fits_always, learn_nothing)
     loop.start()
     with pytest.raises(errors.EngineError, match="internal error"):
         await take(loop)
@@ -319,13 +389,14 @@ async def test_a_fault_of_the_starter_is_told_to_who_waits() -> None:
 
 async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> None:
     scheduler = Scheduler(
-        fill=MACHINE.fill,
-        less_ctx=MACHINE.less_ctx,
+        WANTS,
         max_loaded=2,
         max_queue=9,
         default_keep_alive_s=9,
     )
-    loop = SchedulerLoop(scheduler, lambda spec: Process(spec, command=FAKE), fits_always)
+    loop = SchedulerLoop(
+        scheduler, lambda spec: Process(spec, command=FAKE), fits_always, learn_nothing
+    )
     loop.start()
 
     def asking(text: str) -> core.EngineRequest:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from specd import errors
-from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
-from specd.scheduler.scheduler import Scheduler
-from tests.scheduler.made import LARGE, load, scheduler, started, waiter
+from specd import core, errors
+from specd.scheduler import Scheduler
+from specd.scheduler.effects import Effect, Grant, Place, Refuse, Stop
+from tests.scheduler.made import (
+    LARGE,
+    asked,
+    fits,
+    full,
+    load,
+    scheduler,
+    start_of,
+    started,
+    waiter,
+)
 
 STARVED = errors.OutOfMemory("no memory")
+NOTHING, DRAFTER, ANYTHING = core.GiveUp
 
 
 def careful(max_loaded: int = 3) -> Scheduler:
@@ -17,51 +28,105 @@ def careful(max_loaded: int = 3) -> Scheduler:
     return scheduler(max_loaded, kind=Scheduler, machine=LARGE)
 
 
-def asked(effects: list[Effect]) -> Weigh:
-    [question] = effects
-    assert isinstance(question, Weigh)
-    return question
-
-
-def load_beside(s: Scheduler, waiter_id: int, weights: str) -> int:
-    question = asked(s.request(waiter(waiter_id, weights)))
-    runner_id = started(s.weighed(question, fits=True))
-    assert s.loaded(runner_id, 0.0) == [Grant(waiter_id, runner_id)]
-    return runner_id
-
-
-def n_ctx_of(effects: list[Effect]) -> int:
-    [start] = effects
-    assert isinstance(start, Start)
-    return start.spec.n_ctx
+def loading(s: Scheduler, effects: list[Effect]) -> int:
+    """The runner that is started, after memory said yes."""
+    question = asked(effects)
+    return started(s.placed(question, fits(question)))
 
 
 @pytest.mark.contract("sched.memory")
-def test_the_first_model_is_tried_and_the_second_is_weighed() -> None:
+def test_every_load_is_asked_for_and_the_first_may_give_up_anything() -> None:
     s = careful()
-    load(s, waiter(1, "a"))
-    question = asked(s.request(waiter(2, "b", n_ctx=512)))
-    assert (question.spec.weights, question.spec.n_ctx, question.spec.n_threads) == ("b", 512, 2)
-    assert [spec.weights for spec in question.beside] == ["a"]
-    started(s.weighed(question, fits=True))
+    first = asked(s.request(waiter(1, "a")))
+    assert first.request == core.PlacementRequest(
+        spec=core.EngineSpec(weights="a", n_ctx=262_144, n_threads=2), least_ctx=4096
+    )
+    # What it has given up is loaded, and is there for the next question.
+    runner_id = started(s.placed(first, fits(first, n_gpu_layers=7)))
+    s.loaded(runner_id, 0.0)
+    s.leave(1, 0.0)
+    second = asked(s.request(waiter(2, "b", n_ctx=512)))
+    assert (second.request.spec.n_ctx, second.request.least_ctx) == (512, 512)
+    assert [(spec.weights, spec.n_gpu_layers) for spec in second.request.beside] == [("a", 7)]
+    assert second.request.give_up is NOTHING
+    started(s.placed(second, fits(second)))
+
+
+@pytest.mark.contract("sched.memory")
+def test_the_first_model_is_tried_whatever_memory_says() -> None:
+    s = careful()
+    question = asked(s.request(waiter(1, "a")))
+    started(s.placed(question, full(question)))
 
 
 @pytest.mark.contract("sched.memory", "sched.eviction")
-def test_without_room_idle_models_leave_one_by_one_then_busy_ones_are_waited_for() -> None:
+def test_without_room_idle_models_leave_one_by_one_then_the_drafter_then_busy_ones() -> None:
     s = careful()
     busy = load(s, waiter(1, "a"))
-    idle = load_beside(s, 2, "b")
+    long = load(s, waiter(2, "b", keep_alive_s=60.0))
+    short = load(s, waiter(3, "c", keep_alive_s=30.0))
     s.leave(2, 0.0)
-    assert s.weighed(asked(s.request(waiter(3, "c"))), fits=False) == [Stop(idle)]
-    # There may be room by now: it is weighed again.
-    assert s.weighed(asked(s.ended(idle)), fits=False) == []
-    assert s.request(waiter(4, "a")) == []
+    s.leave(3, 0.0)
+    s2 = s.request(waiter(4, "d"))
+    assert s2 == [Stop(short)]  # three is as many as there may be
+    question = asked(s.ended(short))
+    assert question.request.give_up is NOTHING
+    assert s.placed(question, full(question)) == [Stop(long)]
+    # There may be room by now: it is asked again, and no other model can leave.
+    question = asked(s.ended(long))
+    assert question.request.give_up is DRAFTER
+    assert s.placed(question, full(question)) == []
+    assert s.request(waiter(5, "a")) == []  # or the one in front might wait for ever
     assert s.leave(1, 0.0) == [Stop(busy)]
-    started(s.ended(busy))
+    question = asked(s.ended(busy))
+    assert question.request.give_up is ANYTHING
+    started(s.placed(question, fits(question)))
 
 
 @pytest.mark.contract("sched.memory")
-def test_a_count_that_is_full_needs_no_weighing() -> None:
+def test_beside_busy_models_it_loads_without_its_drafter_rather_than_wait() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    question = asked(s.request(waiter(2, "b", drafter="d")))
+    assert question.request.give_up is DRAFTER
+    start = start_of(s.placed(question, fits(question, drafter=None)))
+    assert s.loaded(start.runner_id, 0.0) == [Grant(2, start.runner_id)]
+    # It stays without one until it is loaded anew.
+    assert s.request(waiter(3, "b", drafter="d")) == [Grant(3, start.runner_id)]
+
+
+@pytest.mark.contract("sched.memory")
+def test_one_that_is_leaving_is_waited_for_before_anything_is_given_up() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    leaving = load(s, waiter(2, "b", keep_alive_s=0.0))
+    assert s.leave(2, 0.0) == [Stop(leaving)]
+    question = asked(s.request(waiter(3, "c")))
+    assert question.request.give_up is NOTHING
+    assert s.placed(question, full(question)) == []
+    assert asked(s.ended(leaving)).request.give_up is DRAFTER
+
+
+@pytest.mark.contract("sched.memory")
+def test_models_that_become_busy_and_idle_all_the_time_do_not_keep_the_head_waiting() -> None:
+    s = careful()
+    a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    s.leave(2, 0.0)
+    question = asked(s.request(waiter(3, "c")))
+    assert question.request.give_up is NOTHING
+    # While the answer is awaited b is taken again, and a let go: nothing is asked anew.
+    assert s.request(waiter(4, "b")) == [Grant(4, b)]
+    assert s.leave(1, 0.0) == []
+    assert s.request(waiter(5, "a")) == [Grant(5, a)]
+    # Nobody is idle now, so that more may be given up; meanwhile one takes no more users.
+    more = asked(s.placed(question, full(question)))
+    assert more.request.give_up is DRAFTER
+    assert s.request(waiter(6, "a")) == []
+    assert s.leave(5, 0.0) == [Stop(a)]
+
+
+@pytest.mark.contract("sched.memory")
+def test_a_count_that_is_full_needs_no_asking() -> None:
     s = careful(max_loaded=1)
     runner_id = load(s, waiter(1, "a"))
     s.leave(1, 0.0)
@@ -74,66 +139,152 @@ def test_an_answer_that_comes_too_late_decides_nothing() -> None:
     late = asked(s.request(waiter(2, "b")))
     s.leave(2, 0.0)
     question = asked(s.request(waiter(3, "b")))
-    assert s.weighed(late, fits=True) == []
-    started(s.weighed(question, fits=True))
+    assert s.placed(late, fits(late)) == []
+    started(s.placed(question, fits(question)))
+    assert s.placed(question, fits(question)) == []
+
+
+@pytest.mark.contract("sched.identity", "sched.memory")
+def test_who_shares_a_drafter_is_told_of_those_that_hold_it() -> None:
+    s = careful()
+    load(s, waiter(1, "a", drafter="d"))
+    question = asked(s.request(waiter(2, "b", drafter="d")))
+    assert [spec.drafter for spec in question.request.beside] == ["d"]
+    s.loaded(started(s.placed(question, fits(question))), 0.0)
+    # Two tags over the same weights are one engine, with one drafter in it.
+    assert len(s.runners()) == 2
+    [grant] = s.request(waiter(3, "a", drafter="d", drafter_name="by another name"))
+    assert isinstance(grant, Grant)
+    assert [runner.spec.drafter for runner in s.runners()] == ["d", "d"]
+
+
+# ----------------------------------------------------------------------- memory that was refused
 
 
 @pytest.mark.contract("sched.oom")
-def test_an_automatic_context_shrinks_by_tiers_and_then_the_failure_is_told() -> None:
+def test_a_load_that_finds_no_memory_is_asked_for_again_four_times_in_all() -> None:
     s = careful()
     effects = s.request(waiter(1, "a"))
-    for n_ctx in (262144, 32768):
-        assert n_ctx_of(effects) == n_ctx
-        runner_id = started(effects)
-        assert s.failed(runner_id, STARVED) == []
+    for n_refusals in range(4):
+        question = asked(effects)
+        assert question.request.n_refusals == n_refusals
+        n_ctx = 262_144 >> n_refusals
+        runner_id = started(s.placed(question, fits(question, n_ctx=n_ctx)))
+        told = s.failed(runner_id, STARVED)
         effects = s.ended(runner_id)
-    assert n_ctx_of(effects) == 4096
-    assert s.failed(started(effects), STARVED) == [Refuse(1, STARVED)]
+    assert told == [Refuse(1, STARVED)]
+    assert effects == []
+    # Nothing of it is remembered.
+    assert asked(s.request(waiter(2, "a"))).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
+    s = careful()
+    runner_id = loading(s, s.request(waiter(1, "a", n_ctx=65536)))
+    s.request(waiter(2, "a"))  # might do with less
+    s.request(waiter(3, "a", n_ctx=65536))
+    s.request(waiter(4, "b"))
+    assert s.failed(runner_id, STARVED) == []
+    question = asked(s.ended(runner_id))
+    *told, next_question = s.placed(question, fits(question))
+    assert told == [Refuse(1, STARVED), Refuse(3, STARVED)]
+    assert isinstance(next_question, Place)
+    assert (next_question.waiter_id, next_question.request.n_refusals) == (2, 0)
 
 
 @pytest.mark.contract("sched.oom")
 def test_a_context_that_shrank_serves_who_asked_for_none() -> None:
     s = careful()
-    first = started(s.request(waiter(1, "a")))
+    first = loading(s, s.request(waiter(1, "a")))
     s.request(waiter(2, "a"))
     s.failed(first, STARVED)
-    second = started(s.ended(first))
+    question = asked(s.ended(first))
+    second = started(s.placed(question, fits(question, n_ctx=8192)))
     assert s.loaded(second, 0.0) == [Grant(1, second), Grant(2, second)]
     assert s.request(waiter(3, "a")) == [Grant(3, second)]
 
 
 @pytest.mark.contract("sched.oom")
-def test_a_context_that_was_asked_for_stays_and_the_others_leave() -> None:
+def test_a_context_that_grew_is_given_up_first() -> None:
     s = careful()
-    other = load(s, waiter(1, "a"))
+    runner_id = load(s, waiter(1, "a", n_ctx=1000))
     s.leave(1, 0.0)
-    first = started(s.weighed(asked(s.request(waiter(2, "b", n_ctx=65536))), fits=True))
+    s.request(waiter(2, "a", n_ctx=1200))
+    grown = loading(s, s.ended(runner_id))
+    s.failed(grown, STARVED)
+    question = asked(s.ended(grown))
+    assert (question.request.spec.n_ctx, question.request.n_refusals) == (1200, 1)
+
+
+@pytest.mark.contract("sched.oom", "sched.eviction")
+def test_idle_models_leave_before_anything_is_given_up() -> None:
+    s = careful(max_loaded=4)
+    one, two = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    load(s, waiter(3, "busy"))
+    s.leave(1, 0.0)
+    s.leave(2, 0.0)
+    first = loading(s, s.request(waiter(4, "c")))
     assert s.failed(first, STARVED) == []
-    assert s.ended(first) == [Stop(other)]
-    effects = s.ended(other)
-    assert n_ctx_of(effects) == 65536
-    second = started(effects)
-    assert s.failed(second, STARVED) == [Refuse(2, STARVED)]
-    assert s.ended(second) == []
+    assert s.ended(first) == [Stop(one), Stop(two)]
+    assert s.ended(one) == []
+    question = asked(s.ended(two))
+    assert (question.request.give_up, question.request.n_refusals) == (DRAFTER, 1)
+    # The same may do, now that the others are gone.
+    started(s.placed(question, fits(question)))
 
 
-@pytest.mark.contract("sched.oom", "sched.load-failure")
-def test_alone_and_with_nothing_to_give_up_the_failure_is_told() -> None:
+@pytest.mark.contract("sched.oom")
+def test_what_has_just_failed_beside_busy_models_waits_for_them() -> None:
     s = careful()
-    runner_id = started(s.request(waiter(1, "a", n_ctx=65536)))
-    assert s.failed(runner_id, STARVED) == [Refuse(1, STARVED)]
-    s.ended(runner_id)
-    # Nothing of it is remembered.
-    assert n_ctx_of(s.request(waiter(2, "a"))) == 262144
+    busy = load(s, waiter(1, "a"))
+    first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
+    s.failed(first, STARVED)
+    question = asked(s.ended(first))
+    assert s.placed(question, fits(question)) == []
+    assert s.request(waiter(3, "a")) == []
+    assert s.leave(1, 0.0) == [Stop(busy)]
+    question = asked(s.ended(busy))
+    assert question.request.give_up is ANYTHING
+    second = started(s.placed(question, fits(question)))
+    s.failed(second, STARVED)
+    question = asked(s.ended(second))
+    told, _ = s.placed(question, fits(question))
+    assert told == Refuse(2, STARVED)
+
+
+@pytest.mark.contract("sched.oom")
+def test_the_last_attempt_has_the_machine_to_itself() -> None:
+    s = careful()
+    busy = load(s, waiter(1, "a"))
+    effects = s.request(waiter(2, "b"))
+    for n_ctx in (9000, 8000, 7000):
+        question = asked(effects)
+        runner_id = started(s.placed(question, fits(question, n_ctx=n_ctx)))
+        s.failed(runner_id, STARVED)
+        effects = s.ended(runner_id)
+    assert effects == []
+    assert s.leave(1, 0.0) == [Stop(busy)]
+    assert asked(s.ended(busy)).request.n_refusals == 3
 
 
 @pytest.mark.contract("sched.oom")
 def test_who_leaves_takes_the_next_attempt_along() -> None:
     s = careful()
     other = load(s, waiter(1, "a"))
-    first = started(s.weighed(asked(s.request(waiter(2, "b", n_ctx=512))), fits=True))
+    first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
     s.failed(first, STARVED)
     assert s.leave(2, 0.0) == []
     assert s.ended(first) == []
     assert s.request(waiter(3, "a")) == [Grant(3, other)]
-    asked(s.request(waiter(4, "b", n_ctx=512)))
+    assert asked(s.request(waiter(4, "b", n_ctx=512))).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.oom")
+def test_memory_that_runs_out_later_costs_the_idle_models() -> None:
+    s = careful()
+    used, idle = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    s.leave(2, 0.0)
+    assert s.starved(5.0) == [Stop(idle)]
+    assert s.starved(6.0) == []
+    assert s.request(waiter(3, "a")) == [Grant(3, used)]

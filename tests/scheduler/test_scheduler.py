@@ -1,22 +1,16 @@
-"""The pure scheduler: single rules by hand, and all of them together by a state machine."""
+"""The pure scheduler's rules, one by one, where memory never ends."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from specd import core, errors
-from specd.scheduler.effects import Effect, Grant, Refuse, Start, Stop, Weigh
-from specd.scheduler.scheduler import Phase, Scheduler, Waiter
-from tests.scheduler.made import LARGE, load, scheduler, started, waiter
+from specd import errors
+from specd.scheduler.effects import Grant, Refuse, Start, Stop
+from tests.scheduler.made import load, scheduler, started, waiter
 
 CRASH = errors.LoadFailed("why")
-STARVED = errors.OutOfMemory("no memory")
 
 
 def test_the_first_request_loads_and_is_granted_when_loaded() -> None:
@@ -98,44 +92,6 @@ def test_if_the_one_in_front_leaves_the_busy_runner_takes_users_again() -> None:
     s.request(waiter(2, "b"))
     s.request(waiter(3, "a"))
     assert s.leave(2, 0.0) == [Grant(3, runner_id)]
-
-
-@pytest.mark.contract("sched.reload")
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"n_ctx": 512},
-        {"n_gpu_layers": 3},
-        {"n_threads": 7},
-        {"drafter": "d"},
-        {"adapters": ("lora",)},
-        {"projector": "mmproj"},
-    ],
-)
-def test_other_runner_options_reload_the_model(spec: dict[str, Any]) -> None:
-    s = scheduler()
-    runner_id = load(s, waiter(1, "a"))
-    assert s.request(waiter(2, "a", **spec)) == []
-    assert s.leave(1, 0.0) == [Stop(runner_id)]
-    assert started(s.ended(runner_id)) != runner_id
-
-
-@pytest.mark.contract("sched.reload")
-@pytest.mark.parametrize(
-    "spec",
-    [{"n_ctx": 0}, {"n_ctx": 4096}, {"n_gpu_layers": -1}, {"n_threads": 2}, {"drafter_name": "x"}],
-)
-def test_what_is_automatic_or_the_same_reloads_nothing(spec: dict[str, Any]) -> None:
-    s = scheduler()
-    runner_id = load(s, waiter(1, "a"))
-    assert s.request(waiter(2, "a", **spec)) == [Grant(2, runner_id)]
-
-
-@pytest.mark.contract("sched.reload")
-def test_an_automatic_context_takes_the_one_that_is_loaded() -> None:
-    s = scheduler()
-    runner_id = load(s, waiter(1, "a", n_ctx=512, n_gpu_layers=5))
-    assert s.request(waiter(2, "a")) == [Grant(2, runner_id)]
 
 
 @pytest.mark.contract("sched.expiry")
@@ -267,171 +223,3 @@ def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
     assert s.shutdown(0.0) == [Stop(used)]
     assert s.shutdown(0.0) == []
     assert s.leave(1, 0.0) == []
-
-
-MAX_LOADED = 3
-MEMORY = 100
-
-
-def needs(spec: core.EngineSpec) -> int:
-    return {"a": 10, "b": 30, "c": 60}[spec.weights] + spec.n_ctx // 2**13
-
-
-class SchedulerMachine(RuleBasedStateMachine):
-    """Callers come and go, engines load, fail and die at any moment.
-
-    Held throughout: never more engines than allowed nor than memory has room for, one load at a
-    time, every waiter gets one answer, nothing loads for a caller who has left, no context is
-    shorter than asked for, and no queue stands still for no reason.
-    """
-
-    waiters = Bundle("waiters")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scheduler = scheduler(MAX_LOADED, max_queue=4, kind=Scheduler, machine=LARGE)
-        self.now = 0.0
-        self.n_waiters = 0
-        self.alive: dict[int, core.EngineSpec] = {}  # engines whose `ended` has not come
-        self.loading: set[int] = set()
-        self.stopping: set[int] = set()
-        self.questions: list[Weigh] = []
-        self.waiting: dict[int, Waiter] = {}
-        self.using: dict[int, int] = {}
-
-    def act(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Start(runner_id, spec):
-                    assert any(w.spec.weights == spec.weights for w in self.waiting.values())
-                    assert runner_id not in self.alive
-                    assert not self.alive or self.has_room(spec)
-                    self.alive[runner_id] = spec
-                    self.loading.add(runner_id)
-                case Weigh():
-                    assert self.alive
-                    self.questions.append(effect)
-                case Stop(runner_id):
-                    assert runner_id in self.alive
-                    assert runner_id not in self.stopping
-                    assert runner_id not in self.using.values()
-                    self.stopping.add(runner_id)
-                    self.loading.discard(runner_id)
-                case Grant(waiter_id, runner_id):
-                    asked = self.waiting.pop(waiter_id).spec
-                    given = self.alive[runner_id]
-                    assert runner_id not in self.loading | self.stopping
-                    assert given.weights == asked.weights
-                    assert asked.n_ctx in {0, given.n_ctx}
-                    self.using[waiter_id] = runner_id
-                case Refuse(waiter_id, _):
-                    del self.waiting[waiter_id]
-
-    @rule(
-        target=waiters,
-        weights=st.sampled_from("abc"),
-        n_ctx=st.sampled_from([0, 512, 1024]),
-        keep_alive_s=st.sampled_from([None, 0.0, 5.0, math.inf]),
-    )
-    def request(self, weights: str, n_ctx: int, keep_alive_s: float | None) -> int:
-        self.n_waiters += 1
-        who = waiter(self.n_waiters, weights, keep_alive_s, n_ctx=n_ctx)
-        self.waiting[who.id] = who
-        self.act(self.scheduler.request(who))
-        return who.id
-
-    @rule(waiter_id=waiters)
-    def leave(self, waiter_id: int) -> None:
-        self.waiting.pop(waiter_id, None)
-        self.using.pop(waiter_id, None)
-        self.act(self.scheduler.leave(waiter_id, self.now))
-
-    @rule()
-    def an_engine_is_loaded(self) -> None:
-        if self.loading:
-            self.act(self.scheduler.loaded(self.loading.pop(), self.now))
-
-    @rule(error=st.sampled_from([CRASH, STARVED]))
-    def a_load_fails(self, error: errors.SpecdError) -> None:
-        if self.loading:
-            runner_id = self.loading.pop()
-            self.stopping.add(runner_id)
-            self.act(self.scheduler.failed(runner_id, error))
-
-    @rule()
-    def memory_is_weighed(self) -> None:
-        if self.questions:
-            question = self.questions.pop(0)
-            self.act(self.scheduler.weighed(question, fits=self.has_room(question.spec)))
-
-    def has_room(self, spec: core.EngineSpec) -> bool:
-        return needs(spec) <= 0.8 * (MEMORY - sum(map(needs, self.alive.values())))
-
-    @rule(data=st.data())
-    def an_engine_ends(self, data: st.DataObject) -> None:
-        """Stopped or crashed; an engine that dies while loading fails its load first."""
-        endable = sorted(self.alive.keys() - self.loading)
-        if endable:
-            self.end(data.draw(st.sampled_from(endable)))
-
-    def end(self, runner_id: int) -> None:
-        del self.alive[runner_id]
-        self.stopping.discard(runner_id)
-        for waiter_id in [w for w, r in self.using.items() if r == runner_id]:
-            del self.using[waiter_id]  # told by the client; its `leave` may come later
-        self.act(self.scheduler.ended(runner_id))
-
-    @rule(seconds=st.sampled_from([1.0, 10.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-        self.act(self.scheduler.tick(self.now))
-        assert self.scheduler.next_expiry() > self.now
-
-    @rule(weights=st.sampled_from("abc"))
-    def unload(self, weights: str) -> None:
-        self.act(self.scheduler.unload(weights, self.now))
-
-    @rule(target=waiters, starved=st.booleans())
-    def all_comes_to_rest(self, *, starved: bool) -> object:
-        """If every user leaves, every waiter gets its answer, though no load may find memory."""
-        for _ in range(200):
-            if not self.waiting:
-                break
-            if self.questions:
-                self.memory_is_weighed()
-            elif self.loading and starved:
-                self.a_load_fails(STARVED)
-            elif self.loading:
-                self.an_engine_is_loaded()
-            elif self.stopping:
-                self.end(min(self.stopping))
-            else:
-                assert self.using, "the queue stands still and nobody is at work"
-                self.leave(min(self.using))
-        assert not self.waiting
-        return multiple()
-
-    @invariant()
-    def never_more_engines_than_allowed(self) -> None:
-        assert len(self.alive) <= MAX_LOADED
-
-    @invariant()
-    def one_load_at_a_time(self) -> None:
-        assert len(self.loading) <= 1
-
-    @invariant()
-    def the_scheduler_knows_who_waits(self) -> None:
-        assert {w.id for w in self.scheduler.waiting()} == self.waiting.keys()
-
-    @invariant()
-    def no_load_for_a_caller_who_left(self) -> None:
-        for runner in self.scheduler.runners():
-            if runner.phase is Phase.LOADING:
-                weights = runner.spec.weights
-                assert any(w.spec.weights == weights for w in self.waiting.values())
-
-
-TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = hypothesis_settings(
-    max_examples=100, stateful_step_count=40, deadline=None
-)

@@ -1,0 +1,67 @@
+"""A resident model, and who wants one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from specd import core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """Someone who wants the right to use a model.
+
+    spec: as asked for; n_ctx 0 is automatic.  keep_alive_s None keeps the runner's value.
+    """
+
+    id: int
+    spec: core.EngineSpec
+    model: core.ModelRef
+    pair: core.Pair
+    keep_alive_s: float | None = None
+
+    @property
+    def weights(self) -> str:
+        return self.spec.weights
+
+
+class Phase(StrEnum):
+    LOADING = "loading"
+    LOADED = "loaded"
+    LEAVING = "leaving"  # told to stop; its memory is not free before it has ended
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle.
+
+    asked: what its loader wanted, with nothing left open.  spec: how it was loaded in the end,
+    which may be with less.  least_ctx: the context that its loader could not do without.
+    """
+
+    id: int
+    asked: core.EngineSpec
+    spec: core.EngineSpec
+    least_ctx: int
+    model: core.ModelRef
+    pair: core.Pair
+    keep_alive_s: float
+    phase: Phase = Phase.LOADING
+    expires_at: float = math.inf
+    users: set[int] = field(default_factory=set)
+
+    @property
+    def weights(self) -> str:
+        return self.spec.weights
+
+    @property
+    def is_idle(self) -> bool:
+        return self.phase is Phase.LOADED and not self.users
+
+    @property
+    def turn_to_leave(self) -> tuple[bool, bool, float, str]:
+        """One that leaves already, then an idle one, then the shortest session (Ollama's order)."""
+        is_leaving = self.phase is Phase.LEAVING
+        return not is_leaving, bool(self.users), self.keep_alive_s, self.weights

@@ -1,0 +1,72 @@
+"""What a waiter wants: whether a model that is there will do, and how it is loaded otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from specd import core
+from specd.scheduler.runner import Runner, Waiter
+
+#: The pair source of a drafter that belongs to the model, as its weights do.
+MANIFEST = "manifest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wants:
+    """fill: decides what a spec leaves open (`placement.Defaults.fill`).
+
+    shortest: how far a context that nobody chose may shrink (`placement.Defaults.least_ctx`).
+    """
+
+    fill: Callable[[core.EngineSpec, int], core.EngineSpec]
+    shortest: Callable[[int], int]
+
+    def filled(self, waiter: Waiter) -> core.EngineSpec:
+        return self.fill(waiter.spec, waiter.model.n_ctx_train)
+
+    def least_ctx(self, waiter: Waiter) -> int:
+        """The context that the waiter cannot do without."""
+        n_ctx = self.filled(waiter).n_ctx
+        return n_ctx if waiter.spec.n_ctx else self.shortest(n_ctx)
+
+    def grown(self, waiter: Waiter, n_ctx_before: int) -> core.EngineSpec:
+        """As asked for, in place of an engine that had too short a context.
+
+        Twice as long at least: who asks for a little more each time makes few loads of it.
+        """
+        n_ctx = max(self.filled(waiter).n_ctx, 2 * n_ctx_before)
+        return self.fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
+
+    def are_met(self, waiter: Waiter, runner: Runner) -> bool:
+        """Whether `runner` is, or will be, what the waiter asks for.
+
+        What it leaves automatic takes what is there, and so does a context that is no longer; what
+        placement made of the runner does not count, nor does who drafts.
+        """
+        if runner.weights != waiter.weights or self.wants_longer(waiter, runner):
+            return False
+        wanted, there = self.filled(waiter), runner.asked
+        if waiter.spec.pair_source == MANIFEST and wanted.drafter != there.drafter:
+            return False
+        return _what_reloads(wanted, there) == _what_reloads(there, there)
+
+    def wants_longer(self, waiter: Waiter, runner: Runner) -> bool:
+        """Whether its context is too short, whatever else it is."""
+        return waiter.spec.n_ctx != 0 and self.filled(waiter).n_ctx > runner.spec.n_ctx
+
+
+def _what_reloads(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:
+    """`spec` with all that never forces a reload as it is there."""
+    return replace(
+        spec,
+        drafter=there.drafter,
+        drafter_name=there.drafter_name,
+        pair_source=there.pair_source,
+        no_pair_reason=there.no_pair_reason,
+        no_pair_detail=there.no_pair_detail,
+        max_draft=there.max_draft,
+        n_ctx=there.n_ctx,
+        n_gpu_layers=there.n_gpu_layers if spec.n_gpu_layers < 0 else spec.n_gpu_layers,
+        main_gpu=there.main_gpu if spec.main_gpu is None else spec.main_gpu,
+    )
