@@ -9,7 +9,8 @@ from importlib import metadata
 from typing import Self
 
 import specd
-from specd.placement import Cpu, cpu_name, devices
+from specd.placement import Cpu, Devices, cpu_name
+from specd.runner import probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Machine:
             cpu=cpu_name(),
             n_cores=cpu.n_cores,
             memory_bytes=cpu.total_bytes,
-            accelerators=tuple(device.name for device in devices()),
+            accelerators=tuple(device.name for device in Devices(probe())()),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
             specd=specd.__version__,
