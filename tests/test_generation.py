@@ -93,6 +93,7 @@ class House:
         self.facts = core.EngineFacts(
             n_ctx=n_ctx, n_ctx_train=0, n_vocab=9, target=memory, drafter=memory
         )
+        self.drafter: str | None = str(DRAFTER.weights)
         self.found = core.Pair(target=model, drafter=DRAFTER)
         self.paired: list[core.Pair] = []
         self.leased: list[tuple[core.EngineSpec, float | None]] = []
@@ -127,7 +128,7 @@ class House:
     ) -> AsyncIterator[Lease]:
         self.leased.append((spec, keep_alive_s))
         try:
-            yield Lease(self.facts, self.engine)
+            yield Lease(self.facts, self.engine, drafter=self.drafter)
         finally:
             self.n_released += 1
 
@@ -441,36 +442,57 @@ async def test_an_answer_speaks_of_its_own_pair() -> None:
     assert done.speculation.pair_source == DRAFTER.source
 
 
-async def test_a_drafter_that_was_given_up_is_told_in_the_words_of_the_load() -> None:
-    # Prompt lookup drafted, and rested in the end for a reason of its own.
-    stats = core.SpeculationStats(
-        drafter="prompt-lookup", pair_source=core.BUILTIN, reason="low_acceptance", detail="x"
-    )
-    house = House(replace(DONE, speculation=stats))
-    house.facts = replace(
-        house.facts,
-        drafter=None,
-        no_pair_reason=core.NoPair.NO_VRAM,
-        no_pair_detail="tinier needs 1.6 GB, 0.4 GB are free.",
-    )
+async def told(house: House, stats: core.SpeculationStats) -> core.SpeculationStats:
+    house.engine.events = (replace(DONE, speculation=stats),)
     done = (await house.ask(chat("x")))[-1]
     assert isinstance(done, core.Done)
-    told = done.speculation
-    assert (told.drafter, told.pair_source) == ("prompt-lookup", core.BUILTIN)
-    assert (told.reason, told.detail) == (
-        "drafter_no_vram",
-        "tinier needs 1.6 GB, 0.4 GB are free.",
-    )
+    return done.speculation
+
+
+async def test_of_another_pair_only_what_is_true_of_the_engine_is_said() -> None:
+    stats = core.SpeculationStats(drafter="another's", pair_source="registry")
+    house = House()
+    house.drafter = "/m/another.gguf"
+    assert await told(house, stats) == stats
+    # It was there when the engine was loaded, and has been deleted since.
+    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
+    assert await told(house, stats) == stats
+
+
+#: Prompt lookup drafted, and rested in the end for a reason of its own.
+LOOKED_UP = core.SpeculationStats(
+    drafter="prompt-lookup", pair_source=core.BUILTIN, reason="low_acceptance", detail="x"
+)
+
+
+@pytest.mark.parametrize(
+    "drafter, reason, detail, said",
+    [
+        (None, "drafter_no_vram", "tinier needs 1.6 GB.", "tinier needs 1.6 GB."),
+        ("/m/tinier.gguf", "drafter_load_failed", "not a GGUF", "not a GGUF"),
+        ("/m/tinier.gguf", "architecture_cannot_rewind", "no", "no"),
+        # The drafter has come after the load.
+        (None, "drafter_not_found", "None.", "tinier drafts from the next load of tiny:latest."),
+    ],
+)
+async def test_a_missing_drafter_is_told_in_the_words_of_the_load(
+    drafter: str | None, reason: str, detail: str, said: str
+) -> None:
+    house = House()
+    house.drafter = drafter
+    house.facts = replace(house.facts, drafter=None, no_pair_reason=reason, no_pair_detail=detail)
+    stats = await told(house, LOOKED_UP)
+    assert (stats.drafter, stats.pair_source) == ("prompt-lookup", core.BUILTIN)
+    assert (stats.reason, stats.detail) == (reason, said)
     # Who wants no drafts gets none for that reason, and no other.
-    house.engine.events = (replace(DONE, speculation=replace(stats, reason="disabled_by_user")),)
-    done = (await house.ask(chat("x")))[-1]
-    assert isinstance(done, core.Done)
-    assert done.speculation.reason == "disabled_by_user"
+    unwanted = replace(LOOKED_UP, reason=core.NoPair.DISABLED_BY_USER)
+    assert await told(house, unwanted) == unwanted
 
 
 async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
     house = House()
     house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",))
+    house.facts = replace(house.facts, drafter=None)
     assert await house.generation.pair(MODEL) == house.found
     assert house.paired == []
     done = (await house.ask(chat("x")))[-1]

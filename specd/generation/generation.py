@@ -126,7 +126,7 @@ class Generation:
                             if parser is not None and (rest := parser.finish()) != core.Delta():
                                 yield rest
                             _log(call.model, event)
-                            stats = _of_pair(event.speculation, pair, lease.facts)
+                            stats = _of_pair(event.speculation, pair, lease)
                             yield replace(event, load_ns=load_ns, speculation=stats)
                         case core.Failed():
                             if event.kind is core.FailureKind.CRASHED:
@@ -224,22 +224,27 @@ class Generation:
             yield lease, pair
 
 
-def _of_pair(
-    stats: core.SpeculationStats, pair: core.Pair, facts: core.EngineFacts
-) -> core.SpeculationStats:
-    """The same, in the words of this request's pair.
+def _of_pair(stats: core.SpeculationStats, pair: core.Pair, lease: Lease) -> core.SpeculationStats:
+    """The same in the words of this request's pair, as far as they are true of the engine.
 
-    Two models over the same weights share an engine, and the engine knows only the first one's.
+    Models over the same weights share an engine, which knows the first one's pair alone; and a
+    pair may change while it is loaded.
     """
-    if pair.drafter is None:
+    facts, own = lease.facts, pair.drafter
+    if facts.drafter is not None:
+        is_own = own is not None and str(own.weights) == lease.drafter
+        if own is None or not is_own or stats.pair_source in {None, core.BUILTIN}:
+            return stats
+        return replace(stats, drafter=own.name, pair_source=own.source)
+    if own is None:
         return replace(stats, reason=pair.reason or "", detail=pair.detail)
-    if facts.drafter is None and stats.reason != core.NoPair.DISABLED_BY_USER:
-        # Given up for want of memory, say; prompt lookup may have reasons of its own.
-        reason, detail = facts.no_pair_reason, facts.no_pair_detail
-        return replace(stats, reason=reason or stats.reason, detail=detail or stats.detail)
-    if stats.drafter is None or stats.pair_source == core.BUILTIN:
+    if stats.reason == core.NoPair.DISABLED_BY_USER:
         return stats
-    return replace(stats, drafter=pair.drafter.name, pair_source=pair.drafter.source)
+    # Prompt lookup may have reasons of its own to rest; those of the load are asked for first.
+    reason, detail = facts.no_pair_reason or stats.reason, facts.no_pair_detail
+    if lease.drafter is None and reason != core.NoPair.NO_VRAM:
+        detail = f"{own.name} drafts from the next load of {pair.target.name}."
+    return replace(stats, reason=reason, detail=detail)
 
 
 def _delta(token: core.Token, parser: AnswerParser | None) -> core.Delta | None:

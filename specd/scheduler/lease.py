@@ -34,11 +34,15 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """facts.n_ctx is what a prompt must fit.  count: is told how each answer ended that did."""
+    """facts.n_ctx is what a prompt must fit.  count: is told how each answer ended that did.
+
+    drafter: the weights that it was to be loaded with beside the target's; None for none.
+    """
 
     facts: core.EngineFacts
     engine: Engine
     count: Callable[[core.Done], None] = lambda _done: None
+    drafter: str | None = None
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         async with aclosing(self.engine.generate(request)) as events:

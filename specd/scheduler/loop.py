@@ -150,7 +150,8 @@ class SchedulerLoop:
         def count(done: core.Done) -> None:
             self._tallies[runner_id] = self._tallies.get(runner_id, Tally()).plus(done)
 
-        return Lease(self._facts[runner_id], self._engines[runner_id], count)
+        [spec] = (r.spec for r in self._scheduler.runners() if r.id == runner_id)
+        return Lease(self._facts[runner_id], self._engines[runner_id], count, spec.drafter)
 
     # ----------------------------------------------------------------------- the one task
 
