@@ -46,7 +46,8 @@ def _would(means: list[str]) -> str:
 
 def _means(planner: Planner, found: Plan, missing: int | None = None) -> list[str]:
     """What would make room for both: a smaller context, or a cache of smaller numbers."""
-    spec, means = planner.request.spec, []
+    spec = planner.request.spec
+    means: list[str] = []
     place = planner.on_devices if found.layout.layers else planner.in_main_memory
     n_ctx = found.n_ctx // 2
     while n_ctx >= _LEAST_CTX and not means:

@@ -137,7 +137,7 @@ def _tensor(name: str, kind: str, *shape: int) -> TensorInfo:
     return TensorInfo(name, kind, shape, math.prod(shape) * _BYTES[kind] // 256)
 
 
-def _llama(  # noqa: PLR0913 - as model cards list them
+def _llama(
     n_layers: int,
     n_embd: int,
     n_ff: int,

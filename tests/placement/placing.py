@@ -1,0 +1,115 @@
+"""Models of `shelves`, placed on its machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from specd import core
+from specd.placement import Defaults, Device
+from specd.placement.estimate import Footprint, footprint
+from specd.placement.plan import plan
+from specd.placement.planner import CONTEXT_BYTES, Machine, Model, Wishes
+from tests.placement.shelves import GIB, main_memory, shape
+
+#: llama.cpp's `n_outputs` of a slot: a longest draft and one more.
+_N_OUTPUTS = 17
+
+
+def model(name: str, cache: str = "f16", extra_gib: float = 0.0) -> Model:
+    """Such as "llama3.1:8b Q4_K_M", in an engine with one slot."""
+
+    def at(n_ctx: int) -> Footprint:
+        return footprint(
+            shape(name),
+            n_ctx=n_ctx,
+            n_slots=1,
+            n_batch=512,
+            kv_cache_type=cache,
+            n_outputs=_N_OUTPUTS,
+            flash_attention=None,
+            n_rewind=0,
+            extra_bytes=int(extra_gib * GIB),
+        )
+
+    return Model(at=at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is asked of a machine.  n_ctx 0 is automatic, ram in GiB."""
+
+    target: str
+    drafter: str | None = None
+    n_ctx: int = 0
+    cache: str = "f16"
+    num_gpu: int = -1
+    main_gpu: int | None = None
+    draft_device: str = "auto"
+    spread: bool = False
+    overhead: float = 0.0
+    extra: float = 0.0
+    ram: int = 64
+    n_refusals: int = 0
+
+    def place(
+        self, gpus: Sequence[Device], give_up: core.GiveUp = core.GiveUp.ANYTHING
+    ) -> core.Placement:
+        cpu = main_memory(self.ram)
+        defaults = Defaults(devices=gpus, cpu=cpu)
+        asked = core.EngineSpec(
+            weights=self.target,
+            drafter=self.drafter,
+            drafter_name=self.drafter or "",
+            n_ctx=self.n_ctx,
+            n_gpu_layers=self.num_gpu,
+            main_gpu=self.main_gpu,
+            kv_cache_type=self.cache,
+        )
+        spec = defaults.fill(asked, shape(self.target).n_ctx_train)
+        request = core.PlacementRequest(
+            spec=spec,
+            least_ctx=self.n_ctx or defaults.least_ctx(spec.n_ctx),
+            give_up=give_up,
+            n_refusals=self.n_refusals,
+        )
+        return plan(
+            request,
+            model(self.target, self.cache, self.extra),
+            model(self.drafter, self.cache) if self.drafter else None,
+            Machine(devices=tuple(gpus), ram_bytes=cpu.available_bytes),
+            Wishes(
+                overhead_bytes=int(self.overhead * GIB),
+                spread=self.spread,
+                draft_device=self.draft_device,
+            ),
+        )
+
+
+def without(gpus: Sequence[Device], loaded: Sequence[str]) -> tuple[Device, ...]:
+    """What is left where others are loaded: "MODEL" or "TARGET + DRAFTER", "on" a GPU."""
+    left = {gpu.id: gpu.free_bytes for gpu in gpus}
+    for engine in loaded:
+        models, _, gpu = engine.rpartition(" on ")
+        taken = sum(model(name).at(4096).on_device(-1) for name in models.split(" + "))
+        left[gpu] -= taken + CONTEXT_BYTES
+    return tuple(replace(gpu, free_bytes=left[gpu.id]) for gpu in gpus)
+
+
+def layers_by_llama_cpp(spec: core.EngineSpec, n_blocks: int) -> list[str]:
+    """The device of each layer, the output last, as llama.cpp gives them out; "" is the CPU."""
+    import numpy as np  # noqa: PLC0415
+
+    devices = spec.devices or ()
+    n_all = n_blocks + 1
+    n = min(n_all if spec.n_gpu_layers < 0 else spec.n_gpu_layers, n_all) if devices else 0
+    splits = np.cumsum(np.array(spec.tensor_split or (1.0,), dtype=np.float32), dtype=np.float32)
+    splits /= splits[-1]
+    numbers = (np.float32(at) / np.float32(n) for at in range(n))
+    return [""] * (n_all - n) + [devices[int(np.searchsorted(splits, x, "right"))] for x in numbers]
+
+
+def pieces(devices: Sequence[str]) -> dict[str, int]:
+    """How many layers each device has, one after the other."""
+    return {device: len(list(layers)) for device, layers in groupby(devices)}

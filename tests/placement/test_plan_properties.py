@@ -1,0 +1,257 @@
+"""What holds of every placement, whatever is asked of whatever machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from specd import core
+from specd.core import GiveUp
+from specd.placement import Device, Kind
+from specd.placement.estimate import Block, Footprint
+from specd.placement.plan import CPU, plan
+from specd.placement.planner import CONTEXT_BYTES, MIB, SHARE, Machine, Model, Wishes
+from tests.placement.placing import layers_by_llama_cpp
+
+LEAST_CTX = 256
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model, in MiB; its cache in MiB per 1024 tokens and block."""
+
+    blocks: tuple[int, ...]
+    cache: int
+    output: int
+    scratch: int
+    extra: int = 0
+
+    def at(self, n_ctx: int) -> Footprint:
+        cache = self.cache * MIB * n_ctx // 1024
+        return Footprint(
+            blocks=tuple(Block(weights_bytes=n * MIB, cache_bytes=cache) for n in self.blocks),
+            input_bytes=10 * MIB,
+            output_bytes=self.output * MIB,
+            extra_bytes=self.extra * MIB,
+            device_scratch_bytes=self.scratch * MIB,
+            host_scratch_bytes=MIB,
+        )
+
+
+def sizes(largest: int) -> st.SearchStrategy[Size]:
+    return st.builds(
+        Size,
+        blocks=st.lists(st.integers(1, largest), min_size=1, max_size=9).map(tuple),
+        cache=st.integers(0, 100),
+        output=st.integers(0, largest),
+        scratch=st.integers(0, 100),
+        extra=st.integers(0, 300),
+    )
+
+
+def gpu(index: int, free_mib: int, kind: Kind = Kind.DISCRETE) -> Device:
+    return Device(
+        vendor="v",
+        index=index,
+        name=f"GPU {index}",
+        uuid="",
+        total_bytes=8192 * MIB,
+        free_bytes=free_mib * MIB,
+        id=f"id-{index}",
+        kind=kind,
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    target: Size
+    drafter: Size | None
+    free: tuple[int, ...]
+    ram: int
+    integrated: bool = False
+    n_ctx: int = 4096
+    wishes: Wishes = Wishes()  # noqa: RUF009 - it is frozen
+    num_gpu: int = -1
+    n_refusals: int = 0
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return tuple(
+            gpu(at, mib, Kind.INTEGRATED if self.integrated and at == 0 else Kind.DISCRETE)
+            for at, mib in enumerate(self.free)
+        )
+
+    def place(self, give_up: GiveUp = GiveUp.ANYTHING) -> core.Placement:
+        spec = core.EngineSpec(
+            weights="t",
+            drafter="d" if self.drafter else None,
+            n_ctx=self.n_ctx,
+            n_gpu_layers=self.num_gpu,
+        )
+        return plan(
+            core.PlacementRequest(
+                spec=spec, least_ctx=LEAST_CTX, give_up=give_up, n_refusals=self.n_refusals
+            ),
+            Model(at=self.target.at),
+            Model(at=self.drafter.at) if self.drafter else None,
+            Machine(devices=self.devices, ram_bytes=self.ram * MIB),
+            self.wishes,
+        )
+
+    def quality(self, give_up: GiveUp = GiveUp.ANYTHING) -> tuple[bool, int, int, bool]:
+        """What counts, in the order in which it counts."""
+        placement = self.place(give_up)
+        spec = placement.spec
+        return (placement.fits, self.n_layers(spec), spec.n_ctx, spec.drafter is not None)
+
+    def n_layers(self, spec: core.EngineSpec) -> int:
+        layers = layers_by_llama_cpp(spec, len(self.target.blocks))
+        return sum(device != "" for device in layers)
+
+    def taken(self, spec: core.EngineSpec) -> Counter[str]:
+        """Bytes by device, counted by llama.cpp's rule from what the engine is told."""
+        target = self.target.at(spec.n_ctx)
+        bytes_of = [block.weights_bytes + block.cache_bytes for block in target.blocks]
+        layers = layers_by_llama_cpp(spec, len(target.blocks))
+        taken: Counter[str] = Counter()
+        for device, n_bytes in zip(layers, [*bytes_of, target.output_bytes], strict=True):
+            taken[device] += n_bytes
+        for device in {*layers} - {""}:
+            taken[device] += target.device_scratch_bytes
+        if spec.devices:
+            taken[spec.devices[0] if {*layers} - {""} else ""] += target.extra_bytes
+        if spec.drafter and self.drafter and spec.devices and not spec.draft_on_cpu:
+            drafter = self.drafter.at(spec.n_ctx).on_device(-1)
+            taken[spec.devices[spec.draft_device or 0]] += drafter
+        for device in spec.devices or ():
+            taken[device] += CONTEXT_BYTES
+        return taken
+
+
+FREE = st.lists(st.integers(0, 6000), max_size=4).map(tuple)
+WISHES = st.builds(
+    Wishes,
+    overhead_bytes=st.integers(0, 500).map(lambda mib: mib * MIB),
+    spread=st.booleans(),
+    draft_device=st.sampled_from(["auto", "auto", "cpu", "id-0", "id-1", "id-9"]),
+)
+ASKED = st.builds(
+    Asked,
+    target=sizes(600),
+    drafter=st.none() | sizes(150),
+    free=FREE,
+    ram=st.integers(0, 8000),
+    integrated=st.booleans(),
+    wishes=WISHES,
+    num_gpu=st.sampled_from([-1, -1, -1, 0, 1, 4, 99]),
+    n_refusals=st.integers(0, 3),
+)
+LEVELS = st.sampled_from(GiveUp)
+
+
+@given(ASKED, LEVELS)
+def test_no_device_gets_more_than_it_has(asked: Asked, level: GiveUp) -> None:
+    placement = asked.place(level)
+    if asked.num_gpu > 0 and level is GiveUp.ANYTHING:
+        return  # so many layers are the caller's word
+    if placement.fits:
+        taken = asked.taken(placement.spec)
+        for device in asked.devices:
+            left_alone = asked.wishes.overhead_bytes if taken[device.id] else 0
+            assert taken[device.id] <= max(device.free_bytes - left_alone, 0)
+
+
+@given(ASKED, LEVELS)
+def test_what_is_said_to_be_taken_is_what_llama_cpp_takes(asked: Asked, level: GiveUp) -> None:
+    placement = asked.place(level)
+    said = Counter(dict(placement.bytes_by_device))
+    if placement.fits and placement.spec.devices is not None:
+        taken = asked.taken(placement.spec)
+        assert {d: said[d] for d in placement.spec.devices} == {
+            d: taken[d] for d in placement.spec.devices
+        }
+
+
+@given(ASKED, LEVELS)
+def test_main_memory_is_overdrawn_by_a_target_alone_that_nobody_stands_in_the_way_of(
+    asked: Asked, level: GiveUp
+) -> None:
+    placement = asked.place(level)
+    spec = placement.spec
+    said = Counter(dict(placement.bytes_by_device))
+    on_cpu = not spec.devices or asked.n_layers(spec) <= len(asked.target.blocks)
+    if placement.fits and (on_cpu or spec.draft_on_cpu) and said[CPU] > SHARE * asked.ram * MIB:
+        assert level is GiveUp.ANYTHING
+        assert spec.drafter is None
+        assert spec.n_ctx == LEAST_CTX
+
+
+@given(ASKED)
+def test_nothing_is_given_up_without_need(asked: Asked) -> None:
+    levels = [asked.place(level) for level in GiveUp]
+    for less, more in pairwise(levels):
+        assert not less.fits or more == less
+    assert levels[GiveUp.ANYTHING].fits
+    whole, without, _ = (placement.spec for placement in levels)
+    if levels[GiveUp.NOTHING].fits:
+        assert (whole.drafter is not None) == (asked.drafter is not None)
+    if levels[GiveUp.DRAFTER].fits:
+        assert without.n_ctx == asked.n_ctx
+    without_drafter = replace(asked, drafter=None)
+    if asked.wishes.draft_device == "auto":
+        assert levels[GiveUp.DRAFTER].fits == without_drafter.place(GiveUp.NOTHING).fits
+
+
+@given(ASKED)
+def test_a_drafter_never_lies_in_main_memory_beside_a_target_on_a_gpu_unbidden(
+    asked: Asked,
+) -> None:
+    spec = asked.place().spec
+    if spec.draft_on_cpu:
+        assert asked.wishes.draft_device == "cpu"
+    elif spec.drafter and asked.n_layers(spec):
+        assert spec.devices
+        assert (spec.draft_device or 0) < len(spec.devices)
+
+
+@given(ASKED)
+def test_a_drafter_that_is_given_up_has_no_place(asked: Asked) -> None:
+    """Not with what is left of all the rest."""
+    given_up = asked.place().spec
+    assume(asked.drafter is not None and given_up.drafter is None)
+    assert given_up.no_pair_reason == core.NoPair.NO_VRAM
+    assert given_up.no_pair_detail
+    if asked.n_layers(given_up) == len(asked.target.blocks) + 1 or not given_up.devices:
+        again = replace(asked, n_ctx=given_up.n_ctx).place(GiveUp.NOTHING)
+        assert not again.fits
+
+
+@given(ASKED, LEVELS, st.lists(st.integers(0, 3000), min_size=4, max_size=4))
+@example(
+    Asked(Size((500,), 0, 10, 0), Size((100,), 0, 10, 0), (2000, 1900), 8000),
+    GiveUp.ANYTHING,
+    [0, 200, 0, 0],
+)
+def test_more_memory_is_never_worse(asked: Asked, level: GiveUp, more: Sequence[int]) -> None:
+    # Where the caller fixes the layers, or memory is shared, more of one thing may mean less of
+    # another.
+    asked = replace(asked, integrated=False, num_gpu=min(asked.num_gpu, 0))
+    larger = replace(asked, free=tuple(map(sum, zip(asked.free, more, strict=False))))
+    assert larger.quality(level) >= asked.quality(level)
+
+
+@given(ASKED, LEVELS, st.integers(0, 4000))
+def test_more_main_memory_is_never_worse(asked: Asked, level: GiveUp, more: int) -> None:
+    assert replace(asked, ram=asked.ram + more).quality(level) >= asked.quality(level)
+
+
+@given(ASKED, LEVELS)
+def test_who_was_refused_memory_asks_for_less(asked: Asked, level: GiveUp) -> None:
+    asked = replace(asked, num_gpu=min(asked.num_gpu, 0))
+    refused = replace(asked, n_refusals=asked.n_refusals + 1)
+    assert refused.quality(level) <= asked.quality(level)
