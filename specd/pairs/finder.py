@@ -15,8 +15,8 @@ from specd import core
 from specd.core import Drafter, NoPair, Pair
 from specd.errors import SpecdError
 from specd.pairs.architectures import CANNOT_REWIND, HEADS, NOT_TOKEN_BY_TOKEN
-from specd.pairs.compatibility import Compatibility
 from specd.pairs.rules import USER, Rule, RuleBook, matches
+from specd.pairs.vocabularies import Vocabularies
 from specd.store.facts import read_facts
 from specd.store.file_cache import FileCache
 from specd.store.name import Name
@@ -48,7 +48,7 @@ class Pairs:
         self._library = library
         self._rules = rules
         self._enabled = enabled
-        self._compatibility = Compatibility()
+        self._vocabularies = Vocabularies(None)
         self._architectures: FileCache[str] = FileCache(lambda path: read_facts(path).architecture)
 
     def pair(self, target: core.ModelRef) -> Pair:
@@ -124,10 +124,10 @@ class Pairs:
             refusal = _refusal_of_architecture(f"The drafter {drafter.name}", architecture)
             if refusal is not None:
                 return refusal
-            difference = self._compatibility.difference(target.weights, drafter.weights)
+            difference = self._vocabularies.difference(target.weights, drafter.weights)
         except SpecdError as error:
             return _unreadable(drafter.name, error)
-        if difference is None:
+        if not difference:
             return None
         return _Refusal(
             NoPair.VOCABULARY_DIFFERS,

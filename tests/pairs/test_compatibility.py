@@ -1,119 +1,236 @@
-"""Which vocabularies fit, and the sentence for those that do not."""
+"""Which vocabularies fit, the sentence for those that do not; fingerprints say the same."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.errors import StoreError
-from specd.pairs.compatibility import Compatibility, Vocabulary, difference, vocabulary_of
-from specd.store.gguf import GgufHeader, read_header
-from tests.gguf_files import MERGES, VOCABULARY, byte_vocabulary, write_llama
-from tests.gguf_files import Vocabulary as WrittenVocabulary
+from specd.pairs.compatibility import difference, may_differ
+from specd.pairs.fingerprints import Fingerprint, fits
+from specd.pairs.vocabulary import vocabulary_of
+from specd.store.gguf import GgufHeader, Value
+from tests.pairs.vocabulary_headers import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    T,
+    changed,
+    made,
+    padded,
+    real,
+    with_tokens,
+)
 
-PLAIN = Vocabulary(
-    model="gpt2",
-    pre="llama-bpe",
-    tokens=tuple(f"t{i}" for i in range(300)),
-    merges="same",
-    bos=1,
-    eos=2,
-    add_bos=True,
-    add_eos=False,
+TOKENS = tuple(f"t{i}" for i in range(300))
+PLAIN = made(TOKENS)
+
+
+def verdict(target: GgufHeader, drafter: GgufHeader) -> str | None:
+    """The sentence; the fingerprints agree with it wherever they have a verdict, either way round.
+
+    So does the sentence the other way round, in that there is one.
+    """
+    said = difference(vocabulary_of(target), vocabulary_of(drafter))
+    back = difference(vocabulary_of(drafter), vocabulary_of(target))
+    assert (said is None) == (back is None)
+    fingerprints = Fingerprint.of(target), Fingerprint.of(drafter)
+    assert fits(*fingerprints) in {None, said is None}
+    assert fits(*fingerprints) is fits(*reversed(fingerprints))
+    return said
+
+
+# ------------------------------------------------------------------------- real vocabularies
+
+CUT = "the tokenizers cut text differently before they look up tokens"
+FAMILIES: tuple[tuple[str, str, str | None], ...] = (
+    ("llama-bpe", "llama-bpe", None),
+    # Phi 3 wrote 64 tokens behind Llama 2's: TinyLlama can draft for it.
+    ("phi-3", "llama-spm", None),
+    ("llama-spm", "phi-3", None),
+    # Qwen 3.5's file has Qwen 2's very tokens, and cuts text in another way.
+    ("qwen35", "qwen2", f"{CUT} (qwen35, qwen2)"),
+    ("llama-bpe", "qwen2", f"{CUT} (llama-bpe, qwen2)"),
+    ("command-r", "llama-bpe", f"{CUT} (command-r, llama-bpe)"),
+    ("deepseek-llm", "deepseek-coder", f"{CUT} (deepseek-llm, deepseek-coder)"),
+    ("gpt-2", "starcoder", f"{CUT} (gpt-2, starcoder)"),
+    ("refact", "starcoder", f"{CUT} (refact, starcoder)"),
+    ("mpt", "gpt-neox", f"{CUT} (mpt, default)"),
+    ("llama-bpe", "llama-spm", "the tokenizers are of different kinds (gpt2, llama)"),
+    ("gemma-4", "llama-bpe", "the tokenizers are of different kinds (gemma4, gpt2)"),
+    ("bert-bge", "nomic-bert-moe", "the tokenizers are of different kinds (bert, t5)"),
+    (
+        "baichuan",
+        "llama-spm",
+        "the vocabularies have 64000 and 32000 tokens, more than 128 apart",
+    ),
+    (
+        "aquila",
+        "gpt-neox",
+        "the vocabularies have 100008 and 50432 tokens, more than 128 apart",
+    ),
 )
 
 
-def verdict(tmp_path: Path, target: WrittenVocabulary, drafter: WrittenVocabulary) -> str | None:
-    a = write_llama(tmp_path / "target.gguf", vocabulary=target)
-    b = write_llama(tmp_path / "drafter.gguf", vocabulary=drafter, seed=1)
-    return Compatibility().difference(a, b)
-
-
-def test_equal_vocabularies_in_different_models_fit(tmp_path: Path) -> None:
-    assert verdict(tmp_path, VOCABULARY, VOCABULARY) is None
-
-
-def test_padding_of_128_ids_fits_and_of_129_does_not(tmp_path: Path) -> None:
-    assert verdict(tmp_path, VOCABULARY.with_padding(128), VOCABULARY) is None
-    assert verdict(tmp_path, VOCABULARY, VOCABULARY.with_padding(128)) is None
-    said = verdict(tmp_path, VOCABULARY.with_padding(129), VOCABULARY)
-    assert said == "the vocabularies have 400 and 271 tokens, more than 128 apart"
-
-
-def test_a_token_that_differs_is_named(tmp_path: Path) -> None:
-    said = verdict(tmp_path, VOCABULARY, VOCABULARY.with_token(100, "surprise"))
-    assert said == f"token 100 is “{VOCABULARY.tokens[100]}” in one and “surprise” in the other"
-
-
-def test_the_first_five_tokens_may_differ(tmp_path: Path) -> None:
-    assert verdict(tmp_path, VOCABULARY, VOCABULARY.with_token(4, "other")) is None
-    assert verdict(tmp_path, VOCABULARY, VOCABULARY.with_token(5, "other")) is not None
-
-
-def test_shuffled_tokens_do_not_fit(tmp_path: Path) -> None:
-    said = verdict(tmp_path, VOCABULARY, byte_vocabulary(shuffle_seed=3))
-    assert said is not None
-    assert said.startswith("token ")
-
-
-def test_other_merges_of_the_same_tokens_do_not_fit(tmp_path: Path) -> None:
-    backwards = dataclasses.replace(VOCABULARY, merges=tuple(reversed(MERGES)))
-    said = verdict(tmp_path, VOCABULARY, backwards)
-    assert said is not None
-    assert "merges differ" in said
-
-
-def test_another_pre_tokenizer_does_not_fit_unless_it_is_another_name_for_it(
-    tmp_path: Path,
-) -> None:
-    said = verdict(tmp_path, VOCABULARY, byte_vocabulary(pre="qwen2"))
-    assert said is not None
-    assert "(llama-bpe, qwen2)" in said
-    assert verdict(tmp_path, VOCABULARY, byte_vocabulary(pre="llama3")) is None
+@pytest.mark.parametrize("target,drafter,said", FAMILIES)
+def test_real_families(target: str, drafter: str, said: str | None) -> None:
+    assert verdict(real(target), real(drafter)) == said
 
 
 @pytest.mark.parametrize(
-    "changes,words",
+    "target,drafter,said",
     [
-        ({"model": "llama"}, "different kinds"),
-        ({"add_bos": False}, "begins every text"),
-        ({"bos": 7}, "begin with different tokens (1, 7)"),
-        ({"add_eos": True}, "ends every text"),
-        ({"tokens": ()}, "the drafter carries no vocabulary"),
+        ("refact", "starcoder", "token 19 is “!” in one and “<pr_status>” in the other"),
+        ("mpt", "gpt-neox", None),
+        ("qwen35", "qwen2", None),
     ],
 )
-def test_each_rule_has_its_sentence(changes: dict[str, object], words: str) -> None:
-    drafter = dataclasses.replace(PLAIN, **changes)  # type: ignore[arg-type]
-    said = difference(PLAIN, drafter)
-    assert said is not None
-    assert words in said
+def test_one_cut_given_the_tokens_tell(target: str, drafter: str, said: str | None) -> None:
+    pre = real(target).text(T + "pre")
+    assert verdict(real(target), changed(real(drafter), pre=pre)) == said
+
+
+@pytest.mark.parametrize("n", [0, 1, 127, 128])
+@pytest.mark.parametrize("name", ["llama-bpe", "llama-spm"])
+def test_a_real_list_filled_up_by_as_much_as_128_fits(name: str, n: int) -> None:
+    assert verdict(padded(real(name), n), real(name)) is None
+
+
+def test_a_real_list_filled_up_by_129_does_not_fit() -> None:
+    assert verdict(padded(real("llama-bpe"), 129), real("llama-bpe")) == (
+        "the vocabularies have 128385 and 128256 tokens, more than 128 apart"
+    )
+
+
+def test_one_token_of_128256_is_found() -> None:
+    other = with_tokens(real("llama-bpe"), {100_000: "surprise"})
+    token = real("llama-bpe").strings(T + "tokens")[100_000]
+    assert verdict(real("llama-bpe"), other) == (
+        f"token 100000 is “{token}” in one and “surprise” in the other"
+    )
+
+
+def test_merges_in_another_order_do_not_fit() -> None:
+    merges = real("llama-bpe").strings(T + "merges")
+    swapped = changed(real("llama-bpe"), merges=(*merges[1:], merges[0]))
+    assert verdict(real("llama-bpe"), swapped) == (
+        "the tokenizers join the same tokens in a different order (their merges differ)"
+    )
+
+
+def test_another_bos_does_not_fit() -> None:
+    assert verdict(real("llama-bpe"), changed(real("llama-bpe"), bos_token_id=128_006)) == (
+        "the texts begin with different tokens (128000, 128006)"
+    )
+
+
+def test_deepseeks_distills_speak_llamas_vocabulary() -> None:
+    """R1's own marks stand where Llama 3 has its, or reserved ids; `<think>` is none of the marks.
+
+    Ids and types as its converter writes them.
+    """
+    marks = {
+        128_000: "<｜begin▁of▁sentence｜>",
+        128_001: "<｜end▁of▁sentence｜>",
+        128_011: "<｜User｜>",
+        128_012: "<｜Assistant｜>",
+        128_013: "<think>",
+        128_014: "</think>",
+        128_015: "<｜▁pad▁｜>",
+    }
+    types = {128_013: USER_DEFINED, 128_014: USER_DEFINED}
+    distill = with_tokens(real("llama-bpe"), marks, types)
+    assert verdict(distill, real("llama-bpe")) is None
+    assert verdict(distill, changed(real("llama-bpe"), pre="llama3")) is None
+    assert verdict(with_tokens(distill, {1000: "x"}), real("llama-bpe")) is not None
+
+
+# --------------------------------------------------------------------------------- each rule
+
+
+def test_the_first_five_tokens_may_differ() -> None:
+    assert verdict(PLAIN, with_tokens(made(TOKENS, [NORMAL] * 300), {4: "other"})) is None
+    assert verdict(PLAIN, with_tokens(made(TOKENS, [NORMAL] * 300), {5: "other"})) == (
+        "token 5 is “t5” in one and “other” in the other"
+    )
+
+
+@pytest.mark.parametrize(
+    "ours,theirs,may",
+    [
+        (CONTROL, CONTROL, True),
+        (UNUSED, CONTROL, True),
+        (UNKNOWN, UNUSED, True),
+        (USER_DEFINED, CONTROL, True),
+        (USER_DEFINED, USER_DEFINED, False),
+        (NORMAL, CONTROL, False),
+        (NORMAL, UNUSED, False),
+        (BYTE, UNUSED, False),
+        (NORMAL, NORMAL, False),
+        (0, CONTROL, False),
+    ],
+)
+def test_only_marks_and_fillers_may_differ(ours: int, theirs: int, *, may: bool) -> None:
+    assert may_differ(ours, theirs) == may_differ(theirs, ours) == may
+    a = made(TOKENS, [NORMAL] * 99 + [ours] + [NORMAL] * 200)
+    b = with_tokens(made(TOKENS, [NORMAL] * 99 + [theirs] + [NORMAL] * 200), {99: "<mark>"})
+    assert (verdict(a, b) is None) == may
+
+
+def test_without_types_every_token_is_ordinary() -> None:
+    marked = with_tokens(made(TOKENS, [NORMAL] * 99 + [CONTROL] * 201), {99: "<mark>"})
+    assert verdict(PLAIN, marked) is not None
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"model": "llama"}, "the tokenizers are of different kinds (gpt2, llama)"),
+        ({"pre": "qwen2"}, f"{CUT} (llama-bpe, qwen2)"),
+        ({"pre": "llama3"}, None),
+        ({"pre": "falcon3"}, None),
+        (
+            {"add_bos_token": False},
+            "only one of the two begins every text with a token of its own",
+        ),
+        ({"bos_token_id": 7}, "the texts begin with different tokens (1, 7)"),
+        ({"eos_token_id": 7}, None),
+        ({"add_eos_token": True}, "only one of the two ends every text with a token of its own"),
+        ({"tokens": ()}, "the drafter carries no vocabulary"),
+        ({"tokens": None}, "the drafter carries no vocabulary"),
+        ({"merges": ("c d", "a b")}, "the tokenizers join the same tokens in a different order"),
+    ],
+)
+def test_each_rule_has_its_sentence(changes: dict[str, Value | None], said: str | None) -> None:
+    found = verdict(PLAIN, changed(PLAIN, **changes))
+    assert found == said or (found and said and found.startswith(said))
 
 
 def test_a_target_without_vocabulary_says_so() -> None:
-    bare = dataclasses.replace(PLAIN, tokens=())
-    assert difference(bare, PLAIN) == "the model carries no vocabulary"
+    assert verdict(made(()), PLAIN) == "the model carries no vocabulary"
 
 
-def test_the_end_token_counts_only_where_it_is_added() -> None:
-    other = dataclasses.replace(PLAIN, eos=9)
-    assert difference(PLAIN, other) is None
-    ends = dataclasses.replace(PLAIN, add_eos=True)
-    said = difference(ends, dataclasses.replace(other, add_eos=True))
-    assert said == "the texts end with different tokens (2, 9)"
+def test_begin_and_end_count_only_where_they_are_added() -> None:
+    ends = changed(PLAIN, add_eos_token=True)
+    assert verdict(ends, changed(ends, eos_token_id=9)) == (
+        "the texts end with different tokens (2, 9)"
+    )
+    silent = changed(PLAIN, add_bos_token=False)
+    assert verdict(silent, changed(silent, bos_token_id=9)) is None
 
 
-def test_the_begin_token_counts_only_where_it_is_added() -> None:
-    silent = dataclasses.replace(PLAIN, add_bos=False)
-    assert difference(silent, dataclasses.replace(silent, bos=9)) is None
+def test_a_pre_tokenizer_counts_only_where_there_is_one() -> None:
+    spm = changed(PLAIN, model="llama", pre=None)
+    assert verdict(spm, changed(spm, pre="whatever")) is None
 
 
 def test_a_long_token_is_cut_in_the_sentence() -> None:
-    tokens = (*PLAIN.tokens[:299], "x" * 1000)
-    said = difference(PLAIN, dataclasses.replace(PLAIN, tokens=tokens))
+    said = verdict(PLAIN, made((*TOKENS[:299], "x" * 1000)))
     assert said is not None
     assert len(said) < 120
 
@@ -124,6 +241,7 @@ def test_a_long_token_is_cut_in_the_sentence() -> None:
         ("llama", "", (1, 2), (True, False)),
         ("gpt2", "llama3", (11, 11), (True, False)),
         ("gpt2", "qwen2", (11, 11), (False, False)),
+        ("gemma4", "", (-1, -1), (True, False)),
         ("bert", "", (101, -1), (True, False)),
         ("t5", "", (-1, 1), (False, True)),
         ("rwkv", "", (-1, -1), (False, False)),
@@ -132,41 +250,60 @@ def test_a_long_token_is_cut_in_the_sentence() -> None:
 def test_what_a_file_leaves_out_takes_llama_cpps_default(
     model: str, pre: str, ids: tuple[int, int], adds: tuple[bool, bool]
 ) -> None:
-    values = {"tokenizer.ggml.model": model, "tokenizer.ggml.pre": pre}
-    vocabulary = vocabulary_of(GgufHeader(Path("x"), values, ()))
-    assert (vocabulary.bos, vocabulary.eos) == ids
-    assert (vocabulary.add_bos, vocabulary.add_eos) == adds
+    header = changed(made(TOKENS), model=model, pre=pre, bos_token_id=None, eos_token_id=None)
+    outline = vocabulary_of(header).outline
+    assert (outline.bos, outline.eos) == ids
+    assert (outline.add_bos, outline.add_eos) == adds
 
 
-def test_a_files_vocabulary_is_read_whole(tmp_path: Path) -> None:
-    header = read_header(write_llama(tmp_path / "a.gguf"))
-    vocabulary = vocabulary_of(header)
-    assert vocabulary.tokens == VOCABULARY.tokens
-    assert (vocabulary.bos, vocabulary.eos) == (VOCABULARY.bos, VOCABULARY.eos)
-    assert (vocabulary.model, vocabulary.pre) == ("gpt2", "llama-bpe")
+# -------------------------------------------------------------------------------- properties
+
+vocabularies = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from((NORMAL, CONTROL, USER_DEFINED, UNUSED))),
+    min_size=1,
+    max_size=12,
+)
 
 
-def test_verdicts_follow_the_files_contents(tmp_path: Path) -> None:
-    compatibility = Compatibility()
-    a = write_llama(tmp_path / "a.gguf")
-    b = write_llama(tmp_path / "b.gguf", vocabulary=VOCABULARY.with_token(9, "x"))
-    first = compatibility.difference(a, b)
-    assert first is not None
-    assert compatibility.difference(a, b) == first
-    write_llama(b)
-    assert compatibility.difference(a, b) is None
+def header_of(vocabulary: Sequence[tuple[str, int]], n_before: int = 0) -> GgufHeader:
+    tokens = [*(f"t{i}" for i in range(n_before)), *(text for text, _ in vocabulary)]
+    return made(tokens, [*([NORMAL] * n_before), *(kind for _, kind in vocabulary)])
 
 
-def test_a_damaged_file_is_a_store_error(tmp_path: Path) -> None:
-    path = write_llama(tmp_path / "a.gguf")
-    with pytest.raises(StoreError):
-        Compatibility().difference(path, tmp_path / "none.gguf")
+@given(vocabularies, vocabularies, st.sampled_from((0, 5, 120, 1020, 1024, 2040)))
+def test_fingerprints_and_sentences_agree_and_are_symmetric(
+    ours: list[tuple[str, int]], theirs: list[tuple[str, int]], n_before: int
+) -> None:
+    verdict(header_of(ours, n_before), header_of(theirs, n_before))
 
 
-@given(st.lists(st.text(max_size=4), min_size=1, max_size=200), st.integers(0, 128))
-def test_a_vocabulary_fits_itself_padded_either_way(tokens: list[str], n_padding: int) -> None:
-    small = dataclasses.replace(PLAIN, tokens=tuple(tokens))
-    big = dataclasses.replace(small, tokens=small.tokens + ("[PAD]",) * n_padding)
-    assert difference(small, big) is None
-    assert difference(big, small) is None
-    assert (small.fingerprint == big.fingerprint) == (n_padding == 0)
+@given(vocabularies, st.sampled_from((0, 5, 1020, 1100)), st.integers(0, 128))
+@settings(max_examples=25)
+def test_every_vocabulary_fits_itself_filled_up_by_as_much_as_128(
+    vocabulary: list[tuple[str, int]], n_before: int, n_padding: int
+) -> None:
+    small = header_of(vocabulary, n_before)
+    big = header_of([*vocabulary, *[("[PAD]", UNUSED)] * n_padding], n_before)
+    assert verdict(small, small) is None
+    assert verdict(big, small) is None
+    assert fits(Fingerprint.of(small), Fingerprint.of(big)) is True
+    assert (Fingerprint.of(small).name == Fingerprint.of(big).name) == (n_padding == 0)
+
+
+@given(st.integers(5, 2999), st.integers(0, 128))
+@settings(max_examples=25)
+def test_one_changed_token_is_seen_wherever_it_is(at: int, n_padding: int) -> None:
+    tokens = [f"t{i}" for i in range(3000)]
+    other = [*tokens[:at], "x", *tokens[at + 1 :], *(["[PAD]"] * n_padding)]
+    assert fits(Fingerprint.of(made(tokens)), Fingerprint.of(made(other))) is False
+
+
+def test_a_fingerprint_is_the_same_however_the_file_stores_its_list() -> None:
+    header = real("llama-spm")
+    short = changed(
+        header,
+        tokens=header.strings(T + "tokens"),
+        token_type=tuple(header.values[T + "token_type"].values()),  # type: ignore[union-attr]
+    )
+    assert Fingerprint.of(short) == Fingerprint.of(header)
+    assert Fingerprint.of(header).is_whole

@@ -1,0 +1,134 @@
+"""What a tokenizer is made of, as its GGUF says or as llama.cpp completes it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from array import array
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from specd.pairs import pre_tokenizers
+from specd.store.gguf import GgufHeader, LongArray
+
+_TOKENIZER: Final = "tokenizer.ggml."
+#: llama.cpp's word for it, whatever the file says.
+_GEMMA4: Final = "gemma4"
+#: Kinds whose texts are cut before tokens are looked up.
+_CUT: Final = frozenset({"gpt2", "hybriddna", "whitespace"})
+
+
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """All but the tokens.  merges: their hash.  bos, eos: −1 where there is none."""
+
+    model: str
+    pre: str
+    size: int
+    merges: str
+    bos: int
+    eos: int
+    add_bos: bool
+    add_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """As a GGUF stores them, each behind its length.  ends: where each ends in `raw`."""
+
+    raw: bytes
+    ends: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def between(self, first: int, last: int) -> memoryview:
+        """The bytes of the strings from `first` to before `last`."""
+        return memoryview(self.raw)[self._begin(first) : self._begin(last)]
+
+    def _begin(self, index: int) -> int:
+        return self.ends[index - 1] if index else 0
+
+
+def outline_of(header: GgufHeader) -> Outline:
+    """A field that the file leaves out takes llama.cpp's default for its kind of vocabulary."""
+    model, pre = header.text(_TOKENIZER + "model"), header.text(_TOKENIZER + "pre")
+    if model == _GEMMA4:
+        pre = _GEMMA4
+    elif model not in _CUT:
+        pre = ""
+    pre = pre_tokenizers.shown_name(pre)
+    default_bos, default_eos = _default_ids(model)
+    add_eos = header.flag(_TOKENIZER + "add_eos_token")
+    return Outline(
+        model=model,
+        pre=pre,
+        size=len(strings_of(header, "tokens")),
+        merges=hashlib.sha256(strings_of(header, "merges").raw).hexdigest(),
+        bos=header.integer(_TOKENIZER + "bos_token_id", default_bos),
+        eos=header.integer(_TOKENIZER + "eos_token_id", default_eos),
+        add_bos=_adds_bos(model, pre, header.flag(_TOKENIZER + "add_bos_token")),
+        add_eos=model == "t5" if add_eos is None else add_eos,
+    )
+
+
+def strings_of(header: GgufHeader, name: str) -> Strings:
+    """The `tokens` or `merges`; none where the file has no such list."""
+    value = header.values.get(_TOKENIZER + name)
+    if isinstance(value, LongArray) and value.ends is not None:
+        return Strings(value.raw, value.ends)
+    parts, ends, end = [], array("Q"), 0
+    for text in header.strings(_TOKENIZER + name) if isinstance(value, tuple) else ():
+        parts.append(struct.pack("<Q", len(text.encode())) + text.encode())
+        end += len(parts[-1])
+        ends.append(end)
+    return Strings(b"".join(parts), ends)
+
+
+def types_of(header: GgufHeader) -> list[int]:
+    """GGUF's, of the tokens, as far as the file says."""
+    value = header.values.get(_TOKENIZER + "token_type")
+    types = value.values() if isinstance(value, LongArray) else value
+    return [t for t in types if isinstance(t, int)] if isinstance(types, tuple) else []
+
+
+def ids_of(header: GgufHeader, types: Collection[int]) -> list[int]:
+    """The tokens of these types, in order."""
+    value = header.values.get(_TOKENIZER + "token_type")
+    if isinstance(value, LongArray) and value.ends is None:
+        import numpy as np  # noqa: PLC0415 - late: the daemon's start need not wait for it
+
+        all_types = np.frombuffer(value.raw, value.code)
+        ids: list[int] = np.flatnonzero(np.isin(all_types, list(types))).tolist()
+        return ids
+    return [i for i, found in enumerate(types_of(header)) if found in types]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A whole one: megabytes.  types: GGUF's, of the tokens; what is missing is ordinary."""
+
+    outline: Outline
+    tokens: tuple[str, ...]
+    types: Sequence[int] = ()
+
+
+def vocabulary_of(header: GgufHeader) -> Vocabulary:
+    return Vocabulary(outline_of(header), header.strings(_TOKENIZER + "tokens"), types_of(header))
+
+
+def _adds_bos(model: str, pre: str, said: bool | None) -> bool:
+    if pre == pre_tokenizers.ALWAYS_WITH_BOS:
+        return True
+    if said is not None:
+        return said
+    return pre in pre_tokenizers.BEGIN_WITH_BOS if model == "gpt2" else model in {"llama", "bert"}
+
+
+def _default_ids(model: str) -> tuple[int, int]:
+    """BOS and EOS of llama.cpp where a file names none."""
+    return {"llama": (1, 2), "gpt2": (11, 11), "bert": (101, -1), "t5": (-1, 1)}.get(
+        model, (-1, -1)
+    )

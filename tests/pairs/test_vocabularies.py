@@ -1,0 +1,195 @@
+"""What is known of the vocabularies on a machine, and that it outlives a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from specd.errors import StoreError
+from specd.pairs import vocabularies
+from specd.pairs.vocabularies import VOCABULARIES_FILE, Vocabularies
+from tests.gguf_files import VOCABULARY, byte_vocabulary, write_llama
+from tests.gguf_files import Vocabulary as WrittenVocabulary
+
+OTHER = VOCABULARY.with_token(100, "surprise")
+SAID = f"token 100 is “{VOCABULARY.tokens[100]}” in one and “surprise” in the other"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state" / VOCABULARIES_FILE
+
+
+def blob(folder: Path, vocabulary: WrittenVocabulary = VOCABULARY, seed: int = 0) -> Path:
+    """A file under the name of its content."""
+    path = write_llama(folder / "new.gguf", vocabulary=vocabulary, seed=seed)
+    (folder / "blobs").mkdir(exist_ok=True)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return path.rename(folder / "blobs" / f"sha256-{digest}")
+
+
+def test_files_of_one_vocabulary_fit_and_others_do_not(tmp_path: Path) -> None:
+    a, b, c = blob(tmp_path), blob(tmp_path, seed=1), blob(tmp_path, OTHER)
+    d = blob(tmp_path, VOCABULARY.with_padding(128))
+    known = Vocabularies(None)
+    assert known.traits(a).vocabulary == known.traits(b).vocabulary
+    assert (known.fits(a, b), known.fits(a, c), known.fits(d, a)) == (True, False, True)
+    assert (known.difference(a, b), known.difference(a, c)) == ("", SAID)
+
+
+def test_traits_are_the_headers(tmp_path: Path) -> None:
+    traits = Vocabularies(None).traits(blob(tmp_path))
+    assert traits.architecture == "llama"
+    assert traits.n_active_parameters > traits.read_bytes // 4 > 0
+    assert not traits.has_pooling
+
+
+def test_a_blob_is_read_once_ever(tmp_path: Path, state: Path) -> None:
+    a, b = blob(tmp_path), blob(tmp_path, OTHER)
+    first = Vocabularies(state)
+    assert first.difference(a, b) == SAID
+    first.save()
+    for path in (a, b):  # whatever could be read in them now
+        path.write_bytes(b"")
+    again = Vocabularies(state)
+    assert again.traits(a) == first.traits(a)
+    assert not again.fits(a, b)
+    assert again.difference(a, b) == SAID
+
+
+def test_a_loose_file_is_read_again_when_it_changes(tmp_path: Path, state: Path) -> None:
+    known = Vocabularies(state)
+    a = write_llama(tmp_path / "a.gguf")
+    b = write_llama(tmp_path / "b.gguf", vocabulary=VOCABULARY.with_token(9, "x"))
+    assert known.difference(a, b)
+    write_llama(b)
+    os.utime(b, (1, 1))
+    assert known.difference(a, b) == ""
+
+
+def test_only_a_mark_that_one_of_them_says_has_both_files_read(tmp_path: Path) -> None:
+    """Fingerprints cannot tell a `<think>` that may differ from one that may not."""
+    at = VOCABULARY.eos + 1
+    types = list(VOCABULARY.types)
+    types[at] = 4
+    thinks = WrittenVocabulary(
+        tokens=VOCABULARY.with_token(at, "<think>").tokens,
+        types=tuple(types),
+        merges=VOCABULARY.merges,
+        bos=VOCABULARY.bos,
+        eos=VOCABULARY.eos,
+    )
+    known = Vocabularies(None)
+    assert known.fits(blob(tmp_path, thinks), blob(tmp_path))
+    changed = blob(tmp_path, thinks.with_token(at + 1, "<other>").with_token(65, "@@"))
+    assert not known.fits(changed, blob(tmp_path))
+
+
+def test_a_damaged_or_missing_file_is_a_store_error(tmp_path: Path, state: Path) -> None:
+    known = Vocabularies(state)
+    damaged = blob(tmp_path)
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    for path in (damaged, tmp_path / "none.gguf"):
+        with pytest.raises(StoreError):
+            known.traits(path)
+    known.save()
+    assert not state.exists()
+
+
+def test_writing_takes_a_small_part_of_the_time(tmp_path: Path, state: Path) -> None:
+    clock = Clock()
+    known = Vocabularies(state, clock=clock)
+
+    class Slow(type(known._file)):  # type: ignore[misc]
+        def write(self, data: bytes) -> None:
+            clock.now += 1.0
+            super().write(data)
+
+    known._file = Slow(state, vocabularies.MAX_BYTES)
+    for seed, until, n_files in ((0, 0.0, 1), (1, 20.9, 1), (2, 21.0, 3)):
+        clock.now = until
+        known.traits(blob(tmp_path, seed=seed))
+        known.save()
+        assert len(json.loads(state.read_bytes())["files"]) == n_files
+    stamp = state.stat()
+    clock.now = 1000.0
+    known.save()  # nothing is new
+    assert state.stat() == stamp
+
+
+def test_what_another_specd_learned_meanwhile_is_kept(tmp_path: Path, state: Path) -> None:
+    ours, theirs = Vocabularies(state), Vocabularies(state)
+    a, b = blob(tmp_path), blob(tmp_path, byte_vocabulary(shuffle_seed=1))
+    theirs.traits(a)
+    theirs.save()
+    ours.traits(b)
+    ours.save()
+    assert len(json.loads(state.read_bytes())["files"]) == 2
+
+
+def test_the_file_is_bounded(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabularies, "MAX_FILES", 2)
+    known = Vocabularies(state)
+    files = [blob(tmp_path, VOCABULARY.with_padding(n)) for n in range(4)]
+    for path in files:
+        known.difference(files[0], path)
+    known.save()
+    written = json.loads(state.read_bytes())
+    assert list(written["files"]) == [f"sha256:{path.name[7:]}" for path in files[2:]]
+    assert len(written["vocabularies"]) == 2
+    assert written["verdicts"] == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-10],
+        lambda data: data.replace(b'"version":1', b'"version":9'),
+        lambda data: b"null",
+        lambda data: b"\xff\xfe",
+        lambda data: b"[" * 100_000,
+        lambda data: data.replace(b'"size":', b'"size":10'),
+        lambda data: data.replace(b'"vocabulary":"', b'"vocabulary":"x'),
+        lambda data: data.replace(b'"read_bytes":', b'"read_bytes":-'),
+    ],
+)
+def test_a_damaged_file_is_set_aside(
+    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture, damage: object
+) -> None:
+    known = Vocabularies(state)
+    path = blob(tmp_path)
+    known.traits(path)
+    known.save()
+    data = damage(state.read_bytes())  # type: ignore[operator]
+    assert data != state.read_bytes()
+    state.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        again = Vocabularies(state)
+    assert "damaged and was set aside" in caplog.text
+    assert state.with_name(f"{VOCABULARIES_FILE}.damaged").read_bytes() == data
+    assert again.traits(path) == known.traits(path)
+    again.save()
+    assert Vocabularies(state).traits(path) == known.traits(path)
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    known = Vocabularies(tmp_path / "file" / VOCABULARIES_FILE)
+    known.traits(blob(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        known.save()
+    assert "cannot keep what was learned of vocabularies" in caplog.text

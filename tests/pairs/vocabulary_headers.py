@@ -1,0 +1,72 @@
+"""Headers with a vocabulary in them: real ones, changed where a test says so, and made-up ones."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from gguf import TokenType
+
+from specd.store.gguf import GgufHeader, Value, read_header
+from tests.llama_cpp_source import vocabulary_file
+
+T = "tokenizer.ggml."
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = (int(kind) for kind in TokenType)
+
+
+@functools.cache
+def real(name: str) -> GgufHeader:
+    """One of llama.cpp's own vocabularies."""
+    return read_header(vocabulary_file(name))
+
+
+def changed(header: GgufHeader, **values: Value | None) -> GgufHeader:
+    """By the last part of the key; None leaves it out."""
+    new = {**header.values, **{T + key: value for key, value in values.items()}}
+    return replace(header, values={key: value for key, value in new.items() if value is not None})
+
+
+def with_tokens(
+    header: GgufHeader, tokens: Mapping[int, str], types: Mapping[int, int] = MappingProxyType({})
+) -> GgufHeader:
+    """Some of its tokens, and of their types, exchanged by id."""
+    values = {}
+    for name, new in (("tokens", tokens), ("token_type", types)):
+        found = header.values[T + name]
+        all_values = list(found if isinstance(found, tuple) else found.values())  # type: ignore[union-attr]
+        for token_id, value in new.items():
+            all_values[token_id] = value
+        values[name] = tuple(all_values)
+    return changed(header, **values)
+
+
+def padded(header: GgufHeader, n: int) -> GgufHeader:
+    """With n unused ids behind its own."""
+    tokens = header.strings(T + "tokens")
+    types = (*([NORMAL] * len(tokens)), *([UNUSED] * n))
+    return changed(
+        header, tokens=(*tokens, *(f"[PAD{len(tokens) + i}]" for i in range(n))), token_type=types
+    )
+
+
+def made(
+    tokens: Sequence[str],
+    types: Sequence[int] | None = None,
+    *,
+    merges: Sequence[str] = ("a b", "c d"),
+    **values: Value,
+) -> GgufHeader:
+    plain: dict[str, Value] = {
+        "model": "gpt2",
+        "pre": "llama-bpe",
+        "tokens": tuple(tokens),
+        "merges": tuple(merges),
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    if types is not None:
+        plain["token_type"] = tuple(types)
+    return changed(GgufHeader(Path("made.gguf"), {}, ()), **{**plain, **values})
