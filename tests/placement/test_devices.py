@@ -150,6 +150,7 @@ def test_what_was_set_aside_for_an_integrated_gpu_is_not_all_it_can_have(tmp_pat
     assert device.free_bytes == 30
 
 
+@pytest.mark.contract("env.igpu")
 @pytest.mark.parametrize(
     "igpu, offers, ids",
     [
