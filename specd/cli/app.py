@@ -51,7 +51,7 @@ app.command("create")(create.create)
 app.command("stop")(stop.stop)
 app.command("cp")(cp.cp)
 app.command("rm")(rm.rm)
-app.command("pairs")(pairs.pairs)
+app.add_typer(pairs.app, name="pairs")
 app.command("bench")(bench.bench)
 app.command("trace")(trace.trace)
 

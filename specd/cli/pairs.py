@@ -1,7 +1,8 @@
-"""`specd pairs`: which drafter serves which model, what it gained here, and why some have none.
+"""`specd pairs`: which drafter serves which model, by which rule, what it gained here, and why some
+have none.
 
 Read from the store, the rules and the history themselves, so that it needs no daemon and loads no
-model.
+model.  The commands below it: pairs_edit.py (add, refuse, remove) and pairs_suggest.py.
 """
 
 from __future__ import annotations
@@ -9,33 +10,75 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
+from specd.cli import pairs_edit, pairs_suggest
 from specd.cli.words import make_console
 from specd.core import TEMPERATURE_BANDS, BandHistory, ModelRef, Pair
 from specd.errors import SpecdError, StoreError
-from specd.pairs import HISTORY_FILE, Entry, History, Pairs, identities_of, identity_of, load_rules
+from specd.pairs import (
+    HISTORY_FILE,
+    Entry,
+    History,
+    Pairs,
+    RuleBook,
+    identities_of,
+    identity_of,
+    load_rules,
+)
 from specd.placement import devices, machine_name
 from specd.settings import Settings
 from specd.store import Library
 
-_HEADERS = ("MODEL", "DRAFTER", "CHOSEN BY", "GAINED HERE", "WHY NONE")
+#: Each column with the width that it is folded to where the terminal is narrow; the last one takes
+#: what is left.
+_COLUMNS: Final = (
+    ("MODEL", 20),
+    ("DRAFTER", 16),
+    ("CHOSEN BY", 9),
+    ("RULE", 18),
+    ("GAINED HERE, OR WHY NONE", None),
+)
+_NARROW: Final = 140
+
+
+class PairsGroup(TyperGroup):
+    """Whatever is no command of its own is meant for `show`: `specd pairs MODEL --json`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, "--help"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=PairsGroup,
+    help="Say which drafter serves which model and why some have none; change it; suggest others.",
+    subcommand_metavar="[MODEL] | COMMAND [ARGS]...",
+    epilog="Without a command it shows: specd pairs [MODEL] [--json] [--forget]",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here."""
+    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here.
+
+    draft_length: where drafts begin and end by the rule that chose the drafter.
+    """
 
     model: str
     pair: Pair | None = None
     problem: str = ""
     learned: Entry | None = None
+    draft_length: tuple[int, int] | None = None
 
 
+@app.command("show")
 def pairs(
     model: Annotated[str, typer.Argument(help="One model; all of the store without it.")] = "",
     *,
@@ -44,7 +87,7 @@ def pairs(
         bool, typer.Option("--forget", help="Forget what was learned of the model, or of all.")
     ] = False,
 ) -> None:
-    """Say which drafter serves which model, what it gained here, and why some have none."""
+    """Say who drafts for which model, by which rule, what that gained, and why some have none."""
     settings = Settings()
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
@@ -52,14 +95,15 @@ def pairs(
     if forget:
         _forget(history, library.resolve(model) if model else None, console)
         return
-    finder = Pairs(library, load_rules(settings.pairs_file), enabled=settings.speculative_decode)
+    rules = load_rules(settings.pairs_file)
+    finder = Pairs(library, rules, enabled=settings.speculative_decode)
     names = [model] if model else sorted(name.short for name in library.names())
     learned = Learned(history.entries(), machine_name(devices()))
-    rows = [_row(name, library, finder, learned.of, only=bool(model)) for name in names]
+    rows = [_row(name, library, finder, rules, learned.of, only=bool(model)) for name in names]
     if as_json:
         typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
         return
-    console.print(table_of(rows))
+    console.print(table_of(rows, console.width))
     console.print(f"\nmodels: {settings.models}", style="dim")
 
 
@@ -67,6 +111,7 @@ def _row(
     name: str,
     library: Library,
     finder: Pairs,
+    rules: RuleBook,
     learned: Callable[[Pair], Entry | None],
     *,
     only: bool,
@@ -78,7 +123,13 @@ def _row(
         if only:
             raise
         return Row(model=name, problem=str(error))
-    return Row(model=pair.target.name, pair=pair, learned=learned(pair))
+    rule = rules.rule_for(pair.target.name) if pair.rule else None
+    return Row(
+        model=pair.target.name,
+        pair=pair,
+        learned=learned(pair),
+        draft_length=rule.draft_length if rule is not None else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +167,24 @@ def _forget(history: History, model: ModelRef | None, console: Console) -> None:
 # --------------------------------------------------------------------------- in words
 
 
-def table_of(rows: Iterable[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for header in _HEADERS:
-        table.add_column(header, overflow="fold")
+def table_of(rows: Iterable[Row], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header, folded in _COLUMNS:
+        at_most = folded if width < _NARROW else None
+        table.add_column(header, overflow="fold", max_width=at_most)
     for row in rows:
-        table.add_row(row.model, *_drafter(row), _gains(row.learned), _why_none(row))
+        gained_or_why = "\n".join(filter(None, (_gains(row.learned), _why_none(row))))
+        table.add_row(row.model, *_drafter(row), _rule(row), gained_or_why)
     return table
 
 
 def _drafter(row: Row) -> tuple[str, str]:
     drafter = row.pair.drafter if row.pair is not None else None
     return (drafter.name, drafter.source) if drafter is not None else ("-", "-")
+
+
+def _rule(row: Row) -> str:
+    return (row.pair.rule if row.pair is not None else "") or "-"
 
 
 def _why_none(row: Row) -> str:
@@ -171,8 +228,12 @@ def to_json(row: Row) -> dict[str, Any]:
         "model": row.model,
         "drafter": drafter.name if drafter else None,
         "pair_source": drafter.source if drafter else None,
+        "rule": row.pair.rule or None,
+        "expected": dict(row.pair.expected),
+        "draft_length": list(row.draft_length) if row.draft_length else None,
         "reason": row.pair.reason,
         "detail": row.pair.detail,
+        "pull": list(row.pair.pull),
         "gained": _gained(learned) if learned is not None else None,
     }
 
@@ -200,3 +261,9 @@ def _gained(learned: Entry) -> dict[str, Any]:
         ],
         "target_s": dict(history.target_s),
     }
+
+
+app.command("suggest")(pairs_suggest.suggest)
+app.command("add")(pairs_edit.add)
+app.command("refuse")(pairs_edit.refuse)
+app.command("remove")(pairs_edit.remove)

@@ -18,6 +18,8 @@ COMMANDS = {
     "cli/bench.py": {"bench"},
     "cli/targets.py": {"bench"},
     "cli/pairs.py": {"pairs", "placement", "store"},
+    "cli/pairs_edit.py": {"pairs", "store"},
+    "cli/pairs_suggest.py": {"pairs", "store"},
 }
 
 

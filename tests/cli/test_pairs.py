@@ -25,7 +25,7 @@ from specd.core import (
     PairHistory,
 )
 from specd.engine.speculative.controller import temperature_band
-from specd.pairs import HISTORY_FILE, History, Key
+from specd.pairs import HISTORY_FILE, Entry, History, Key
 from specd.placement import devices, machine_name
 from tests.gguf_files import OllamaStore, write_llama
 
@@ -89,26 +89,59 @@ def gained() -> list[list[object]]:
 
 def test_the_table_says_who_drafts_and_why_nobody_does() -> None:
     drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
+    rule = "registry: big:70b*"
     detail = "No rule names a drafter for big:70b."
     console = Console(file=io.StringIO(), width=200)
     console.print(
         pairs.table_of(
             [
-                Row(model="big:70b", pair=Pair(target=TARGET, drafter=drafter)),
+                Row(model="big:70b", pair=Pair(target=TARGET, drafter=drafter, rule=rule)),
                 Row(
                     model="big:70b",
                     pair=Pair(target=TARGET, reason=NoPair.NOT_FOUND, detail=detail),
                 ),
                 Row(model="broken:1b", problem="the manifest cannot be read"),
-            ]
+            ],
+            console.width,
         )
     )
     assert isinstance(console.file, io.StringIO)
     _, paired, alone, broken = console.file.getvalue().splitlines()
-    assert paired.split() == ["big:70b", "small:1b", "registry"]
+    assert paired.split() == ["big:70b", "small:1b", "registry", *rule.split()]
     assert alone.rstrip().endswith(detail)
     assert broken.split(maxsplit=1)[0] == "broken:1b"
     assert "cannot be read" in broken
+
+
+def test_the_table_fits_a_hundred_columns_with_the_names_that_people_have() -> None:
+    name = "hf.co/bartowski/Meta-Llama-3.1-70B-Instruct-GGUF:Q4_K_M"
+    rows = [
+        Row(
+            model=name,
+            pair=Pair(
+                target=TARGET,
+                drafter=Drafter(
+                    name="hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0",
+                    weights=Path("d"),
+                    source="registry",
+                ),
+                rule="~/.config/specd/pairs.toml: */*llama-3.1-70b*",
+            ),
+            learned=Entry(
+                key=Key.of(EngineSpec(weights=__file__, n_threads=1), HERE),
+                history=PairHistory(bands=(band(),), device="CPU"),
+                used_at=1.0,
+            ),
+        ),
+        Row(model="big:70b", pair=Pair(target=TARGET, reason=NoPair.NOT_FOUND, detail="w " * 60)),
+    ]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(pairs.table_of(rows, console.width))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "GAINED HERE, OR WHY NONE" in lines[0]
+    assert len(lines) < 16
 
 
 def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., None]) -> None:

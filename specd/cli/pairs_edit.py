@@ -1,0 +1,203 @@
+"""`specd pairs add`, `refuse` and `remove`: rules of one's own, in a file that says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from specd.core import ModelRef, NoPair
+from specd.errors import InvalidName, InvalidRequest, SpecdError
+from specd.pairs import Pairs, Rule, Rules
+from specd.pairs.registry import MAX_DRAFT, Places, load_rules, usual_places
+from specd.pairs.rules import USER, has_wildcards, home_short, is_file, matches
+from specd.settings import Settings
+from specd.store import Library, Name
+from specd.store.name import parse
+
+_Target = Annotated[
+    str, typer.Argument(help="A model, or a pattern of names with * and ? (in quotes).")
+]
+#: What says that a drafter is wrong for a target, and not that it is not there yet.
+_UNFIT: Final = {NoPair.VOCABULARY_DIFFERS, NoPair.CANNOT_REWIND, NoPair.EMBEDS}
+
+
+def add(
+    target: _Target,
+    drafters: Annotated[
+        list[str], typer.Argument(help="Models, patterns or GGUF files, the best first.")
+    ],
+    *,
+    max_draft: Annotated[
+        int | None, typer.Option(min=1, max=MAX_DRAFT, help="No draft is longer, in tokens.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Add a drafter that does not fit all the same.")
+    ] = False,
+) -> None:
+    """Name the drafters of a model, in a file of your own that goes before specd's registry."""
+    from specd.pairs import user_file
+
+    shelf = _Shelf.open()
+    _check_name(target)
+    for drafter in drafters:
+        _check_drafter(drafter, target, shelf, force=force)
+    path = _file()
+    length = (1, max_draft) if max_draft is not None else None
+    user_file.add(path, target, drafters, draft_length=length)
+    typer.echo(f"wrote {home_short(path)}: {', '.join(drafters)} may draft for {target}")
+    _say_who_reads(path)
+    _say_what_goes_before(path, target, shelf)
+
+
+def refuse(
+    target: _Target,
+    *,
+    reason: Annotated[str, typer.Option(help="Words for whoever asks why.")] = "",
+) -> None:
+    """Forbid drafting for a model."""
+    from specd.pairs import user_file
+
+    _check_name(target)
+    path = _file()
+    user_file.refuse(path, target, reason)
+    typer.echo(f"wrote {home_short(path)}: nobody drafts for {target}")
+    _say_who_reads(path)
+    _say_what_goes_before(path, target, _Shelf.open())
+
+
+def remove(target: _Target) -> None:
+    """Remove a rule of your own; specd's registry decides again."""
+    from specd.pairs import user_file
+
+    places = _places()
+    first = _file()
+    others = [path for path in (places.user, places.machine) if path not in {None, first}]
+    for path in [first, *filter(None, others)]:
+        if user_file.remove(path, target):
+            typer.echo(f"wrote {home_short(path)}: the rule for {target} is gone")
+            return
+    raise InvalidRequest(
+        f"no file of yours has a rule for just {target}; `specd pairs` shows which"
+    )
+
+
+# --------------------------------------------------------------------------- where
+
+
+def _places() -> Places:
+    return usual_places(Settings().pairs_file)
+
+
+def _file() -> Path:
+    from specd.pairs.user_file import file_to_write
+
+    return file_to_write(_places(), is_root=os.geteuid() == 0)
+
+
+def _say_who_reads(path: Path) -> None:
+    places = _places()
+    if places.named is None and path == places.own:
+        typer.echo(
+            f"A daemon of yours reads it by itself; one of another user reads {places.machine}."
+        )
+
+
+def _say_what_goes_before(path: Path, target: str, shelf: _Shelf) -> None:
+    rules = load_rules(Settings().pairs_file)
+    for name in shelf.names_like(target):
+        found = rules.rule_for(name)
+        if found is not None and not (found.file == path and found.won == target):
+            typer.echo(f"For {name} another rule goes before it: {found.said}")
+
+
+# --------------------------------------------------------------------------- what fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """The models on disk."""
+
+    library: Library
+
+    @classmethod
+    def open(cls) -> _Shelf:
+        settings = Settings()
+        return cls(Library(settings.models, demo=settings.demo, go_template=settings.go_template))
+
+    def names_like(self, pattern: str) -> list[str]:
+        return sorted(n.short for n in self.library.names() if matches(pattern, n.short))
+
+    def models_like(self, pattern: str) -> Iterator[ModelRef]:
+        for name in self.names_like(pattern):
+            try:
+                yield self.library.resolve(name)
+            except SpecdError:
+                continue  # damaged: nothing can be said of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """A store with but some of its models."""
+
+    library: Library
+    kept: tuple[Name, ...]
+
+    def names(self) -> tuple[Name, ...]:
+        return self.kept
+
+    def resolve(self, name: str) -> ModelRef:
+        return self.library.resolve(name)
+
+
+def _check_name(pattern: str) -> None:
+    try:
+        parse("".join("x" if letter in "*?" else letter for letter in pattern))
+    except InvalidName as error:
+        raise InvalidName(
+            f"{pattern!r} is neither a model's name nor a pattern of names"
+        ) from error
+
+
+def _check_drafter(drafter: str, target: str, shelf: _Shelf, *, force: bool) -> None:
+    """Raise where it fits none of the models that it is meant for; say where it is missing."""
+    if is_file(drafter):
+        candidates = [drafter] if _exists(drafter) else []
+        missing = f"Warning: there is no file {drafter}."
+    else:
+        _check_name(drafter)
+        candidates = shelf.names_like(drafter)
+        missing = f"Warning: {drafter} is not in the store."
+        if not has_wildcards(drafter):
+            missing += f" `specd pull {drafter}` gets it."
+    if not candidates:
+        typer.echo(missing, err=True)
+        return
+    verdicts = list(_verdicts(shelf, shelf.models_like(target), candidates))
+    if verdicts and all(verdicts) and not force:
+        raise InvalidRequest(f"{verdicts[0]} (--force adds it all the same)")
+
+
+def _exists(drafter: str) -> bool:
+    try:
+        return Path(drafter).expanduser().is_file()
+    except RuntimeError:  # ~somebody, who has no home here
+        return False
+
+
+def _verdicts(shelf: _Shelf, targets: Iterable[ModelRef], drafters: Sequence[str]) -> Iterator[str]:
+    """Why a drafter does not fit a target, or "", for each two of them."""
+    for target in targets:
+        for drafter in drafters:
+            if drafter == target.name:
+                yield f"{drafter} cannot draft for itself."
+                continue
+            kept = () if is_file(drafter) else (parse(drafter),)
+            rule = Rule(targets=(target.name,), drafters=(drafter,), origin=USER)
+            finder = Pairs(_Only(shelf.library, kept), Rules(user=(rule,)))
+            pair = finder.pair(replace(target, draft=None))
+            yield pair.detail if pair.reason in _UNFIT else ""

@@ -1,0 +1,130 @@
+"""`specd pairs suggest`: what to pull so that models without a drafter get one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from specd.cli.words import make_console
+from specd.core import NoPair, Pair
+from specd.errors import SpecdError
+from specd.pairs import Pairs, Rule, load_rules
+from specd.settings import Settings
+from specd.store import Library
+from specd.store.name import parse
+
+#: Another drafter may do what those that are there do not.
+_HELPED_BY_OTHERS: Final = {NoPair.NOT_FOUND, NoPair.VOCABULARY_DIFFERS, NoPair.UNREADABLE}
+_HEADERS: Final = ("MODEL", "TYPE THIS", "EXPECTED", "WHY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """For one model.  pull: what is not here yet, the best first.  why: one sentence, or "".
+
+    drafter: the one that it has already.  expected: published gain by task.
+    """
+
+    model: str
+    drafter: str = ""
+    pull: tuple[str, ...] = ()
+    expected: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def command(self) -> str:
+        return f"specd pull {self.pull[0]}" if self.pull else ""
+
+
+def suggest(
+    model: Annotated[str, typer.Argument(help="One model; all without a drafter else.")] = "",
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+) -> None:
+    """Say what to pull so that a model without a drafter gets one, and where nothing would help."""
+    settings = Settings()
+    library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
+    rules = load_rules(settings.pairs_file)
+    finder = Pairs(library, rules, enabled=settings.speculative_decode)
+    here = {name.key for name in library.names()}
+    found = []
+    for name in [model] if model else sorted(name.short for name in library.names()):
+        try:
+            pair = finder.pair(library.resolve(name))
+        except SpecdError as error:
+            if model:
+                raise
+            found.append(Suggestion(model=name, why=str(error)))
+            continue
+        found.append(suggestion(pair, rules.rule_for(pair.target.name), here))
+    if not model:
+        found = [one for one in found if not one.drafter]
+    _print(found, as_json=as_json)
+
+
+def suggestion(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggestion:
+    """here: keys of the names on disk."""
+    name = pair.target.name
+    if pair.drafter is not None:
+        why = f"{pair.drafter.name} drafts for it already."
+        return Suggestion(model=name, drafter=pair.drafter.name, why=why)
+    if pair.reason not in _HELPED_BY_OTHERS:
+        return Suggestion(model=name, why=pair.detail)
+    if rule is None:
+        words = "No model is known that would draft for it"
+        return Suggestion(model=name, why=f"{words}; `specd pairs add {name} DRAFTER` names one.")
+    pull = tuple(one for one in rule.pull if parse(one).key not in here)
+    if pull:
+        why = "" if pair.reason is NoPair.NOT_FOUND else pair.detail
+        return Suggestion(model=name, pull=pull, expected=rule.expected, why=why)
+    return Suggestion(
+        model=name, why=f"Nothing to pull: {rule.reason}." if rule.reason else pair.detail
+    )
+
+
+# --------------------------------------------------------------------------- in words
+
+
+def _print(found: Iterable[Suggestion], *, as_json: bool) -> None:
+    rows = list(found)
+    if as_json:
+        typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
+    elif not rows:
+        typer.echo("Every model here has a drafter.")
+    else:
+        make_console().print(table_of(rows))
+
+
+def table_of(rows: Iterable[Suggestion]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in _HEADERS:
+        table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(row.model, row.command or "-", _expected(row), row.why)
+    return table
+
+
+def _expected(row: Suggestion) -> str:
+    if not row.pull:
+        return "-"
+    said = [
+        f"{gain:.1f}×" if task == "any" else f"{task} {gain:.1f}×"
+        for task, gain in row.expected.items()
+    ]
+    return ", ".join(said) or "no figure"
+
+
+def to_json(row: Suggestion) -> dict[str, Any]:
+    return {
+        "model": row.model,
+        "drafter": row.drafter or None,
+        "pull": list(row.pull),
+        "command": row.command or None,
+        "expected": dict(row.expected),
+        "why": row.why,
+    }

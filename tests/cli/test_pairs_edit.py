@@ -1,0 +1,161 @@
+"""`specd pairs add`, `refuse`, `remove`: what they write, where, and what they will not write."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specd.cli.app import app
+from specd.errors import InvalidName, InvalidRequest
+from specd.pairs import registry
+from specd.pairs.registry import read_rules
+from tests.gguf_files import VOCABULARY, OllamaStore, write_llama
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
+    """A big model, a small one, and a stranger whose vocabulary differs."""
+    store = OllamaStore(tmp_path / "models")
+    store.add("big", weights=write_llama(tmp_path / "big.gguf"))
+    store.add("small", weights=write_llama(tmp_path / "small.gguf", seed=1))
+    other = VOCABULARY.with_token(7, "other")
+    store.add("stranger", weights=write_llama(tmp_path / "other.gguf", vocabulary=other))
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    monkeypatch.setenv("SPECD_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(registry, "MACHINE_FILE", tmp_path / "etc" / "specd" / "pairs.toml")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return store
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "specd" / "pairs.toml"
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["pairs", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def row(model: str) -> dict[str, object]:
+    [found] = json.loads(said(model, "--json"))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_rule_that_is_added_pairs_the_model(own: Path) -> None:
+    words = said("add", "big", "small", "--max-draft", "4")
+    assert f"wrote {own}: small may draft for big" in words
+    assert str(registry.MACHINE_FILE) in words  # where another user's daemon would look
+    found = row("big")
+    assert (found["drafter"], found["pair_source"]) == ("small:latest", "user")
+    [rule] = read_rules(own, "user")
+    assert rule.max_draft == 4
+
+
+def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
+    said("add", "big", "small")
+    assert f"wrote {own}: nobody drafts for big" in said("refuse", "big", "--reason", "it is quick")
+    found = row("big")
+    assert (found["drafter"], found["reason"]) == (None, "refused_by_rule")
+    assert "it is quick" in str(found["detail"])
+    assert f"wrote {own}: the rule for big:latest is gone" in said("remove", "big:latest")
+    assert read_rules(own, "user") == ()
+    with pytest.raises(InvalidRequest, match="no file of yours has a rule for just big"):
+        said("remove", "big")
+
+
+def test_a_drafter_that_speaks_otherwise_is_refused_with_the_verdict(own: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"stranger:latest .* big:latest.*token 7.*--force"):
+        said("add", "big", "stranger")
+    assert not own.exists()
+    said("add", "big", "stranger", "--force")
+    assert read_rules(own, "user")[0].drafters == ("stranger",)
+
+
+def test_of_several_models_a_drafter_need_fit_only_one(own: Path) -> None:
+    said("add", "*", "s*")
+    assert read_rules(own, "user")[0].targets == ("*",)
+
+
+def test_a_model_cannot_draft_for_itself() -> None:
+    with pytest.raises(InvalidRequest, match="cannot draft for itself"):
+        said("add", "big", "big")
+
+
+def test_a_drafter_that_is_missing_is_said_and_added(own: Path, tmp_path: Path) -> None:
+    words = said(
+        "add", "big", "tiny:1b", "t*:1b", str(tmp_path / "none.gguf"), "~no-such-user/x.gguf"
+    )
+    assert "Warning: tiny:1b is not in the store. `specd pull tiny:1b` gets it." in words
+    assert "Warning: t*:1b is not in the store.\n" in words
+    assert f"Warning: there is no file {tmp_path / 'none.gguf'}." in words
+    assert "Warning: there is no file ~no-such-user/x.gguf." in words
+    assert len(read_rules(own, "user")[0].drafters) == 4
+
+
+def test_a_file_is_checked_like_a_model(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="vocabulary"):
+        said("add", "big", str(tmp_path / "other.gguf"))
+    said("add", "big", str(tmp_path / "small.gguf"))
+    assert row("big")["drafter"] == "small.gguf"
+
+
+def test_a_model_that_is_not_here_yet_can_be_given_a_drafter(own: Path) -> None:
+    said("add", "hf.co/*/Future-70B-GGUF:*", "small")
+    assert read_rules(own, "user")[0].targets == ("hf.co/*/Future-70B-GGUF:*",)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b:c", "../x", "-x", "a/b/c/d/e"])
+def test_what_is_no_name_is_refused(name: str, own: Path) -> None:
+    with pytest.raises(InvalidName, match="neither a model's name nor a pattern"):
+        said("add", "--", name, "small")
+    with pytest.raises(InvalidName):
+        said("add", "--", "big", name)
+    with pytest.raises(InvalidName):
+        said("refuse", "--", name)
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("n", ["0", "17", "x"])
+def test_a_length_out_of_range_is_bad_usage(n: str) -> None:
+    result = CliRunner().invoke(app, ["pairs", "add", "big", "small", "--max-draft", n])
+    assert result.exit_code == 2
+
+
+def test_the_file_that_is_named_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Path
+) -> None:
+    named = tmp_path / "mine.toml"
+    named.write_text("# mine\n")
+    monkeypatch.setenv("SPECD_PAIRS", str(named))
+    assert said("add", "big", "small") == f"wrote {named}: small may draft for big\n"
+    assert named.read_text().startswith("# mine\n")
+    assert not own.exists()
+
+
+def test_root_writes_the_machines_file_and_hears_what_goes_before_it(
+    monkeypatch: pytest.MonkeyPatch, own: Path
+) -> None:
+    said("add", "big*", "small")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    words = said("add", "big", "small")
+    assert f"wrote {registry.MACHINE_FILE}" in words
+    assert f"For big:latest another rule goes before it: {own}: big*" in words
+    said("remove", "big*")  # wherever it is
+    assert read_rules(own, "user") == ()
+
+
+def test_a_model_called_like_a_command_can_still_be_asked_for(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("add", weights=write_llama(tmp_path / "add.gguf", seed=3))
+    assert row("add:latest")["model"] == "add:latest"
+    [found] = json.loads(said("show", "add", "--json"))
+    assert found["model"] == "add:latest"

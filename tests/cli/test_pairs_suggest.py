@@ -1,0 +1,136 @@
+"""`specd pairs suggest`: what to pull, and where nothing would help."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from specd.cli.app import app
+from specd.cli.pairs_suggest import Suggestion, suggestion, table_of
+from specd.core import Drafter, ModelRef, NoPair, Pair
+from specd.errors import ModelNotFound
+from specd.pairs import Rule, registry
+from tests.gguf_files import OllamaStore, write_llama
+
+TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
+RULE = Rule(
+    targets=("big:*",),
+    drafters=("small:1b*", "small:3b*"),
+    origin="registry",
+    pull=("small:1b", "small:3b"),
+    expected={"code": 2.07, "any": 1.3},
+)
+
+
+def alone(reason: NoPair = NoPair.NOT_FOUND, detail: str = "No drafter is installed.") -> Pair:
+    return Pair(target=TARGET, reason=reason, detail=detail)
+
+
+def test_what_is_not_here_yet_is_suggested_the_best_first() -> None:
+    found = suggestion(alone(), RULE, set())
+    assert (found.pull, found.command) == (("small:1b", "small:3b"), "specd pull small:1b")
+    assert found.expected == {"code": 2.07, "any": 1.3}
+
+
+def test_where_one_that_is_here_does_not_fit_the_next_is_suggested() -> None:
+    here = {"registry.ollama.ai/library/small:1b"}
+    pair = alone(NoPair.VOCABULARY_DIFFERS, "It speaks otherwise.")
+    found = suggestion(pair, RULE, here)
+    assert (found.pull, found.why) == (("small:3b",), "It speaks otherwise.")
+    assert suggestion(pair, RULE, here | {"registry.ollama.ai/library/small:3b"}).pull == ()
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [NoPair.REFUSED_BY_RULE, NoPair.CANNOT_REWIND, NoPair.EMBEDS, NoPair.DISABLED_BY_USER],
+)
+def test_where_no_drafter_would_help_it_says_why(reason: NoPair) -> None:
+    found = suggestion(alone(reason, "Because."), RULE, set())
+    assert (found.pull, found.why) == ((), "Because.")
+
+
+def test_a_rule_may_know_drafters_that_nobody_can_pull() -> None:
+    rule = Rule(targets=("big:*",), drafters=("x*",), origin="registry", reason="they differ")
+    assert suggestion(alone(), rule, set()).why == "Nothing to pull: they differ."
+
+
+def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
+    assert "`specd pairs add big:70b DRAFTER`" in suggestion(alone(), None, set()).why
+
+
+def test_a_model_that_has_one_needs_none() -> None:
+    drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
+    found = suggestion(Pair(target=TARGET, drafter=drafter), RULE, set())
+    assert (found.drafter, found.pull) == ("small:1b", ())
+    assert found.why == "small:1b drafts for it already."
+
+
+def test_the_table_has_the_command_and_fits_a_hundred_columns() -> None:
+    rows = [
+        Suggestion(model="big:70b", pull=("small:1b",), expected={"code": 2.07, "any": 1.3}),
+        Suggestion(model="mid:8b", pull=("small:1b",)),
+        Suggestion(model="moe:30b", why="It is a mixture of experts. " * 4),
+    ]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table_of(rows))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].split()[:6] == ["big:70b", "specd", "pull", "small:1b", "code", "2.1×,"]
+    assert "no figure" in console.file.getvalue()
+    assert any(line.startswith("moe:30b") and "mixture" in line for line in lines)
+
+
+# --------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
+    store = OllamaStore(tmp_path / "models")
+    monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
+    monkeypatch.setenv("SPECD_DEMO", "0")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "MACHINE_FILE", tmp_path / "none.toml")
+    store.add("qwen3:32b", weights=write_llama(tmp_path / "t.gguf"))
+    store.add("gpt-oss:20b", weights=write_llama(tmp_path / "m.gguf", seed=2))
+    return store
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["pairs", "suggest", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_packaged_registry_suggests_for_what_is_on_the_shelf(store: OllamaStore) -> None:
+    refused, wanting = json.loads(said("--json"))
+    assert (wanting["model"], wanting["command"]) == ("qwen3:32b", "specd pull qwen3:0.6b")
+    assert wanting["expected"] == {"any": 1.3}
+    assert (refused["model"], refused["command"]) == ("gpt-oss:20b", None)
+    assert "mixture of experts" in refused["why"]
+    assert "specd pull qwen3:0.6b" in said()
+    assert json.loads(said("qwen3:32b", "--json")) == [wanting]
+
+
+def test_a_shelf_with_nothing_to_wish_for_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "empty"))
+    monkeypatch.setenv("SPECD_DEMO", "0")
+    assert said() == "Every model here has a drafter.\n"
+
+
+def test_a_model_that_is_missing_is_an_error_and_a_damaged_one_a_row(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelNotFound):
+        said("none")
+    store.weights_path("qwen3:32b").unlink()
+    rows = {row["model"]: row for row in json.loads(said("--json"))}
+    assert rows["qwen3:32b"]["why"]
+    assert rows["qwen3:32b"]["pull"] == []
