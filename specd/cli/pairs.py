@@ -31,7 +31,8 @@ from specd.pairs import (
     identity_of,
     load_rules,
 )
-from specd.placement import devices, machine_name
+from specd.placement import Devices, machine_name
+from specd.runner import probe
 from specd.settings import Settings
 from specd.store import Library
 
@@ -98,7 +99,10 @@ def pairs(
     rules = load_rules(settings.pairs_file)
     finder = Pairs(library, rules, enabled=settings.speculative_decode)
     names = [model] if model else sorted(name.short for name in library.names())
-    learned = Learned(history.entries(), machine_name(devices()))
+    entries = history.entries()
+    # As the daemon names it; where nothing has been learned, nobody need be asked.
+    here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
+    learned = Learned(entries, here)
     rows = [_row(name, library, finder, rules, learned.of, only=bool(model)) for name in names]
     if as_json:
         typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))

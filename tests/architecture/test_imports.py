@@ -17,7 +17,7 @@ COMMANDS = {
     "cli/serve.py": {"daemon"},
     "cli/bench.py": {"bench"},
     "cli/targets.py": {"bench"},
-    "cli/pairs.py": {"pairs", "placement", "store"},
+    "cli/pairs.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},
     "cli/pairs_suggest.py": {"pairs", "store"},
 }

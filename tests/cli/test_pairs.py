@@ -26,10 +26,11 @@ from specd.core import (
 )
 from specd.engine.speculative.controller import temperature_band
 from specd.pairs import HISTORY_FILE, Entry, History, Key
-from specd.placement import devices, machine_name
+from specd.placement import Devices, machine_name
+from specd.runner import probe
 from tests.gguf_files import OllamaStore, write_llama
 
-HERE = machine_name(devices())
+HERE = machine_name(Devices(probe())())
 TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
 
 
