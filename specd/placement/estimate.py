@@ -133,34 +133,36 @@ def footprint(
     flash_attention: bool | None,
     n_rewind: int,
     extra_bytes: int = 0,
+    n_sequences: int = 0,
 ) -> Footprint:
-    """n_ctx: tokens per slot.  n_outputs: rows of logits in one pass.
+    """n_ctx: tokens per slot.  n_batch: of one pass.  n_outputs: rows of its results.
 
-    n_rewind: running states that are kept of each slot beside the present one.
+    n_rewind: running states that are kept of each sequence beside the present one.
+    n_sequences: 0 is one for each slot.
     """
-    n_cells = _padded(min(n_ctx, shape.n_ctx_train or n_ctx) * n_slots)
-    states = max(n_slots, 1) * (1 + (n_rewind if shape.is_recurrent and shape.can_rewind else 0))
+    n_sequences = n_sequences or max(n_slots, 1)
+    n_cells = _padded(n_ctx * n_slots)
+    n_states = n_sequences * (1 + (n_rewind if shape.is_recurrent and shape.can_rewind else 0))
     widest = max((layer.kept.value for layer in shape.layers), default=0)
 
     def cache(kept: Kept) -> int:
         n_kept = n_cells
         if kept.window:
-            n_kept = min(n_cells, _padded(kept.window * n_slots + n_batch))
+            n_kept = min(n_cells, _padded(kept.window * n_sequences + n_batch))
         # Without flash attention the values lie in columns, as high as the largest.
         value = widest if flash_attention is False and kept.value else kept.value
         rows = _row_bytes(kept.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
-        return rows * n_kept + 4 * kept.state * states
+        return rows * n_kept + 4 * kept.state * n_states
 
     windows = max((layer.kept.window for layer in shape.layers), default=0)
-    has_cache = shape.has_cache
     needed = scratch(
         shape,
         Pass(
-            n_tokens=-(-n_batch // n_slots) * n_slots,
-            n_cells=n_cells if has_cache else n_batch,
-            n_window_cells=min(n_cells, _padded(windows * n_slots + n_batch)) if windows else 0,
+            n_tokens=-(-n_batch // n_sequences) * n_sequences,
+            n_cells=n_cells if shape.has_cache else n_batch,
+            n_window_cells=min(n_cells, _padded(windows * n_sequences + n_batch)) if windows else 0,
             n_outputs=n_outputs,
-            n_states=states,
+            n_states=n_states,
             flash_attention=flash_attention is not False and shape.architecture != "grok",
         ),
     )

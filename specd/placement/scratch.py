@@ -64,10 +64,15 @@ def scratch(shape: Shape, largest: Pass) -> Scratch:
 
 def _masks(shape: Shape, largest: Pass) -> int:
     """Who may look at whom: one for all cells, and one for those of the window."""
-    if not any(layer.kept.key for layer in shape.layers) and shape.has_cache:
-        return 0
     size = 2 if largest.flash_attention else 4
-    return size * (largest.n_cells + largest.n_window_cells) * largest.n_tokens
+    n_cells = _n_seen(shape, largest) + largest.n_window_cells
+    return size * n_cells * largest.n_tokens
+
+
+def _n_seen(shape: Shape, largest: Pass) -> int:
+    """Cells that a layer without a window looks at; 0 where there is none."""
+    sees = any(layer.kept.key and not layer.kept.window for layer in shape.layers)
+    return largest.n_cells if sees or not shape.has_cache else 0
 
 
 # ------------------------------------------------------------------ moments, in numbers
@@ -99,7 +104,12 @@ def _attention(shape: Shape, largest: Pass) -> int:
     rows = 3 * width.n_embd + 2 * width.query + keys + values
     if width.latent:
         rows = 4 * width.n_embd + width.query + width.latent
-    scores = 0 if largest.flash_attention else shape.n_heads * largest.n_cells
+    n_cells = max(_n_seen(shape, largest), largest.n_window_cells)
+    if shape.has_bias:
+        # Of each pair its distance, what that is worth, that in another order, and the score.
+        scores = (3 * shape.n_heads + 1) * n_cells
+    else:
+        scores = 0 if largest.flash_attention else shape.n_heads * n_cells
     return (rows + scores) * largest.n_tokens
 
 

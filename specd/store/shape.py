@@ -24,6 +24,8 @@ from specd.store.kept import (
 _BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
 #: More than any model has; what a hostile file claims is not counted up to.
 _MAX_LAYERS: Final = 1 << 12
+#: The pooling of the last token, by GGUF's number.
+_LAST: Final = 3
 #: Looked up by token or by position: main memory serves as well.
 _INPUT: Final = (
     "token_embd.",
@@ -77,6 +79,8 @@ class Shape:
     tied_bytes: embeddings of tokens that are the output's matrix too; 0 where it has its own.
     n_ctx_train: 0 is unknown.  has_head: it gives logits; has_cache: it keeps anything of a pass.
     is_recurrent: it keeps a running state; can_rewind: which can be taken back by some tokens.
+    reads_on: a text may come in pieces where a vector of it is wanted.  has_bias: attention weighs
+    distances, as T5's does, and is never flash attention.
     """
 
     architecture: str
@@ -93,6 +97,8 @@ class Shape:
     has_cache: bool = True
     is_recurrent: bool = False
     can_rewind: bool = True
+    reads_on: bool = False
+    has_bias: bool = False
 
     @property
     def weights_bytes(self) -> int:
@@ -121,10 +127,12 @@ def shape_of(header: GgufHeader) -> Shape:
         else:
             outputs += tensor.n_bytes
     has_head = gives_logits(header.architecture)
+    # The layers that guess ahead are left in the file.
+    n_own = n_layers - max(header.own("nextn_predict_layers"), 0)
     return Shape(
         architecture=header.architecture,
         layers=tuple(
-            Layer(weights_bytes=blocks[at], kept=each)
+            Layer(weights_bytes=blocks[at] if at < n_own else 0, kept=each)
             for at, each in enumerate(kept(header, n_layers))
         ),
         input_bytes=inputs,
@@ -139,7 +147,15 @@ def shape_of(header: GgufHeader) -> Shape:
         has_cache=has_cache(header.architecture),
         is_recurrent=is_recurrent(header.architecture),
         can_rewind=can_rewind(header.architecture),
+        reads_on=_reads_on(header),
+        has_bias=header.own("attention.relative_buckets_count") > 0,
     )
+
+
+def _reads_on(header: GgufHeader) -> bool:
+    """Its last token is pooled, and sees what went before."""
+    is_causal = header.flag(f"{header.architecture}.attention.causal") is not False
+    return is_causal and header.own("pooling_type", -1) == _LAST
 
 
 def _width(header: GgufHeader, n_layers: int, tensors: Mapping[str, TensorInfo]) -> Width:

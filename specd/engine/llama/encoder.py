@@ -74,8 +74,10 @@ class LlamaEncoder(NativeContext):
         self._n_pass = self.n_shared if ends else n_ctx
         # Running states are split by sequence: several would be several passes anyway.
         self.n_texts = 1 if model.is_recurrent else min(MAX_TEXTS, self.n_shared)
-        params.n_ctx, params.n_seq_max = n_ctx, self.n_texts
-        params.n_batch = params.n_ubatch = self._n_pass
+        # llama.cpp plans a pass with the same rows of each text, and dies of a rest where it pools.
+        n_rows = -(-self._n_pass // self.n_texts) * self.n_texts
+        params.n_ctx, params.n_seq_max = max(n_ctx, n_rows), self.n_texts
+        params.n_batch = params.n_ubatch = n_rows
         super().__init__(model, params, native_log)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle))

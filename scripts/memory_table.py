@@ -1,0 +1,163 @@
+"""Memory as it is estimated before a load, beside what llama.cpp reports after it.
+
+    python -m scripts.memory_table [--large]
+
+One row for each model and way to load it: MiB of weights, cache, scratch and all together, and the
+difference in MiB.  --large adds dense models of 0.5 and 1 billion parameters, padded from the demo.
+
+Measured is what lies in main memory: there is no GPU where this is developed.  Of a GPU is assumed
+that its scratch is what a processor's is (masks, rows and logits of the same pass), that its
+buffers hold weights and caches without padding that is worth counting, and that main memory keeps
+the masks and the rows that it is handed.  What a driver takes for itself is not in these figures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+import specd
+from specd.bench import synthetic
+from specd.core import EngineSpec, ModelMemory
+from specd.engine import embedding, pair
+from specd.placement.engine import footprints
+from specd.placement.estimate import Footprint
+from specd.store.shape import read_shape
+
+MIB: Final = 2**20
+DEMO: Final = Path(specd.__file__).parent / "demo"
+
+#: Ways to load a model.
+WAYS: Final = (
+    EngineSpec(weights="", n_ctx=512),
+    EngineSpec(weights="", n_ctx=2048, n_slots=3, kv_cache_type="q8_0"),
+    EngineSpec(weights="", n_ctx=2048, n_slots=2, n_batch=256, flash_attention=False),
+    EngineSpec(weights="", n_ctx=1000, n_slots=5, n_batch=1024, kv_cache_type="bf16"),
+    EngineSpec(weights="", n_ctx=2048, kv_cache_type="q4_0", n_batch=2048, flash_attention=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    name: str
+    spec: EngineSpec
+    estimated: Footprint
+    measured: ModelMemory
+
+    @property
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Bytes, estimated and measured."""
+        estimated, measured = self.estimated, self.measured
+        weights = estimated.weights_bytes + estimated.extra_bytes
+        scratch = estimated.device_scratch_bytes + estimated.host_scratch_bytes
+        return {
+            "weights": (weights, measured.weights_bytes),
+            "cache": (estimated.cache_bytes, measured.cache_bytes),
+            "scratch": (scratch, measured.scratch_bytes),
+            "all": (estimated.total_bytes, measured.total_bytes),
+        }
+
+    @property
+    def way(self) -> str:
+        spec = self.spec
+        flash = {None: "auto", True: "on", False: "off"}[spec.flash_attention]
+        return f"{spec.n_slots}x{spec.n_ctx} {spec.kv_cache_type} b{spec.n_batch} fa {flash}"
+
+
+def rows(name: str, spec: EngineSpec) -> Iterator[Row]:
+    """The model loaded as the engine does it, and its drafter."""
+    spec = replace(spec, n_threads=1)
+    target = read_shape(Path(spec.weights))
+    drafter = read_shape(Path(spec.drafter)) if spec.drafter else None
+    others = (*spec.adapters, *([spec.projector] if spec.projector else []))
+    extra_bytes = sum(Path(path).stat().st_size for path in others)
+    estimated = footprints(spec, target, drafter, extra_bytes=extra_bytes)
+    if spec.embeds:
+        encoder = embedding.load(spec, lambda _: None)
+        yield Row(name=name, spec=spec, estimated=estimated[0], measured=encoder.facts.target)
+        encoder.encoder.close()
+        return
+    loaded = pair.load(spec, lambda _: None)
+    yield Row(name=name, spec=spec, estimated=estimated[0], measured=loaded.facts.target)
+    if loaded.facts.drafter is not None and estimated[1] is not None:
+        drafts = f"{name}, drafter"
+        yield Row(name=drafts, spec=spec, estimated=estimated[1], measured=loaded.facts.drafter)
+    for backend in (loaded.target, loaded.drafter):
+        if backend is not None:
+            backend.close()
+
+
+def small_models(folder: Path) -> Iterator[tuple[str, EngineSpec]]:
+    """Every architecture that the tests write, and what is to be embedded with."""
+    # Tests are no part of the package: this script is run from a checkout.
+    from gguf import PoolingType  # noqa: PLC0415
+
+    from tests import gguf_architectures, gguf_embedders, gguf_files  # noqa: PLC0415
+
+    yield "demo", EngineSpec(weights=str(DEMO / "target.gguf"), drafter=str(DEMO / "drafter.gguf"))
+    shape = gguf_architectures.SMALL
+    files = {
+        "llama": gguf_files.write_llama(folder / "llama.gguf", shape=shape),
+        "qwen2vl": gguf_architectures.write_qwen2vl(folder / "qwen2vl.gguf", shape=shape),
+        "mamba": gguf_files.write_mamba(folder / "mamba.gguf", n_embd=64),
+    }
+    for name, write in gguf_architectures.WRITERS.items():
+        files[name] = write(folder / f"{name}.gguf")
+    for name, path in files.items():
+        yield name, EngineSpec(weights=str(path), drafter=str(path))
+    heads = gguf_architectures.write_qwen35(folder / "heads.gguf", heads=True)
+    yield "qwen35, heads", EngineSpec(weights=str(heads))
+    window = gguf_architectures.write_lfm2(folder / "window.gguf", sliding_window=64)
+    yield "lfm2, window", EngineSpec(weights=str(window))
+    embedders = {
+        "bert": gguf_embedders.write_bert(folder / "bert.gguf", shape=shape),
+        "t5encoder": gguf_embedders.write_t5_encoder(folder / "t5.gguf", shape=shape),
+        "gemma3, mean": gguf_architectures.write_gemma3(
+            folder / "mean.gguf", pooling=PoolingType.MEAN
+        ),
+        "llama, last": gguf_embedders.write_decoder(
+            folder / "last.gguf", pooling=PoolingType.LAST, shape=shape
+        ),
+    }
+    for name, path in embedders.items():
+        yield name, EngineSpec(weights=str(path), embeds=True)
+
+
+def large_models() -> Iterator[tuple[str, EngineSpec]]:
+    for count in ("0.5b", "1b"):
+        path = synthetic.cached(DEMO / "target.gguf", synthetic.parse_count(count))
+        yield count, EngineSpec(weights=str(path), drafter=str(DEMO / "drafter.gguf"))
+
+
+def loaded_by(way: EngineSpec, model: EngineSpec) -> EngineSpec:
+    return replace(
+        way, weights=model.weights, drafter=model.drafter, drafter_name="d", embeds=model.embeds
+    )
+
+
+def main(
+    *, large: Annotated[bool, typer.Option(help="models of real size as well")] = False
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        models = [*small_models(Path(folder)), *(large_models() if large else ())]
+        for name, model in models:
+            for way in WAYS:
+                for row in rows(name, loaded_by(way, model)):
+                    typer.echo(_line(row))
+
+
+def _line(row: Row) -> str:
+    parts = (
+        f"{part} {estimated / MIB:8.2f} {measured / MIB:8.2f} {(estimated - measured) / MIB:+7.2f}"
+        for part, (estimated, measured) in row.parts.items()
+    )
+    return f"{row.name:16s} {row.way:24s} {'  '.join(parts)}"
+
+
+if __name__ == "__main__":
+    typer.run(main)

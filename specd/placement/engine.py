@@ -1,0 +1,109 @@
+"""An engine's models, each with what it takes as that engine loads it.
+
+The engine itself is a process of its own, with native code: its sizes are said again here, and a
+test holds them against what it loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from specd import core
+from specd.placement.estimate import Footprint, footprint
+from specd.store.shape import Shape
+
+#: The longest draft that the engine's controller makes.
+MAX_DRAFT: Final = 16
+_MIN_BATCH: Final = 32
+#: Of images whose tokens see each other all must share a pass.
+_NON_CAUSAL_BATCH: Final = 1152
+_SEE_EACH_OTHER: Final = ("gemma3", "gemma4")
+#: What the states before the last few tokens may cost, and how many are kept whatever they cost.
+_STATES_SHARE, _LEAST_STATES = 1 / 8, 3
+#: An engine for vectors: texts in one pass, tokens of one text, and room for logits of its pass.
+_MAX_TEXTS, _MIN_WHOLE, _MAX_LOGITS_BYTES = 64, 2048, 4 * 2**30
+
+
+def footprints(
+    spec: core.EngineSpec, target: Shape, drafter: Shape | None = None, *, extra_bytes: int = 0
+) -> tuple[Footprint, Footprint | None]:
+    """Of the target and the drafter.  extra_bytes: of the target's projector and its adapters."""
+    spec = replace(spec, n_ctx=min(spec.n_ctx, target.n_ctx_train or spec.n_ctx))
+    if spec.embeds:
+        return _encoder(spec, target, extra_bytes), None
+    if spec.projector is not None and target.architecture.startswith(_SEE_EACH_OTHER):
+        spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
+    longest = MAX_DRAFT if spec.max_draft is None else max(0, min(spec.max_draft, MAX_DRAFT))
+    drafts = spec.no_pair_reason != core.NoPair.DISABLED_BY_USER
+    n_rewind = _n_rewind(target, spec, longest if drafts else 0)
+    of_target = _decoder(spec, target, longest, n_rewind=n_rewind, extra_bytes=extra_bytes)
+    if drafter is None:
+        return of_target, None
+    # What cannot go back over its own draft makes it in another sequence.
+    forks = drafter.is_recurrent and longest > 0
+    return of_target, _decoder(spec, drafter, longest, forks=forks)
+
+
+def _decoder(
+    spec: core.EngineSpec,
+    shape: Shape,
+    longest: int,
+    *,
+    n_rewind: int = 0,
+    forks: bool = False,
+    extra_bytes: int = 0,
+) -> Footprint:
+    n_slots = max(spec.n_slots, 1)
+    return footprint(
+        shape,
+        n_ctx=spec.n_ctx,
+        n_slots=n_slots,
+        n_batch=_n_batch(spec),
+        kv_cache_type=spec.kv_cache_type,
+        n_outputs=n_slots * (longest + 1),
+        flash_attention=spec.flash_attention,
+        n_rewind=n_rewind,
+        n_sequences=2 * n_slots if forks else n_slots,
+        extra_bytes=extra_bytes,
+    )
+
+
+def _n_batch(spec: core.EngineSpec) -> int:
+    return max(min(spec.n_batch, spec.n_ctx * max(spec.n_slots, 1)), _MIN_BATCH)
+
+
+def _n_rewind(target: Shape, spec: core.EngineSpec, longest: int) -> int:
+    """States that are kept of each slot beside the present one."""
+    wanted = max(min(longest, _n_batch(spec) - 2), 0)
+    state_bytes = 4 * sum(layer.kept.state for layer in target.layers) * max(spec.n_slots, 1)
+    if not state_bytes or not target.can_rewind or not wanted:
+        return 0
+    affordable = int(_STATES_SHARE * target.weights_bytes) // state_bytes
+    return min(wanted, max(affordable, _LEAST_STATES))
+
+
+def _encoder(spec: core.EngineSpec, shape: Shape, extra_bytes: int) -> Footprint:
+    has_head = shape.has_cache and shape.has_head
+    ends = has_head and shape.reads_on
+    n_ctx = spec.n_ctx
+    if not ends:
+        n_rows = 0 if has_head else _MAX_LOGITS_BYTES // (4 * max(shape.n_vocab, 1))
+        n_ctx = min(n_ctx, max(spec.n_batch, _MIN_WHOLE, n_rows))
+    n_shared = min(spec.n_batch, n_ctx)
+    n_texts = 1 if shape.is_recurrent else max(min(_MAX_TEXTS, n_shared), 1)
+    n_pass = -(-(n_shared if ends else n_ctx) // n_texts) * n_texts
+    found = footprint(
+        shape,
+        n_ctx=max(n_ctx, n_pass),
+        n_slots=1,
+        n_batch=n_pass,
+        kv_cache_type=spec.kv_cache_type,
+        n_outputs=n_pass,
+        flash_attention=spec.flash_attention,
+        n_rewind=0,
+        n_sequences=n_texts,
+        extra_bytes=extra_bytes,
+    )
+    vectors = 4 * n_pass * shape.width.n_embd
+    return replace(found, host_scratch_bytes=found.host_scratch_bytes + vectors)

@@ -1,0 +1,105 @@
+"""What a model takes, as it is estimated from its header and as llama.cpp reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scripts.memory_table import DEMO, MIB, WAYS, loaded_by, rows, small_models
+from specd.core import EngineSpec
+from specd.engine.llama.library import Buffer, Use
+from specd.engine.llama.native import memory_of
+from tests.gguf_adapters import write_lora
+
+MODELS = (
+    "demo",
+    "llama",
+    "qwen2vl",
+    "mamba",
+    "lfm2",
+    "qwen35",
+    "gemma3",
+    "qwen35, heads",
+    "lfm2, window",
+    "bert",
+    "t5encoder",
+    "gemma3, mean",
+    "llama, last",
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, EngineSpec]:
+    return dict(small_models(tmp_path_factory.mktemp("models")))
+
+
+def test_every_small_model_is_held_against_llama_cpp(models: Mapping[str, EngineSpec]) -> None:
+    assert set(models) == set(MODELS)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.n_slots}x{way.n_ctx}")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_estimate_is_what_llama_cpp_reports(
+    name: str, way: EngineSpec, models: Mapping[str, EngineSpec]
+) -> None:
+    for row in rows(name, loaded_by(way, models[name])):
+        for part, (estimated, measured) in row.parts.items():
+            share, least = (0.05, 2 * MIB) if part in {"scratch", "all"} else (0.01, MIB // 8)
+            assert abs(estimated - measured) <= max(share * measured, least), (row.name, part)
+
+
+def test_an_adapter_is_a_part_of_the_weights(
+    tmp_path: Path, models: Mapping[str, EngineSpec]
+) -> None:
+    spec = EngineSpec(weights=models["llama"].weights, n_ctx=512)
+    (plain,) = rows("plain", spec)
+    adapter = write_lora(tmp_path / "lora.gguf", Path(spec.weights), rank=64)
+    (adapted,) = rows(
+        "adapted", EngineSpec(weights=spec.weights, n_ctx=512, adapters=(str(adapter),))
+    )
+    assert adapted.measured.weights_bytes > plain.measured.weights_bytes
+    estimated, measured = adapted.parts["weights"]
+    assert abs(estimated - measured) <= 0.01 * measured + MIB // 8
+
+
+def test_all_parts_make_the_whole_wherever_they_lie() -> None:
+    (row,) = rows("demo", EngineSpec(weights=str(DEMO / "target.gguf"), n_ctx=256))
+    memory = row.measured
+    parts = memory.weights_bytes + memory.cache_bytes + memory.scratch_bytes
+    assert parts == memory.total_bytes == sum(n for _, n in memory.by_device)
+    assert memory.by_device == (("CPU", memory.total_bytes),)
+
+
+def test_buffers_are_told_by_device() -> None:
+    buffers = [
+        Buffer("CUDA0", Use.WEIGHTS, 100),
+        Buffer("CUDA1", Use.WEIGHTS, 80),
+        Buffer("CPU_Mapped", Use.WEIGHTS, 20),
+        Buffer("CUDA0", Use.CACHE, 7),
+        Buffer("CUDA1", Use.STATES, 5),
+        Buffer("CUDA_Host", Use.LOGITS, 3),
+        Buffer("CUDA0", Use.SCRATCH, 2),
+        Buffer("CUDA0", Use.EXTRAS, 1),
+    ]
+    memory = memory_of(buffers, model_bytes=200)
+    assert memory.by_device == (("CUDA0", 110), ("CUDA1", 85), ("CPU", 23))
+    assert (memory.device, memory.vram_bytes, memory.total_bytes) == ("CUDA0", 195, 218)
+    assert (memory.weights_bytes, memory.cache_bytes, memory.scratch_bytes) == (201, 12, 5)
+
+
+@pytest.mark.parametrize(
+    "buffers, model_bytes, weights_bytes",
+    [
+        ([Buffer("CPU_Mapped", Use.WEIGHTS, 90), Buffer("CPU_REPACK", Use.WEIGHTS, 60)], 100, 100),
+        ([Buffer("CPU_Mapped", Use.WEIGHTS, 30), Buffer("CPU_REPACK", Use.WEIGHTS, 60)], 100, 90),
+        ([Buffer("CPU", Use.WEIGHTS, 40), Buffer("CPU_REPACK", Use.WEIGHTS, 70)], 100, 110),
+    ],
+    ids=["holes in the mapping", "no holes", "read, not mapped"],
+)
+def test_what_lies_in_another_order_beside_a_mapping_counts_once(
+    buffers: list[Buffer], model_bytes: int, weights_bytes: int
+) -> None:
+    memory = memory_of(buffers, model_bytes)
+    assert memory.weights_bytes == memory.total_bytes == weights_bytes
