@@ -15,6 +15,7 @@ from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
+from specd.store.manifest_tree import ManifestTree
 from specd.store.name import Name, Source
 from specd.store.shape import Shape, read_shape
 from specd.store.stored import Stored, from_manifest
@@ -37,6 +38,7 @@ class Library:
     ) -> None:
         self._root = root
         self._manifests = root / "manifests"
+        self._tree = ManifestTree(self._manifests)
         self._demo = demo
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
@@ -46,14 +48,30 @@ class Library:
 
     def list(self) -> list[ModelSummary]:
         """All models, newest first.  One that cannot be read costs a log line, not the list."""
-        summaries = [self._summary(stored) for stored in self._all()]
+        summaries = [self._summary(stored) for stored in self.stored()]
         return sorted(summaries, key=lambda summary: summary.modified_at, reverse=True)
 
     def names(self) -> tuple[Name, ...]:
         """The names of all manifests, and of the demo while it is listed; no file is opened."""
-        found = tuple(name for name, _ in self._manifest_files())
+        found = tuple(name for name, _ in self._tree.files())
         demo = self._listed_demo(store_is_empty=not found)
         return (*found, demo.name) if demo else found
+
+    def stored(self) -> Iterator[Stored]:
+        """All models, by name; no weights are opened.  One that is damaged costs a log line."""
+        empty = True
+        for _, path in self._tree.files():
+            empty = False
+            try:
+                yield self._stored.get(path)
+            except StoreError as error:
+                self._complain(error)
+        if demo := self._listed_demo(store_is_empty=empty):
+            yield demo
+
+    def stamp(self) -> object:
+        """Equal as long as no model was added, removed or changed; quickly told."""
+        return self._tree.stamp()
 
     def resolve(self, name: str) -> core.ModelRef:
         """The model of that name, ready to be loaded.
@@ -134,25 +152,8 @@ class Library:
         return None
 
     def _other_spelling(self, name: Name) -> Path | None:
-        found = (path for known, path in self._manifest_files() if known.key == name.key)
+        found = (path for known, path in self._tree.files() if known.key == name.key)
         return next(found, None)
-
-    def _manifest_files(self) -> Iterator[tuple[Name, Path]]:
-        for path in sorted(self._manifests.glob("*/*/*/*")):
-            name = names.from_parts(path.relative_to(self._manifests).parts)
-            if name is not None and _is_file(path):
-                yield name, path
-
-    def _all(self) -> Iterator[Stored]:
-        empty = True
-        for _, path in self._manifest_files():
-            empty = False
-            try:
-                yield self._stored.get(path)
-            except StoreError as error:
-                self._complain(error)
-        if demo := self._listed_demo(store_is_empty=empty):
-            yield demo
 
     def _listed_demo(self, *, store_is_empty: bool) -> Stored | None:
         wanted = store_is_empty if self._demo is None else self._demo

@@ -1,0 +1,101 @@
+"""The manifests below a folder: host/namespace/model/tag, listed again only where that may differ.
+
+A request asks for them, so an unchanged tree costs no more than a look at each folder and file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from specd.store import name as names
+from specd.store.name import Name
+
+_DEPTH: Final = 4
+#: A folder that changed less long ago than this may change again without a new time in it.
+_TICK_NS: Final = 2 * 10**9
+
+_Identity = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """folders: as they were.  settled: whether a change since then would be seen in them."""
+
+    files: tuple[tuple[Name, Path], ...]
+    folders: dict[str, _Identity]
+    settled: bool
+
+
+class ManifestTree:
+    """unix_ns: the time of the day.  Safe to call from several threads."""
+
+    def __init__(self, root: Path, *, unix_ns: Callable[[], int] = time.time_ns) -> None:
+        self._root = root
+        self._unix_ns = unix_ns
+        self._listing: _Listing | None = None
+
+    def files(self) -> tuple[tuple[Name, Path], ...]:
+        """By path; what has no name that a model can have is left out."""
+        known = self._listing
+        if known is None or not known.settled or not _is_unchanged(known.folders):
+            known = self._listing = self._list(known)
+        return known.files
+
+    def stamp(self) -> object:
+        """Equal as long as no manifest was added, removed or written."""
+        files = self.files()
+        return files, tuple(_identity(path) for _, path in files)
+
+    def _list(self, before: _Listing | None) -> _Listing:
+        began_ns = self._unix_ns()
+        folders: dict[str, _Identity] = {}
+        found = []
+        for path in _walk(str(self._root), _DEPTH, folders):
+            manifest = Path(path)
+            name = names.from_parts(manifest.relative_to(self._root).parts)
+            if name is not None:
+                found.append((name, manifest))
+        files = tuple(sorted(found, key=lambda entry: entry[1].parts))
+        if before is not None and before.files == files:
+            files = before.files  # so that stamps of one tree are quickly compared
+        newest = max((seen[2] for seen in folders.values() if seen is not None), default=0)
+        return _Listing(files, folders, settled=newest < began_ns - _TICK_NS)
+
+
+def _walk(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
+    """The files `depth` levels down; what is closed to us has none."""
+    folders[folder] = _identity(folder)
+    try:
+        with os.scandir(folder) as entries:
+            inside = [(entry.path, _is(entry, folder=depth > 1)) for entry in entries]
+    except OSError:
+        return
+    for path, is_wanted in inside:
+        if is_wanted and depth == 1:
+            yield path
+        elif is_wanted:
+            yield from _walk(path, depth - 1, folders)
+
+
+def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:
+    try:
+        return entry.is_dir() if folder else entry.is_file()
+    except OSError:
+        return False
+
+
+def _is_unchanged(folders: dict[str, _Identity]) -> bool:
+    return all(_identity(path) == seen for path, seen in folders.items())
+
+
+def _identity(path: str | Path) -> _Identity:
+    try:
+        seen = os.stat(path)  # noqa: PTH116 - a path's own method is slower, and this is asked often
+    except OSError:
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
