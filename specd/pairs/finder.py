@@ -67,7 +67,8 @@ class Pairs:
                 refusal = candidate
             first_refusal = first_refusal or refusal
         found = first_refusal or _nothing_found(target, rule)
-        return Pair(target=target, reason=found.reason, detail=found.detail)
+        pull = rule.pull if rule is not None else ()
+        return Pair(target=target, reason=found.reason, detail=found.detail, pull=pull)
 
     def _refusal_of_target(self, target: core.ModelRef) -> _Refusal | None:
         if not self._enabled:

@@ -1,0 +1,135 @@
+"""A drafter that the daemon pulls by itself, from a registry over TLS, and then drafts with."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon_process import Daemon, ended, running
+from tests.gguf_files import VOCABULARY, OllamaStore, Vocabulary, byte_vocabulary, write_llama
+from tests.registry.fake_registry import FakeRegistry, Fault, status, then
+from tests.registry.tls import certified
+
+pytestmark = pytest.mark.native
+
+ASKED: dict[str, Any] = {"model": "big", "options": {"num_predict": 32, "num_thread": 1}}
+
+
+class House:
+    """A daemon whose user asked for "big" to be drafted for by what lies in a registry alone."""
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary = VOCABULARY) -> None:
+        self.folder = folder
+        self.remote = FakeRegistry()
+        self.tls = certified(folder)
+        OllamaStore(folder / "models").add("big", weights=write_llama(folder / "big.gguf", seed=1))
+        small = write_llama(folder / "s.gguf", seed=1, noise=0.01, vocabulary=vocabulary)
+        self.weights = small.read_bytes()
+        self.remote.add("me/small/1b", self.weights, config=b'{"model_format":"gguf"}')
+        self.stack = AsyncExitStack()
+
+    @property
+    def small(self) -> str:
+        return self.remote.name("me/small/1b").removeprefix("https://")
+
+    async def __aenter__(self) -> Daemon:
+        await self.stack.enter_async_context(self.remote.serve(self.tls))
+        rules = self.folder / "pairs.toml"
+        rules.write_text(f'[[pair]]\ntarget = "big*"\ndrafters = ["{self.small}"]\n')
+        log = self.stack.enter_context((self.folder / "log").open("wb"))
+        return await self.stack.enter_async_context(
+            running(
+                self.folder,
+                log=log.fileno(),
+                HOME=str(self.folder),
+                SPECD_AUTO_PULL_DRAFTS="1",
+                SPECD_PAIRS=str(rules),
+                SSL_CERT_FILE=str(self.folder / "registry.pem"),
+            )
+        )
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stack.aclose()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(encoding="utf-8")
+
+
+async def loaded(daemon: Daemon) -> dict[str, Any]:
+    async with daemon.http.get("/api/ps") as response:
+        [model] = (await response.json())["models"]
+    found: dict[str, Any] = model["specd"]
+    return found
+
+
+async def told(daemon: Daemon, words: str) -> dict[str, Any]:
+    """What ps says once it says that."""
+    async with asyncio.timeout(60):
+        while words not in (found := await loaded(daemon))["detail"]:
+            pass
+    return found
+
+
+async def ask(daemon: Daemon, **fields: Any) -> dict[str, Any]:
+    *_, last = await daemon.answer("Hello", **ASKED | fields)
+    return dict(last["speculation"])
+
+
+async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_the_next_load(
+    tmp_path: Path,
+) -> None:
+    house, go_on = House(tmp_path), asyncio.Event()
+    async with house as daemon:
+        house.remote.faults.append(then(go_on))
+        said = await ask(daemon)  # answered while the pull waits
+        assert (said["reason"], said["draft_n"] - said["lookup_n"]) == ("drafter_not_found", 0)
+        found = await told(daemon, f"{house.small} is being pulled.")
+        assert (found["drafter"], found["reason"]) == (None, "drafter_not_found")
+        go_on.set()
+        await told(daemon, f"{house.small} is here; it drafts from the next load.")
+        await ask(daemon, keep_alive=0)
+        assert await ended(daemon.engines())
+        said = await ask(daemon)
+        assert (said["drafter"], said["pair_source"]) == (house.small, "user")
+        found = await loaded(daemon)
+        assert found["drafter"]["name"] == house.small
+        assert found["drafter"]["size"] > 0
+        assert found["reason"] != "drafter_not_found"
+    assert len([s for s in house.remote.seen if "/manifests/" in s.path]) == 1
+
+
+@pytest.mark.parametrize(
+    "fault,words",
+    [(status(404), "could not be pulled"), (None, "is here, and does not draft")],
+    ids=["none", "another vocabulary"],
+)
+async def test_what_cannot_draft_is_asked_for_once_and_costs_no_answer(
+    tmp_path: Path, fault: Fault | None, words: str
+) -> None:
+    house = House(tmp_path, byte_vocabulary(shuffle_seed=1))
+    if fault is not None:
+        house.remote.manifest_faults.append(fault)
+    async with house as daemon:
+        await ask(daemon)
+        await told(daemon, words)
+        for _ in range(2):
+            said = await ask(daemon, keep_alive=0)
+            assert said["draft_n"] == said["lookup_n"]
+            assert await ended(daemon.engines())
+    assert house.log().count(words) == 1
+    assert len([s for s in house.remote.seen if "/manifests/" in s.path]) == 1
+
+
+async def test_the_end_of_the_daemon_does_not_wait_for_a_pull(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house as daemon:
+        house.remote.faults.extend([then(asyncio.Event())] * 9)
+        await ask(daemon)
+        await told(daemon, "is being pulled.")
+        daemon.process.terminate()
+        assert await daemon.process.wait() == 0
+    assert "Traceback" not in house.log()
