@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from specd.cli.words import make_console
 from specd.core import NoPair, Pair
@@ -20,7 +22,6 @@ from specd.store.name import parse
 
 #: Another drafter may do what those that are there do not.
 _HELPED_BY_OTHERS: Final = {NoPair.NOT_FOUND, NoPair.VOCABULARY_DIFFERS, NoPair.UNREADABLE}
-_HEADERS: Final = ("MODEL", "TYPE THIS", "EXPECTED", "WHY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,26 +98,28 @@ def _print(found: Iterable[Suggestion], *, as_json: bool) -> None:
     elif not rows:
         typer.echo("Every model here has a drafter.")
     else:
-        make_console().print(table_of(rows))
+        show(rows, make_console())
 
 
-def table_of(rows: Iterable[Suggestion]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in _HEADERS:
-        table.add_column(header, overflow="fold")
-    for row in rows:
-        table.add_row(row.model, row.command or "-", _expected(row), row.why)
-    return table
+def show(rows: Iterable[Suggestion], console: Console) -> None:
+    """A command is never folded, so that it can be copied."""
+    for row in sorted(rows, key=lambda row: not row.pull):
+        console.print(row.model, style="bold", markup=False, soft_wrap=True)
+        if row.why:
+            console.print(Padding(Text(row.why), (0, 0, 0, 4)))
+        for i, name in enumerate(row.pull):
+            said = f"    specd pull {name}"
+            # What was measured, was measured with the first.
+            said += f"    {_expected(row)}" if i == 0 else "    or this one"
+            console.print(said, markup=False, soft_wrap=True)
 
 
 def _expected(row: Suggestion) -> str:
-    if not row.pull:
-        return "-"
     said = [
         f"{gain:.1f}×" if task == "any" else f"{task} {gain:.1f}×"
         for task, gain in row.expected.items()
     ]
-    return ", ".join(said) or "no figure"
+    return f"published: {', '.join(said)} as fast" if said else "no figure is published"
 
 
 def to_json(row: Suggestion) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.cli.pairs_suggest import Suggestion, suggestion, table_of
+from specd.cli.pairs_suggest import Suggestion, show, suggestion
 from specd.core import Drafter, ModelRef, NoPair, Pair
 from specd.errors import ModelNotFound
 from specd.pairs import Rule, registry
@@ -70,20 +70,26 @@ def test_a_model_that_has_one_needs_none() -> None:
     assert found.why == "small:1b drafts for it already."
 
 
-def test_the_table_has_the_command_and_fits_a_hundred_columns() -> None:
+def test_commands_stay_whole_and_reasons_are_folded() -> None:
+    pull = ("hf.co/somebody/A-Model-With-A-Long-Name-Indeed-DRAFT-0.5B-GGUF", "small:3b")
     rows = [
-        Suggestion(model="big:70b", pull=("small:1b",), expected={"code": 2.07, "any": 1.3}),
-        Suggestion(model="mid:8b", pull=("small:1b",)),
         Suggestion(model="moe:30b", why="It is a mixture of experts. " * 4),
+        Suggestion(model="big:70b", pull=pull, expected={"code": 2.07, "any": 1.3}),
+        Suggestion(model="mid:8b", pull=("small:1b",), why="What is here speaks otherwise."),
     ]
-    console = Console(file=io.StringIO(), width=100)
-    console.print(table_of(rows))
+    console = Console(file=io.StringIO(), width=60)
+    show(rows, console)
     assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 100
-    assert lines[1].split()[:6] == ["big:70b", "specd", "pull", "small:1b", "code", "2.1×,"]
-    assert "no figure" in console.file.getvalue()
-    assert any(line.startswith("moe:30b") and "mixture" in line for line in lines)
+    assert console.file.getvalue().splitlines()[:7] == [
+        "big:70b",
+        f"    specd pull {pull[0]}    published: code 2.1×, 1.3× as fast",
+        "    specd pull small:3b    or this one",
+        "mid:8b",
+        f"    {'What is here speaks otherwise.':56}",
+        "    specd pull small:1b    no figure is published",
+        "moe:30b",
+    ]
+    assert max(map(len, console.file.getvalue().splitlines()[7:])) <= 60
 
 
 # --------------------------------------------------------------------------- the command
