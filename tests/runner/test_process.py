@@ -145,6 +145,16 @@ async def test_a_stop_while_loading_aborts_the_load() -> None:
         assert await process.ended() is State.STOPPED
 
 
+async def test_a_load_that_nobody_waits_for_is_killed_at_once() -> None:
+    """It has nothing to save: it is neither asked nor given time to end by itself."""
+    async with running("stall", load_timeout_s=float("inf"), grace_s=3600.0) as process:
+        process.stop()
+        assert await process.ended() is State.STOPPED
+        child = process._child
+        assert child is not None
+        assert child.was_killed
+
+
 async def test_a_killed_engine_fails_every_answer_under_way_and_all_later_ones() -> None:
     async with running() as process:
         await process.ready()

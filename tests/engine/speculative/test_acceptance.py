@@ -7,7 +7,7 @@ import random
 import pytest
 
 from specd.core import DrafterKind
-from specd.engine.speculative.acceptance import DEEPER, PRIORS, Acceptance
+from specd.engine.speculative.acceptance import DEEPER, PRIORS, Acceptance, Estimate
 
 
 def untaught() -> Acceptance:
@@ -53,6 +53,16 @@ def test_a_surprise_is_news_for_all_bins_and_the_expected_is_none() -> None:
     for i in range(2000):
         sure.observe([9.0], int(i % 20 != 0), 1)
     assert sure.of_confidence(0.05) == pytest.approx(before, abs=0.25)
+
+
+def test_what_was_learned_long_ago_is_forgotten() -> None:
+    estimate = Estimate(0.5)
+    for _ in range(5000):
+        estimate.observe(1.0)
+    assert estimate.mean > 0.99
+    for _ in range(100):
+        estimate.observe(0.0)
+    assert 0.3 < estimate.mean < 0.45
 
 
 def test_what_is_reopened_is_half_believed() -> None:

@@ -77,6 +77,29 @@ def test_a_table_with_a_past_finds_as_surely_as_a_new_one(
             assert any(naive_matches(history, at) >= n for at in range(SHORTEST, len(history)))
 
 
+def test_what_takes_the_place_of_a_refused_draft_is_remembered() -> None:
+    lookup = PromptLookup(1)
+    lookup.find(0, [*range(1, 21)], 2)
+    lookup.rewind(0, 4)
+    found = lookup.find(0, [1, 2, 3, 4, 30, 31, 32, 33, 9, 30, 31, 32], 1)
+    assert list(found.tokens) == [33]
+
+
+def test_a_place_at_the_very_end_is_none() -> None:
+    """Left behind by a longer history: what followed it then has been taken back."""
+    lookup = PromptLookup(1)
+    lookup.find(0, [1, 2, 3, 4, 5], 2)
+    lookup.rewind(0, 4)
+    assert not lookup.find(0, [1, 2, 3, 4], 2).tokens
+
+
+def test_a_place_whose_tokens_have_changed_is_none() -> None:
+    lookup = PromptLookup(1)
+    lookup.find(0, [1, 2, 3, 4, 5], 2)
+    lookup.rewind(0, 1)
+    assert not lookup.find(0, [1, 7, 3, 8, 1, 2, 3], 2).tokens
+
+
 def test_a_repetition_is_carried_on_beyond_the_end() -> None:
     found = PromptLookup(1).find(0, [9, 1, 2, 1, 2, 1, 2, 1], 6)
     assert list(found.tokens) == [2, 1, 2, 1, 2, 1]
