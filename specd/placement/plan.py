@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from specd import core
-from specd.placement.planner import ON_CPU, Machine, Model, Plan, Planner, Wishes
+from specd.placement.planner import Machine, Model, Plan, Planner
 from specd.placement.shortage import why_no_drafter
+from specd.placement.wishes import ON_CPU, Wishes
 
 #: What main memory is called among devices.
 CPU: Final = "CPU"

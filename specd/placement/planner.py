@@ -14,11 +14,9 @@ from specd.placement.estimate import Footprint
 from specd.placement.layout import Layout, brought_over_bytes, layer_bytes
 from specd.placement.seats import Kind
 from specd.placement.split import share_out
+from specd.placement.wishes import AUTO, ON_CPU, Wishes
 
 MIB: Final = 2**20
-#: What the settings may say instead of a device.
-AUTO, ON_CPU = "auto", "cpu"
-
 #: Of main memory an engine may take so much: an estimate may be a little wrong (contract 6).
 SHARE: Final = 0.8
 #: Of a GPU so much stays free, within bounds: drivers, desktops and cuBLAS want their part.
@@ -52,15 +50,6 @@ class Machine:
 
     def context_on(self, device: Device) -> int:
         return self.context_bytes.get(device.id, CONTEXT_BYTES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What the settings say.  draft_device: auto, cpu, or a device's id."""
-
-    overhead_bytes: int = 0
-    spread: bool = False
-    draft_device: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from specd import core
 from specd.placement import Defaults, Device
 from specd.placement.estimate import Footprint, footprint
 from specd.placement.plan import plan
-from specd.placement.planner import CONTEXT_BYTES, Machine, Model, Wishes
+from specd.placement.planner import CONTEXT_BYTES, Machine, Model
+from specd.placement.wishes import Wishes
 from tests.placement.shelves import GIB, main_memory, shape
 
 #: llama.cpp's `n_outputs` of a slot: a longest draft and one more.

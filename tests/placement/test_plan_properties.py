@@ -15,7 +15,8 @@ from specd.core import GiveUp
 from specd.placement import Device, Kind
 from specd.placement.estimate import Block, Footprint
 from specd.placement.plan import CPU, plan
-from specd.placement.planner import CONTEXT_BYTES, MIB, SHARE, Machine, Model, Wishes
+from specd.placement.planner import CONTEXT_BYTES, MIB, SHARE, Machine, Model
+from specd.placement.wishes import Wishes
 from tests.placement.placing import layers_by_llama_cpp
 
 LEAST_CTX = 256
