@@ -160,7 +160,8 @@ class Settings(BaseSettings):
     pairs_file: FileSetting = _setting(
         "SPECD_PAIRS",
         "",
-        "A file of your own pairs (target and drafter), read before the registry.",
+        "A file of your own pairs (target and drafter), read before the registry; unset is"
+        " `$XDG_CONFIG_HOME/specd/pairs.toml`, else `~/.config/specd/pairs.toml`, where it exists.",
     )
     state_dir: StateSetting = _setting(
         "SPECD_STATE_DIR",

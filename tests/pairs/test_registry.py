@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "pairs.toml"
 
 
-def drafter_of(rules: RuleFiles, target: str = "m:1b") -> str | None:
+def drafter_of(rules: RuleFiles, target: str = "m:70b") -> str | None:
     found = rules.rule_for(target)
     return found.drafters[0] if found is not None else None
 
@@ -173,8 +173,8 @@ def test_a_file_that_is_named_stands_in_for_the_users_own(tmp_path: Path) -> Non
     own.write_text(pair("m:*", "own"))
     named.write_text(pair("n:*", "named"))
     rules = RuleFiles(Places(named=named, own=own))
-    assert drafter_of(rules, "n:1b") == "named"
-    assert drafter_of(rules, "m:1b") is None
+    assert drafter_of(rules, "n:70b") == "named"
+    assert drafter_of(rules, "m:70b") is None
 
 
 def test_the_usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
