@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from specd.pairs.fetching import Fetching
 from specd.pairs.finder import Pairs
-from specd.pairs.history import HISTORY_FILE, Entry, History, Key, identities_of, identity_of
+from specd.pairs.history import HISTORY_FILE, Entry, History, Key
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import RuleFiles, load_rules
 from specd.pairs.rules import Rule, RuleBook, Rules
+from specd.store.identity import identities_of, identity_of
 
 __all__ = [
     "HISTORY_FILE",

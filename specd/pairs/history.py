@@ -6,13 +6,11 @@ hold.  Nobody is refused an answer for its sake: a file that cannot be read or w
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -20,7 +18,7 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from specd import core
-from specd.store.blobs import digest_of
+from specd.store.identity import identities_of, identity_of
 from specd.store.state_file import Stamp, StateFile
 
 log = logging.getLogger(__name__)
@@ -78,19 +76,6 @@ class Entry(msgspec.Struct, frozen=True):
 class _File(msgspec.Struct, frozen=True):
     version: int
     pairs: list[Entry]
-
-
-def identity_of(weights: Path) -> str:
-    """A blob's digest; for a loose file a hash of its path, size and time of change.  OSError."""
-    stat = weights.stat()
-    if (digest := digest_of(weights)) is not None:
-        return f"sha256:{digest}"
-    words = f"{stat.st_size} {stat.st_mtime_ns} ".encode() + os.fsencode(weights.absolute())
-    return f"file:{hashlib.sha256(words).hexdigest()}"
-
-
-def identities_of(paths: Iterable[str | Path]) -> tuple[str, ...]:
-    return tuple(identity_of(Path(path)) for path in paths)
 
 
 class History:

@@ -19,11 +19,11 @@ import msgspec
 from specd.errors import StoreError
 from specd.pairs.compatibility import difference
 from specd.pairs.fingerprints import Fingerprint, fits
-from specd.pairs.history import identity_of
 from specd.pairs.vocabulary import Vocabulary, vocabulary_of
 from specd.store.facts import facts_of
 from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
+from specd.store.identity import identity_of
 from specd.store.state_file import StateFile
 
 log = logging.getLogger(__name__)
