@@ -1,0 +1,216 @@
+"""What history says of a pair: it pays, it loses, or nobody knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specd.core import BandHistory, DrafterKind, PairHistory
+from specd.pairs import History, Key, identity_of
+from specd.pairs.verdict import (
+    ENOUGH_GUESSES,
+    ENOUGH_REQUESTS,
+    LATELY_S,
+    NOTHING_KNOWN,
+    Standing,
+    Verdicts,
+    judge,
+)
+
+NOW = 2e9
+LOST = BandHistory(
+    drafter=DrafterKind.MODEL,
+    band=2,
+    gain=0.8,
+    parked="does_not_pay",
+    n_requests=ENOUGH_REQUESTS,
+    n_drafted=ENOUGH_GUESSES,
+    n_accepted=12,
+)
+WON = replace(LOST, band=0, gain=1.3, parked="")
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "bands,standing",
+    [
+        ((), Standing.UNKNOWN),
+        ((LOST,), Standing.LOSES),
+        ((LOST, replace(LOST, band=0)), Standing.LOSES),
+        ((WON,), Standing.PAYS),
+        ((LOST, WON), Standing.PAYS),
+        ((replace(LOST, gain=0.99, parked=""),), Standing.LOSES),
+        ((replace(LOST, gain=1.0),), Standing.UNKNOWN),
+        ((replace(LOST, n_requests=ENOUGH_REQUESTS - 1),), Standing.UNKNOWN),
+        ((replace(LOST, n_drafted=ENOUGH_GUESSES - 1),), Standing.UNKNOWN),
+        # One band has too little said of it, both together have enough.
+        (
+            (
+                replace(LOST, n_requests=ENOUGH_REQUESTS - 1, n_drafted=ENOUGH_GUESSES - 1),
+                replace(LOST, band=1, n_requests=1, n_drafted=1),
+            ),
+            Standing.LOSES,
+        ),
+        # A band that was hardly tried gains: not enough to praise the pair, enough to keep it.
+        ((LOST, replace(WON, n_drafted=5)), Standing.UNKNOWN),
+        # Prompt lookup is no drafter of a pair.
+        ((replace(LOST, drafter=DrafterKind.LOOKUP),), Standing.UNKNOWN),
+        ((LOST, replace(WON, drafter=DrafterKind.LOOKUP)), Standing.LOSES),
+        # A band in which nothing was guessed says nothing.
+        ((LOST, replace(WON, n_drafted=0)), Standing.LOSES),
+        ((LOST, replace(WON, gain=None)), Standing.LOSES),
+    ],
+)
+def test_verdicts(bands: tuple[BandHistory, ...], standing: Standing) -> None:
+    assert judge(bands).standing is standing
+
+
+def test_a_verdict_carries_its_figures() -> None:
+    found = judge((LOST, replace(LOST, band=1, gain=0.9, n_accepted=20)))
+    assert (found.gain, found.n_requests, found.n_guessed, found.n_kept) == (0.9, 40, 200, 32)
+
+
+a_band = st.builds(
+    BandHistory,
+    drafter=st.sampled_from(DrafterKind),
+    band=st.integers(0, 3),
+    gain=st.none() | st.floats(0.1, 3.0),
+    n_requests=st.integers(0, 60),
+    n_drafted=st.integers(0, 300),
+    n_accepted=st.integers(0, 300),
+)
+
+
+@given(st.lists(a_band, max_size=8), st.lists(a_band, max_size=8))
+def test_a_pair_that_pays_is_never_talked_down_by_more_of_its_history(
+    some: list[BandHistory], more: list[BandHistory]
+) -> None:
+    first, both = judge(some), judge(some + more)
+    if first.standing is Standing.PAYS:
+        assert both.standing is Standing.PAYS
+    if both.standing is Standing.LOSES:
+        assert first.standing is not Standing.PAYS
+        assert both.gain is not None
+        assert both.gain < 1.0
+    assert both.n_kept <= both.n_guessed
+
+
+# ----------------------------------------------------------------------------- of two files
+
+
+class Setting:
+    """A target and a drafter, and what is known of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.target, self.drafter, self.adapter = (folder / name for name in "tda")
+        for path in (self.target, self.drafter, self.adapter):
+            path.write_text(path.name)
+        self.clock = Clock()
+        self.history = History(folder / "history.json", unix_time=self.clock)
+        self.verdicts = Verdicts(self.history, "here", unix_time=self.clock)
+        self.key = Key(
+            target=identity_of(self.target),
+            drafter=identity_of(self.drafter),
+            kv_cache_type="f16",
+            flash_attention=None,
+            n_gpu_layers=-1,
+            main_gpu=None,
+            n_threads=2,
+            machine="here",
+        )
+
+    def learn(self, *bands: BandHistory, **changes: object) -> None:
+        key = msgspec.structs.replace(self.key, **changes)
+        self.history.put(key, PairHistory(bands=bands))
+
+    def standing(self) -> Standing:
+        return self.verdicts.of(self.target, (), self.drafter).standing
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path)
+
+
+def test_all_ways_to_load_a_pair_count(setting: Setting) -> None:
+    assert setting.standing() is Standing.UNKNOWN
+    setting.learn(LOST)
+    assert setting.standing() is Standing.LOSES
+    setting.learn(LOST, n_threads=8)
+    assert setting.standing() is Standing.LOSES
+    setting.learn(WON, kv_cache_type="q8_0")
+    assert setting.standing() is Standing.PAYS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"machine": "elsewhere"},
+        {"target": "sha256:0"},
+        {"drafter": "sha256:0"},
+        {"drafter": ""},
+        {"adapters": ("sha256:0",)},
+    ],
+)
+def test_what_was_learned_of_another_pair_does_not_count(
+    setting: Setting, changes: dict[str, object]
+) -> None:
+    setting.learn(LOST, **changes)
+    assert setting.standing() is Standing.UNKNOWN
+
+
+def test_an_adapted_target_has_verdicts_of_its_own(setting: Setting) -> None:
+    setting.learn(LOST, adapters=(identity_of(setting.adapter),))
+    found = setting.verdicts.of(setting.target, (setting.adapter,), setting.drafter)
+    assert found.standing is Standing.LOSES
+
+
+def test_a_verdict_is_forgotten_after_thirty_days(setting: Setting) -> None:
+    setting.learn(LOST)
+    setting.clock.now += LATELY_S
+    assert setting.standing() is Standing.LOSES
+    setting.clock.now += 1
+    assert setting.standing() is Standing.UNKNOWN
+
+
+def test_a_person_can_make_it_forget(setting: Setting) -> None:
+    setting.learn(LOST)
+    assert setting.history.save()
+    before = setting.verdicts.stamp()
+    other = History(setting.history.beside("history.json"))
+    assert other.forget(lambda _: True) == 1
+    assert setting.standing() is Standing.UNKNOWN
+    assert setting.verdicts.stamp() != before
+
+
+def test_the_stamp_changes_with_what_is_learned_and_with_the_hour(setting: Setting) -> None:
+    stamps = [setting.verdicts.stamp()]
+    assert setting.verdicts.stamp() == stamps[0]
+    setting.learn(LOST)
+    stamps.append(setting.verdicts.stamp())
+    setting.clock.now += 3600
+    stamps.append(setting.verdicts.stamp())
+    assert len(set(stamps)) == 3
+
+
+def test_without_a_history_nothing_is_known(tmp_path: Path) -> None:
+    verdicts = Verdicts(None, "here")
+    assert verdicts.of(tmp_path, (), tmp_path) == NOTHING_KNOWN
+    assert verdicts.stamp() is None
+
+
+def test_files_that_are_not_there_have_no_verdict(setting: Setting) -> None:
+    setting.learn(LOST)
+    setting.drafter.unlink()
+    assert setting.standing() is Standing.UNKNOWN
