@@ -147,7 +147,7 @@ def _devices(settings: Settings, command: Sequence[str]) -> Devices:
 
 def _machine(settings: Settings, devices: Devices) -> Defaults:
     for name in devices.unused():
-        log.warning("%s is not used: this build of llama.cpp is for CPUs", name)
+        log.warning("%s is not used: the llama.cpp that is installed cannot use it", name)
     return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 

@@ -40,8 +40,10 @@ def probe(command: Sequence[str] = ENGINE, *, patience_s: float = PATIENCE_S) ->
     except OSError as error:
         log.warning("llama.cpp cannot be asked for its GPUs: %s", error)
         return None
-    output, failure = _answer(process, patience_s)
+    output, words, failure = _answer(process, patience_s)
     found = _last_list(output.splitlines())
+    if found == () and words and not failure:  # a backend that found its driver too old, as a rule
+        log.warning("llama.cpp finds no GPU: %s", words)
     if found is None:
         log.warning("llama.cpp does not say which GPUs it can use: %s", failure or "no list")
     elif failure:
@@ -49,17 +51,17 @@ def probe(command: Sequence[str] = ENGINE, *, patience_s: float = PATIENCE_S) ->
     return found
 
 
-def _answer(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes, str]:
-    """What it wrote to stdout, and what went wrong."""
+def _answer(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes, str, str]:
+    """What it wrote to stdout, the last line on stderr, and what went wrong."""
     try:
-        output, words = process.communicate(timeout=patience_s)
+        output, said = process.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired as error:
         _end(process)
-        return error.output or b"", f"it took more than {patience_s:g} s"
+        return error.output or b"", "", f"it took more than {patience_s:g} s"
+    words = said.decode(errors="replace").strip().rpartition("\n")[2]
     if process.returncode == 0:
-        return output, ""
-    last_line = words.decode(errors="replace").strip().rpartition("\n")[2]
-    return output, ": ".join(filter(None, (f"exit status {process.returncode}", last_line)))
+        return output, words, ""
+    return output, words, ": ".join(filter(None, (f"exit status {process.returncode}", words)))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

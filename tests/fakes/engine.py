@@ -153,6 +153,9 @@ def offer_devices(said: str) -> None:
         signal.pause()
     if said == "silence":
         return
+    if said == "old driver":
+        sys.stderr.write("failed to initialize CUDA: the driver is too old\n")
+        said = "[]"
     if said.startswith("full "):  # a GPU that cannot be opened: the names come first
         said = said.removeprefix("full ")
         sys.stdout.write(f"{said}\n")

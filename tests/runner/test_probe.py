@@ -51,6 +51,13 @@ def test_what_was_said_before_a_gpu_could_not_be_opened_counts(
     assert "exit status 3: CUDA error: out of memory" in caplog.text
 
 
+@pytest.mark.parametrize("said", ["old driver"], indirect=True)
+@pytest.mark.usefixtures("said")
+def test_why_there_is_none_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+    assert probe(FAKE) == ()
+    assert "finds no GPU: failed to initialize CUDA: the driver is too old" in caplog.text
+
+
 @pytest.mark.parametrize("said", ["silence"], indirect=True)
 @pytest.mark.usefixtures("said")
 def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> None:
