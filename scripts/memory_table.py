@@ -13,24 +13,22 @@ the masks and the rows that it is handed.  What a driver takes for itself is not
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-import specd
 from specd.bench import synthetic
 from specd.core import EngineSpec, ModelMemory
 from specd.engine import embedding, pair
 from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint
 from specd.store.shape import read_shape
+from tests.gguf_for_engines import DEMO, small_models
 
 MIB: Final = 2**20
-DEMO: Final = Path(specd.__file__).parent / "demo"
 
 #: Ways to load a model.
 WAYS: Final = (
@@ -92,42 +90,6 @@ def rows(name: str, spec: EngineSpec) -> Iterator[Row]:
             backend.close()
 
 
-def small_models(folder: Path) -> Iterator[tuple[str, EngineSpec]]:
-    """Every architecture that the tests write, and what is to be embedded with."""
-    # Tests are no part of the package: this script is run from a checkout.
-    from gguf import PoolingType  # noqa: PLC0415
-
-    from tests import gguf_architectures, gguf_embedders, gguf_files  # noqa: PLC0415
-
-    yield "demo", EngineSpec(weights=str(DEMO / "target.gguf"), drafter=str(DEMO / "drafter.gguf"))
-    shape = gguf_architectures.SMALL
-    files = {
-        "llama": gguf_files.write_llama(folder / "llama.gguf", shape=shape),
-        "qwen2vl": gguf_architectures.write_qwen2vl(folder / "qwen2vl.gguf", shape=shape),
-        "mamba": gguf_files.write_mamba(folder / "mamba.gguf", n_embd=64),
-    }
-    for name, write in gguf_architectures.WRITERS.items():
-        files[name] = write(folder / f"{name}.gguf")
-    for name, path in files.items():
-        yield name, EngineSpec(weights=str(path), drafter=str(path))
-    heads = gguf_architectures.write_qwen35(folder / "heads.gguf", heads=True)
-    yield "qwen35, heads", EngineSpec(weights=str(heads))
-    window = gguf_architectures.write_lfm2(folder / "window.gguf", sliding_window=64)
-    yield "lfm2, window", EngineSpec(weights=str(window))
-    embedders = {
-        "bert": gguf_embedders.write_bert(folder / "bert.gguf", shape=shape),
-        "t5encoder": gguf_embedders.write_t5_encoder(folder / "t5.gguf", shape=shape),
-        "gemma3, mean": gguf_architectures.write_gemma3(
-            folder / "mean.gguf", pooling=PoolingType.MEAN
-        ),
-        "llama, last": gguf_embedders.write_decoder(
-            folder / "last.gguf", pooling=PoolingType.LAST, shape=shape
-        ),
-    }
-    for name, path in embedders.items():
-        yield name, EngineSpec(weights=str(path), embeds=True)
-
-
 def large_models() -> Iterator[tuple[str, EngineSpec]]:
     for count in ("0.5b", "1b"):
         path = synthetic.cached(DEMO / "target.gguf", synthetic.parse_count(count))
@@ -140,15 +102,15 @@ def loaded_by(way: EngineSpec, model: EngineSpec) -> EngineSpec:
     )
 
 
-def main(
-    *, large: Annotated[bool, typer.Option(help="models of real size as well")] = False
-) -> None:
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="memory, estimated and measured")
+    parser.add_argument("--large", action="store_true", help="models of real size as well")
+    large = parser.parse_args(arguments).large
     with tempfile.TemporaryDirectory() as folder:
-        models = [*small_models(Path(folder)), *(large_models() if large else ())]
-        for name, model in models:
+        for name, model in [*small_models(Path(folder)), *(large_models() if large else ())]:
             for way in WAYS:
                 for row in rows(name, loaded_by(way, model)):
-                    typer.echo(_line(row))
+                    print(_line(row), flush=True)
 
 
 def _line(row: Row) -> str:
@@ -160,4 +122,4 @@ def _line(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from scripts.memory_table import DEMO, MIB, WAYS, loaded_by, rows, small_models
+from scripts.memory_table import MIB, WAYS, loaded_by, rows
 from specd.core import EngineSpec
 from specd.engine.llama.library import Buffer, Use
 from specd.engine.llama.native import memory_of
 from tests.gguf_adapters import write_lora
+from tests.gguf_for_engines import DEMO, small_models
 
 MODELS = (
     "demo",
