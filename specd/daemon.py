@@ -23,7 +23,7 @@ from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, Fetching, History, Notebooks, Pairs, load_rules
-from specd.placement import Cpu, Defaults, Devices, Fit, machine_name
+from specd.placement import Cpu, Defaults, Devices, Fit, machine_name, wishes
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process, probe
@@ -52,13 +52,14 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     stop, hurry = _signals()
     devices = await asyncio.to_thread(_devices, settings, command)
     machine = await asyncio.to_thread(_machine, settings, devices)
-    notebooks = _notebooks(settings, machine)
+    history, here = _history(settings), machine_name(machine.devices)
+    notebooks = Notebooks(history, here)
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
-    scheduler = _scheduler(
-        settings, machine, Fit(facts=library.facts, devices=devices), command, notebooks
-    )
+    fit = Fit(library.shape, wishes=wishes(settings, machine.devices), devices=devices)
+    scheduler = _scheduler(settings, machine, fit, command, notebooks)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
-    pairs = Pairs(library, rules, enabled=settings.speculative_decode)
+    on = settings.speculative_decode
+    pairs = Pairs(library, rules, enabled=on, history=history, machine=here)
     renderer = Renderer()
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())
@@ -162,12 +163,11 @@ async def _prune(writer: Writer) -> None:
         log.warning("the store is not pruned: %s", error)
 
 
-def _notebooks(settings: Settings, machine: Defaults) -> Notebooks:
+def _history(settings: Settings) -> History:
     folder = settings.state_dir
     if folder is None:
         log.warning("no home, so what is learned of the pairs is not kept: set SPECD_STATE_DIR")
-    history = History(folder / HISTORY_FILE if folder is not None else None)
-    return Notebooks(history, machine_name(machine.devices))
+    return History(folder / HISTORY_FILE if folder is not None else None)
 
 
 def _scheduler(

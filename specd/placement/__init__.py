@@ -6,6 +6,7 @@ from specd.placement.devices import Device, Devices, devices
 from specd.placement.fit import Fit
 from specd.placement.machine import cpu_name, machine_name
 from specd.placement.seats import Kind
+from specd.placement.wishes import wishes
 
 __all__ = [
     "Cpu",
@@ -17,4 +18,5 @@ __all__ = [
     "cpu_name",
     "devices",
     "machine_name",
+    "wishes",
 ]

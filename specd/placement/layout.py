@@ -52,6 +52,11 @@ class Layout:
             taken += _in_main_memory(drafter, n_layers, mapped[1])
         return taken
 
+    def total_bytes(self, target: Footprint, drafter: Footprint | None = None) -> int:
+        """Of all memories together."""
+        on_devices = self.on_devices(target, drafter).total()
+        return on_devices + self.in_main_memory(target, drafter, (False, False))
+
 
 def layer_bytes(model: Footprint, n_layers: int) -> Sequence[int]:
     """The last layers, weights and cache, as llama.cpp counts them: the output is the very last."""

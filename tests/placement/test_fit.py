@@ -1,123 +1,290 @@
-"""What a model is thought to take, and whether that is there."""
+"""Where a model lies, by real files and what is free just now."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specd import core
-from specd.errors import StoreError
+from specd.core import EngineFacts, EngineSpec, GiveUp, ModelMemory
+from specd.errors import InvalidOption
 from specd.placement import Cpu, Device, Fit
-from specd.placement.defaults import GIB
-from specd.placement.estimate import Weights, engine_bytes
-from specd.store.facts import GgufFacts, read_facts
-from tests.gguf_files import SHAPE, write_llama, write_mamba
+from specd.placement.beside import layout_of
+from specd.placement.engine import footprints
+from specd.placement.estimate import Footprint
+from specd.placement.fit import MIB
+from specd.placement.layout import Layout
+from specd.placement.planner import CONTEXT_BYTES
+from specd.placement.wishes import Wishes
+from specd.store.shape import read_shape
+from tests.gguf_files import write_llama
 
-TARGET = Weights(n_bytes=1000, n_cached=64)
-DRAFTER = Weights(n_bytes=100, n_cached=32)
-SPEC = core.EngineSpec(weights="w", n_ctx=10, n_slots=2)
-
-
-@pytest.mark.contract("sched.memory")
-def test_weights_and_caches_of_both_models_count() -> None:
-    assert engine_bytes(SPEC, TARGET) == 1000 + 10 * 2 * 64 * 2
-    assert engine_bytes(SPEC, TARGET, DRAFTER, others_bytes=7) == 1107 + 10 * 2 * 96 * 2
+GIB = 2**30
 
 
-@pytest.mark.contract("sched.memory", "env.kv-cache")
-@pytest.mark.parametrize("kind, n_bytes", [("f32", 4), ("bf16", 2), ("q8_0", 34 / 32)])
-def test_a_cache_of_smaller_numbers_is_smaller(kind: str, n_bytes: float) -> None:
-    spec = replace(SPEC, kv_cache_type=kind)
-    assert engine_bytes(spec, TARGET) == 1000 + 10 * 2 * 64 * n_bytes
-
-
-@pytest.mark.contract("sched.memory")
-@pytest.mark.parametrize("n_batch, gib", [(512, 0), (1024, 0.75), (2047, 0.75), (2048, 2)])
-def test_large_batches_need_scratch(n_batch: int, gib: float) -> None:
-    assert engine_bytes(replace(SPEC, n_ctx=0, n_batch=n_batch), TARGET) == 1000 + gib * GIB
-
-
-@given(st.integers(1, 2**20), st.integers(1, 256), st.sampled_from(core.KV_CACHE_TYPES))
-def test_more_of_anything_never_takes_less(n_ctx: int, n_slots: int, kind: str) -> None:
-    spec = replace(SPEC, n_ctx=n_ctx, n_slots=n_slots, kv_cache_type=kind)
-    taken = engine_bytes(spec, TARGET)
-    assert taken <= engine_bytes(replace(spec, n_ctx=n_ctx + 1), TARGET)
-    assert taken <= engine_bytes(replace(spec, n_slots=n_slots + 1), TARGET)
-    assert taken < engine_bytes(spec, TARGET, DRAFTER)
-
-
-@pytest.mark.contract("sched.memory")
-def test_a_gguf_says_what_attention_keeps_of_a_token(tmp_path: Path) -> None:
-    llama = read_facts(write_llama(tmp_path / "a.gguf"))
-    assert llama.n_cached == 2 * SHAPE.n_layer * SHAPE.n_embd
-    longer = {"llama.attention.key_length": 24, "llama.attention.value_length": 16}
-    wide = read_facts(write_llama(tmp_path / "b.gguf", extra=longer))
-    assert wide.n_cached == SHAPE.n_layer * SHAPE.n_head * (24 + 16)
-    assert read_facts(write_mamba(tmp_path / "c.gguf")).n_cached == 0
-
-
-# --------------------------------------------------------------------------- what is free
-
-
-def facts(path: Path) -> GgufFacts:
-    raise StoreError(f"{path} is damaged")
-
-
-def gpu(index: int, free: int) -> Device:
+def gpu(index: int, free_mib: int, total_mib: int = 8192) -> Device:
     return Device(
-        vendor="v", index=index, name="n", uuid="u", total_bytes=10 * free, free_bytes=free
+        vendor="nvidia",
+        index=index,
+        name="NVIDIA GeForce RTX 4060",
+        uuid=f"GPU-{index}",
+        total_bytes=total_mib * MIB,
+        free_bytes=free_mib * MIB,
+        id=f"GPU-{index}",
     )
 
 
-def fit(available: int = 0, total: int = 10_000, devices: Sequence[Device] = ()) -> Fit:
-    """Files that tell nothing take as many bytes as they have."""
-    cpu = Cpu(total_bytes=total, available_bytes=available, n_cores=1)
-    return Fit(facts=facts, devices=lambda: devices, cpu=lambda: cpu)
+class Box:
+    """A machine whose free memory a test sets, reading by reading; the last one stays."""
+
+    def __init__(
+        self, *readings: Sequence[Device], available: int = 8 * GIB, total: int = 16 * GIB
+    ) -> None:
+        self.readings = list(readings)
+        self.cpu = Cpu(total_bytes=total, available_bytes=available, n_cores=4)
+        self.slept: list[float] = []
+
+    def devices(self) -> Sequence[Device]:
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+    def fit(self, wishes: Wishes = Wishes()) -> Fit:  # noqa: B008 - it is frozen
+        return Fit(
+            read_shape,
+            wishes=wishes,
+            devices=self.devices,
+            cpu=lambda: self.cpu,
+            sleep=self.slept.append,
+        )
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> core.EngineSpec:
-    """500 bytes of target, 200 of drafter, 100 of projector and adapter each."""
-    for name, n_bytes in (("w", 500), ("d", 200), ("p", 100), ("a", 100)):
-        (tmp_path / name).write_bytes(bytes(n_bytes))
-    weights, drafter, projector, adapter = (str(tmp_path / name) for name in "wdpa")
-    return core.EngineSpec(
-        weights=weights, drafter=drafter, projector=projector, adapters=(adapter,)
+def spec(tmp_path: Path) -> EngineSpec:
+    target, drafter = write_llama(tmp_path / "t.gguf"), write_llama(tmp_path / "d.gguf")
+    return EngineSpec(weights=str(target), drafter=str(drafter), drafter_name="small", n_ctx=512)
+
+
+def asked(
+    spec: EngineSpec, *beside: EngineSpec, give_up: GiveUp = GiveUp.NOTHING
+) -> core.PlacementRequest:
+    return core.PlacementRequest(
+        spec=spec, least_ctx=spec.n_ctx, beside=tuple(beside), give_up=give_up
+    )
+
+
+def models(spec: EngineSpec) -> list[Footprint]:
+    drafter = read_shape(Path(spec.drafter)) if spec.drafter else None
+    found = footprints(spec, read_shape(Path(spec.weights)), drafter)
+    return [model for model in found if model is not None]
+
+
+# --------------------------------------------------------------------------------- places
+
+
+@pytest.mark.contract("sched.memory")
+def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, 700), gpu(1, 4000)]).fit().place(asked(spec))
+    assert placement.fits
+    assert placement.spec.devices == ("GPU-1",)
+    assert placement.spec.drafter == spec.drafter
+    on_gpu = sum(model.on_device(-1) for model in models(spec))
+    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + CONTEXT_BYTES
+    (line,) = caplog.messages
+    assert line == (
+        "t.gguf with small: 0.4 of 3.9 GiB free on NVIDIA GeForce RTX 4060 (1) and"
+        " 0.0 of 8.0 GiB free on main memory; 512 tokens of context"
     )
 
 
 @pytest.mark.contract("sched.memory")
-def test_four_fifths_of_what_is_free_may_be_taken(spec: core.EngineSpec) -> None:
-    assert fit().bytes_of(spec) == 900
-    assert fit(available=1125).fits(spec, ())
-    assert not fit(available=1124).fits(spec, ())
-
-
-@pytest.mark.contract("sched.memory")
-def test_what_others_hold_mapped_is_not_free_though_the_system_says_so(
-    spec: core.EngineSpec,
+def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
+    spec: EngineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
-    machine = fit(available=3000, total=3000)
-    assert machine.fits(spec, (spec,) * 2)
-    assert not machine.fits(spec, (spec,) * 3)
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, 700)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
+    assert placement == core.Placement(spec=spec, fits=False)
+    (line,) = caplog.messages
+    assert line == (
+        "t.gguf needs about 0.0 GiB, and there is 0.7 GiB on NVIDIA GeForce RTX 4060 (0):"
+        " another model has to leave first"
+    )
+
+
+def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+    target, drafter = models(spec)
+    spared_mib = 384 + 400
+    free_mib = spared_mib + (target.on_device(-1) + drafter.on_device(-1)) // MIB
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, free_mib)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
+    assert placement.spec.drafter is None
+    assert "512 tokens of context; no drafter, for small needs 0.0 GiB" in caplog.text
 
 
 @pytest.mark.contract("sched.memory")
-def test_a_model_lies_on_all_gpus_or_on_its_own_or_on_none(spec: core.EngineSpec) -> None:
-    machine = fit(available=5000, devices=[gpu(0, 800), gpu(1, 1200)])
-    assert machine.fits(spec, (spec,) * 9)  # what is free of a GPU, its driver knows
-    assert machine.fits(replace(spec, main_gpu=1), ())
-    assert not machine.fits(replace(spec, main_gpu=0), ())
-    assert machine.fits(replace(spec, n_gpu_layers=0), (spec,) * 20)
-    assert not fit(available=100, devices=[gpu(0, 9999)]).fits(replace(spec, n_gpu_layers=0), ())
+def test_without_devices_llama_cpp_takes_what_it_finds(spec: EngineSpec) -> None:
+    placement = Box([]).fit().place(asked(spec))
+    assert placement.fits
+    assert placement.spec == spec
+    needed = sum(model.total_bytes for model in models(spec))
+    assert placement.bytes_by_device == (("CPU", needed),)
 
 
-def test_files_that_are_gone_are_left_to_the_engine(spec: core.EngineSpec) -> None:
-    assert not fit().fits(replace(spec, weights="/nowhere", drafter=None, projector=None), ())
-    gone = core.EngineSpec(weights="/nowhere", drafter="/nowhere/else")
-    assert fit(available=1).fits(gone, ())
+@pytest.mark.contract("sched.memory")
+def test_four_fifths_of_main_memory_may_be_taken(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    enough = needed * 5 // 4 + 1
+    assert Box([], available=enough).fit().place(asked(spec)).fits
+    assert not Box([], available=enough - 2).fit().place(asked(spec)).fits
+
+
+@pytest.mark.contract("options.runner")
+def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        Box([gpu(0, 4000)]).fit().place(asked(replace(spec, main_gpu=1)))
+    assert str(raised.value) == (
+        'option "main_gpu" is 1, and there is no such GPU: there is 0 (NVIDIA GeForce RTX 4060)'
+    )
+
+
+@pytest.mark.contract("options.runner")
+def test_where_no_device_is_known_main_gpu_is_left_to_llama_cpp(spec: EngineSpec) -> None:
+    spec = replace(spec, main_gpu=1)
+    assert Box([]).fit().place(asked(spec)).spec == spec
+
+
+def test_projectors_and_adapters_take_room_too(spec: EngineSpec, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(bytes(1000))
+    (tmp_path / "a").write_bytes(bytes(200))
+    more = replace(spec, projector=str(tmp_path / "p"), adapters=(str(tmp_path / "a"),))
+    box = Box([gpu(0, 4000)])
+    plain, larger = (dict(box.fit().place(asked(s)).bytes_by_device) for s in (spec, more))
+    assert larger["GPU-0"] == plain["GPU-0"] + 1200
+
+
+@pytest.mark.parametrize("damaged", ["weights", "drafter"])
+def test_a_file_that_tells_nothing_takes_what_it_is_long(
+    spec: EngineSpec, tmp_path: Path, damaged: str
+) -> None:
+    (tmp_path / "x").write_bytes(bytes(50_000))
+    long = str(tmp_path / "x")
+    spec = replace(spec, weights=long) if damaged == "weights" else replace(spec, drafter=long)
+    placement = Box([gpu(0, 4000)]).fit().place(asked(spec))
+    assert placement.spec.devices == ("GPU-0",)
+    assert dict(placement.bytes_by_device)["GPU-0"] > CONTEXT_BYTES + 50_000
+
+
+def test_files_that_are_gone_are_left_to_the_engine() -> None:
+    gone = EngineSpec(weights="/nowhere", drafter="/nowhere/else")
+    assert Box([]).fit().place(asked(gone)).fits
+
+
+# ------------------------------------------------------------------------------ beside others
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_others_hold_mapped_is_not_free_though_the_system_says_so(spec: EngineSpec) -> None:
+    spec = replace(spec, use_mmap=False)
+    needed = sum(model.total_bytes for model in models(spec))
+    total = 3 * needed + 10
+    fit = Box([], available=total, total=total).fit()
+    assert fit.place(asked(spec)).fits
+    assert fit.place(asked(spec, spec)).fits
+    assert not fit.place(asked(spec, spec, spec)).fits
+
+
+@pytest.mark.contract("sched.memory")
+@pytest.mark.parametrize("use_mmap, fits", [(None, True), (True, True), (False, False)])
+def test_a_drafter_that_two_engines_map_lies_in_main_memory_once(
+    spec: EngineSpec, tmp_path: Path, use_mmap: bool | None, fits: bool
+) -> None:
+    spec = replace(spec, use_mmap=use_mmap)
+    other = replace(spec, weights=str(write_llama(tmp_path / "other.gguf", seed=7)))
+    needed = sum(model.total_bytes for model in models(spec))
+    held = sum(model.total_bytes for model in models(other))
+    shared = models(spec)[1].weights_bytes
+    total = held + (needed - shared) * 5 // 4 + 5
+    assert Box([], available=total, total=total).fit().place(asked(spec, other)).fits == fits
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_lies_on_a_gpu_takes_no_main_memory(spec: EngineSpec) -> None:
+    other = replace(spec, devices=("GPU-0",), weights=spec.weights)
+    needed = sum(model.total_bytes for model in models(spec))
+    total = needed * 5 // 4 + 5 + 2 * sum(model.in_main_memory(-1) for model in models(other))
+    box = Box([gpu(0, 700)], available=total, total=total)
+    assert box.fit().place(asked(replace(spec, n_gpu_layers=0), other)).fits
+
+
+def test_a_layout_is_read_off_a_spec() -> None:
+    spec = EngineSpec(weights="w", drafter="d", devices=("a", "b"), tensor_split=(5.0, 4.0))
+    assert layout_of(spec, 8) == Layout(layers=((0, 5), (1, 4)), drafter=0)
+    spec = replace(spec, tensor_split=(9.0, 0.0), draft_device=1)
+    assert layout_of(spec, 8) == Layout(layers=((0, 9),), drafter=1)
+    spec = EngineSpec(weights="w", drafter="d", devices=("a",), draft_on_cpu=True)
+    assert layout_of(spec, 8) == Layout(layers=((0, 9),))
+    assert layout_of(replace(spec, devices=()), 8) == Layout()
+    spec = EngineSpec(weights="w", drafter="d", devices=("a",), n_gpu_layers=0)
+    assert layout_of(spec, 8) == Layout()
+    assert layout_of(replace(spec, draft_device=0), 8) == Layout(drafter=0)
+
+
+# ------------------------------------------------------------------------- late to be freed
+
+
+def test_memory_of_an_engine_that_has_gone_is_waited_for(spec: EngineSpec) -> None:
+    free, taken = [gpu(0, 4000)], [gpu(0, 700)]
+    box = Box(free, taken, taken, free)
+    fit = box.fit()
+    first = fit.place(asked(spec))
+    second = fit.place(asked(replace(spec, n_ctx=256)))
+    assert first.spec.devices == second.spec.devices == ("GPU-0",)
+    assert box.slept == [0.1, 0.2]
+
+
+def test_memory_that_somebody_else_took_is_waited_for_once_and_not_long(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 700)])
+    fit = box.fit()
+    assert fit.place(asked(spec)).fits
+    assert not fit.place(asked(replace(spec, n_ctx=256))).fits
+    assert sum(box.slept) == pytest.approx(2.0)
+    assert not fit.place(asked(replace(spec, n_ctx=128))).fits
+    assert sum(box.slept) == pytest.approx(2.0)
+
+
+def test_nobody_is_waited_for_while_all_are_there(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 700)])
+    fit = box.fit()
+    there = fit.place(asked(spec)).spec
+    assert not fit.place(asked(replace(spec, n_ctx=256), there)).fits
+    assert box.slept == []
+
+
+# --------------------------------------------------------------------------------- learned
+
+
+@pytest.mark.parametrize(
+    "n_bytes, warns",
+    [(0, False), (63 * MIB, False), (65 * MIB, True), (-65 * MIB, False)],
+)
+def test_an_estimate_that_was_wrong_is_said(
+    spec: EngineSpec, n_bytes: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, drafter = models(spec)
+    facts = EngineFacts(
+        n_ctx=512,
+        n_ctx_train=512,
+        n_vocab=1,
+        target=taken(target.total_bytes),
+        drafter=taken(max(drafter.total_bytes + n_bytes, 0)),
+    )
+    Box([]).fit().learn(spec, facts)
+    assert bool(caplog.messages) == warns
+    assert not warns or caplog.messages[0].startswith("d.gguf takes 6")
+
+
+def taken(n_bytes: int) -> ModelMemory:
+    return ModelMemory(device="CPU", total_bytes=n_bytes, vram_bytes=0)
