@@ -211,6 +211,12 @@ class SchedulerLoop:
     async def _place(self, question: Place) -> None:
         try:
             placement = await asyncio.to_thread(self._find_place, question.request)
+        except errors.SpecdError as error:
+            # What is asked for can be nowhere; who is refused leaves, and the next one is asked for.
+            if (granted := self._waiting.get(question.waiter_id)) is not None:
+                _refuse(granted, error)
+            self._inbox.put_nowait(lambda _now: [])  # the loop may wait for this task to end
+            return
         except Exception:
             log.exception("where %s would lie is not known", question.request.spec.weights)
             # As it was asked for: the load itself will tell.

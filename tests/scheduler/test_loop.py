@@ -273,6 +273,24 @@ async def test_hurry_ends_the_grace() -> None:
 
 
 @pytest.mark.contract("sched.memory")
+@pytest.mark.contract("options.runner")
+async def test_who_asks_for_what_is_not_there_is_told_and_the_next_one_served() -> None:
+    def place(request: core.PlacementRequest) -> core.Placement:
+        if request.spec.weights == "a":
+            raise errors.InvalidOption("there is no such GPU")
+        return core.Placement(spec=request.spec, fits=True)
+
+    starter = Starter()
+    async with running(starter, place=place) as loop:
+        asking, next_one = (asyncio.create_task(take(loop, weights)) for weights in "ab")
+        with pytest.raises(errors.InvalidOption, match="no such GPU"):
+            await asking
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        assert (await next_one).facts == FACTS
+        assert engine.spec.weights == "b"
+
+
 async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     starter = Starter()
     seen: list[tuple[str, list[str]]] = []
