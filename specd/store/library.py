@@ -10,14 +10,14 @@ from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
 from specd.store.demo import stored_demo
-from specd.store.facts import GgufFacts, read_facts
+from specd.store.facts import GgufFacts, facts_of
 from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
 from specd.store.manifest_tree import ManifestTree
 from specd.store.name import Name, Source
-from specd.store.shape import Shape, read_shape
+from specd.store.shape import Shape, shape_of
 from specd.store.stored import Stored, from_manifest
 from specd.store.templating import choose
 
@@ -42,8 +42,7 @@ class Library:
         self._demo = demo
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
-        self._facts: FileCache[GgufFacts] = FileCache(read_facts)
-        self._shapes: FileCache[Shape] = FileCache(read_shape)
+        self._headers: FileCache[tuple[GgufFacts, Shape]] = FileCache(_read_header)
         self._complaints: set[str] = set()
 
     def list(self) -> list[ModelSummary]:
@@ -83,7 +82,7 @@ class Library:
         if stored is None:
             raise ModelNotFound(name)
         _refuse_what_is_elsewhere(stored)
-        facts = self._facts.get(stored.weights)
+        facts = self.facts(stored.weights)
         return core.ModelRef(
             name=stored.name.short,
             full_name=stored.name.full,
@@ -117,7 +116,7 @@ class Library:
         if stored.config.remote_host:
             raise Unsupported("ollama cloud is disabled: remote model details are unavailable")
         projector = stored.last_path("projector")
-        chosen = self._templating(stored, self._facts.get(stored.weights), stored.template)
+        chosen = self._templating(stored, self.facts(stored.weights), stored.template)
         return describe(
             stored,
             self._summary(stored),
@@ -129,11 +128,11 @@ class Library:
 
     def facts(self, weights: Path) -> GgufFacts:
         """What a GGUF says of itself; raises StoreError."""
-        return self._facts.get(weights)
+        return self._headers.get(weights)[0]
 
     def shape(self, weights: Path) -> Shape:
         """What a GGUF says of the memory it takes; raises StoreError."""
-        return self._shapes.get(weights)
+        return self._headers.get(weights)[1]
 
     # ------------------------------------------------------------------ finding
 
@@ -171,7 +170,7 @@ class Library:
         try:
             if not stored.config.remote_host:
                 template = stored.template
-                facts = self._facts.get(stored.weights)
+                facts = self.facts(stored.weights)
         except StoreError as error:
             self._complain(error)
         return summarize(stored, facts, template, self._templating(stored, facts, template))
@@ -192,6 +191,12 @@ class Library:
         if str(error) not in self._complaints:
             self._complaints.add(str(error))
             log.warning("%s", error)
+
+
+def _read_header(path: Path) -> tuple[GgufFacts, Shape]:
+    """Both at once: a header has megabytes.  Raises StoreError."""
+    header = read_header(path)
+    return facts_of(header), shape_of(header)
 
 
 def _is_file(path: Path) -> bool:

@@ -140,7 +140,7 @@ def shape_of(header: GgufHeader) -> Shape:
         tied_bytes=tied if has_head else 0,
         n_ctx_train=max(header.own("context_length"), 0),
         n_vocab=_n_vocab(embeddings),
-        n_heads=max(per_layer(header, "attention.head_count", n_layers), default=0),
+        n_heads=max((0, *per_layer(header, "attention.head_count", n_layers))),
         width=_width(header, n_layers, tensors),
         experts=_experts(header, tensors),
         has_head=has_head,
@@ -160,7 +160,7 @@ def _reads_on(header: GgufHeader) -> bool:
 
 def _width(header: GgufHeader, n_layers: int, tensors: Mapping[str, TensorInfo]) -> Width:
     n_embd = max(header.own("embedding_length"), 0)
-    n_heads = max(per_layer(header, "attention.head_count", n_layers), default=0)
+    n_heads = max((0, *per_layer(header, "attention.head_count", n_layers)))
     key = header.own("attention.key_length", n_embd // n_heads if n_heads > 0 else 0)
     latent = 0
     if key_mla := header.own("attention.key_length_mla"):

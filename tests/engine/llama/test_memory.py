@@ -9,8 +9,12 @@ import pytest
 
 from scripts.memory_table import MIB, WAYS, loaded_by, rows
 from specd.core import EngineSpec
+from specd.engine import pair
+from specd.engine.llama import context, encoder
 from specd.engine.llama.library import Buffer, Use
 from specd.engine.llama.native import memory_of
+from specd.engine.speculative import controller
+from specd.placement import engine
 from tests.gguf_adapters import write_lora
 from tests.gguf_for_engines import DEMO, small_models
 
@@ -104,3 +108,13 @@ def test_what_lies_in_another_order_beside_a_mapping_counts_once(
 ) -> None:
     memory = memory_of(buffers, model_bytes)
     assert memory.weights_bytes == memory.total_bytes == weights_bytes
+
+
+def test_sizes_that_are_said_twice_are_the_same() -> None:
+    assert engine.MAX_DRAFT == controller.MAX_DRAFT
+    assert engine._MAX_TEXTS == encoder.MAX_TEXTS
+    assert engine._MIN_WHOLE == encoder._MIN_WHOLE
+    assert engine._MAX_LOGITS_BYTES == encoder._MAX_LOGITS_BYTES
+    assert engine._NON_CAUSAL_BATCH == pair._NON_CAUSAL_BATCH
+    assert engine._STATES_SHARE == context._SNAPSHOT_SHARE
+    assert engine._LEAST_STATES == context._FEWEST_SNAPSHOTS
