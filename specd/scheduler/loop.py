@@ -212,7 +212,7 @@ class SchedulerLoop:
         try:
             placement = await asyncio.to_thread(self._find_place, question.request)
         except errors.SpecdError as error:
-            # What is asked for can be nowhere; who is refused leaves, and the next one is asked for.
+            # What is asked for can be nowhere.  Who is refused leaves, and makes way for the next.
             if (granted := self._waiting.get(question.waiter_id)) is not None:
                 _refuse(granted, error)
             self._inbox.put_nowait(lambda _now: [])  # the loop may wait for this task to end
