@@ -23,7 +23,7 @@ from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import HISTORY_FILE, Fetching, History, Notebooks, Pairs, load_rules
-from specd.placement import Cpu, Defaults, Devices, Fit, machine_name, wishes
+from specd.placement import MEMORY_FILE, Cpu, Defaults, Devices, Fit, Learned, machine_name, wishes
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
 from specd.runner import ENGINE, Process, probe
@@ -50,12 +50,17 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
     stop, hurry = _signals()
-    devices = await asyncio.to_thread(_devices, settings, command)
-    machine = await asyncio.to_thread(_machine, settings, devices)
+    devices, machine = await asyncio.to_thread(_machine, settings, command)
     history, here = _history(settings), machine_name(machine.devices)
     notebooks = Notebooks(history, here)
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
-    fit = Fit(library.shape, wishes=wishes(settings, machine.devices), devices=devices)
+    fit = Fit(
+        library.shape,
+        wishes=wishes(settings, machine.devices),
+        learned=_learned(settings),
+        devices=devices,
+        are_all=devices.are_all,
+    )
     scheduler = _scheduler(settings, machine, fit, command, notebooks)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
     on = settings.speculative_decode
@@ -137,19 +142,16 @@ def main(settings: Settings) -> int:
 # --------------------------------------------------------------------------- wiring
 
 
-def _devices(settings: Settings, command: Sequence[str]) -> Devices:
-    """Waited for: contexts, the history and how many models may be loaded follow from them.
+def _machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defaults]:
+    """Waited for: contexts, the history and how many models may be loaded follow from it.
 
     A build without GPU backends answers at once, CUDA in about a second.
     """
     ask = functools.partial(probe, command)
-    return Devices(ask(), ask_again=ask, igpu=settings.igpu)
-
-
-def _machine(settings: Settings, devices: Devices) -> Defaults:
+    devices = Devices(ask(), ask_again=ask, igpu=settings.igpu)
     for name in devices.unused():
         log.warning("%s is not used: the llama.cpp that is installed cannot use it", name)
-    return Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
+    return devices, Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 
 async def _prune(writer: Writer) -> None:
@@ -168,6 +170,11 @@ def _history(settings: Settings) -> History:
     if folder is None:
         log.warning("no home, so what is learned of the pairs is not kept: set SPECD_STATE_DIR")
     return History(folder / HISTORY_FILE if folder is not None else None)
+
+
+def _learned(settings: Settings) -> Learned:
+    folder = settings.state_dir
+    return Learned(folder / MEMORY_FILE if folder is not None else None)
 
 
 def _scheduler(

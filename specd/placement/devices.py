@@ -77,6 +77,11 @@ class Devices:
         with self._lock:
             return self._read()
 
+    def are_all(self) -> bool:
+        """Whether llama.cpp will find no others: False where it did not say, nor NVML of any."""
+        with self._lock:
+            return self._offered is not None or bool(self._seats)
+
     def unused(self) -> list[str]:
         """Names of NVIDIA's GPUs that are there, and of no use to this build of llama.cpp."""
         if self._offered is None or self._offered:

@@ -56,9 +56,10 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
             no_pair_detail=why_no_drafter(planner, found),
         )
     there = planner.machine.devices
-    if not there:  # llama.cpp may know of some all the same
+    if not there:
         draft_on_cpu = found.drafts and planner.wishes.draft_device == ON_CPU
-        return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
+        devices = () if planner.machine.are_all else None
+        return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu, devices=devices)
     shares = dict(layout.layers)
     splits = len(layout.devices) > 1 and bool(shares)
     return replace(

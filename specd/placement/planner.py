@@ -42,10 +42,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """ram_bytes: main memory that nobody uses.  context_bytes: by device, where it was measured."""
+    """ram_bytes: main memory that nobody uses.  context_bytes: by device, where it was measured.
+
+    are_all: False where llama.cpp may find devices that nobody knows of.
+    """
 
     devices: tuple[Device, ...]
     ram_bytes: int
+    are_all: bool = True
     context_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def context_on(self, device: Device) -> int:

@@ -19,7 +19,6 @@ from specd.placement.estimate import Footprint
 from specd.placement.fit import MIB
 from specd.placement.layout import Layout
 from specd.placement.planner import CONTEXT_BYTES
-from specd.placement.wishes import Wishes
 from specd.store.shape import read_shape
 from tests.gguf_files import write_llama
 
@@ -51,10 +50,10 @@ class Box:
     def devices(self) -> Sequence[Device]:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
-    def fit(self, wishes: Wishes = Wishes()) -> Fit:  # noqa: B008 - it is frozen
+    def fit(self, *, are_all: bool = True) -> Fit:
         return Fit(
             read_shape,
-            wishes=wishes,
+            are_all=lambda: are_all,
             devices=self.devices,
             cpu=lambda: self.cpu,
             sleep=self.slept.append,
@@ -125,10 +124,13 @@ def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.contract("sched.memory")
-def test_without_devices_llama_cpp_takes_what_it_finds(spec: EngineSpec) -> None:
-    placement = Box([]).fit().place(asked(spec))
+@pytest.mark.parametrize("are_all, devices", [(True, ()), (False, None)])
+def test_without_devices_all_lies_in_main_memory_unless_llama_cpp_finds_some(
+    spec: EngineSpec, are_all: bool, devices: tuple[str, ...] | None
+) -> None:
+    placement = Box([]).fit(are_all=are_all).place(asked(spec))
     assert placement.fits
-    assert placement.spec == spec
+    assert placement.spec == replace(spec, devices=devices)
     needed = sum(model.total_bytes for model in models(spec))
     assert placement.bytes_by_device == (("CPU", needed),)
 
@@ -153,7 +155,7 @@ def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> Non
 @pytest.mark.contract("options.runner")
 def test_where_no_device_is_known_main_gpu_is_left_to_llama_cpp(spec: EngineSpec) -> None:
     spec = replace(spec, main_gpu=1)
-    assert Box([]).fit().place(asked(spec)).spec == spec
+    assert Box([]).fit(are_all=False).place(asked(spec)).spec == spec
 
 
 def test_projectors_and_adapters_take_room_too(spec: EngineSpec, tmp_path: Path) -> None:
@@ -286,5 +288,44 @@ def test_an_estimate_that_was_wrong_is_said(
     assert not warns or caplog.messages[0].startswith("d.gguf takes 6")
 
 
-def taken(n_bytes: int) -> ModelMemory:
-    return ModelMemory(device="CPU", total_bytes=n_bytes, vram_bytes=0)
+def test_the_next_placement_knows_what_an_engine_took(tmp_path: Path) -> None:
+    large = write_llama(tmp_path / "large.gguf", extra={"llama.context_length": 65_536})
+    spec = EngineSpec(weights=str(large), n_ctx=65_536)
+    (estimate,) = models(spec)
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    before = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    facts = taken(estimate.total_bytes, cache_bytes=2 * estimate.cache_bytes)
+    placed = fit.place(asked(spec)).spec
+    fit.learn(placed, EngineFacts(n_ctx=65_536, n_ctx_train=65_536, n_vocab=1, target=facts))
+    after = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    assert after == before + estimate.cache_bytes
+
+
+def test_who_was_refused_before_gets_more_room_the_next_time(spec: EngineSpec) -> None:
+    spec = replace(spec, drafter=None)
+    fit = Box([gpu(0, 4000)]).fit()
+    request = asked(spec)
+    before = dict(fit.place(request).bytes_by_device)["GPU-0"] - CONTEXT_BYTES
+    placed = fit.place(replace(request, n_refusals=1)).spec
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.learn(placed, facts)
+    after = dict(fit.place(request).bytes_by_device)["GPU-0"] - CONTEXT_BYTES
+    assert after == pytest.approx(1.25 * before, rel=0.01)
+
+
+def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000), gpu(1, 4000)], [gpu(0, 4000), gpu(1, 3400)])
+    fit = box.fit()
+    placed = fit.place(asked(replace(spec, main_gpu=1))).spec
+    n_bytes = 100 * MIB
+    there = replace(taken(n_bytes), vram_bytes=n_bytes, by_device=(("CUDA0", n_bytes),))
+    fit.learn(placed, EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=there))
+    box.readings = [[gpu(0, 4000), gpu(1, 4000)]]
+    placement = fit.place(asked(replace(spec, main_gpu=1)))
+    on_gpu = sum(model.on_device(-1) for model in models(spec))
+    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + 500 * MIB
+
+
+def taken(n_bytes: int, cache_bytes: int = 0) -> ModelMemory:
+    return ModelMemory(device="CPU", total_bytes=n_bytes, vram_bytes=0, cache_bytes=cache_bytes)
