@@ -185,5 +185,17 @@ def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
     assert ask(VULKAN, gpus=[NVIDIA]).unused() == []
 
 
+@pytest.mark.parametrize(
+    "offered, gpus, are_all",
+    [([], None, True), ([VULKAN], None, True), (None, [NVIDIA], True), (None, None, False)],
+)
+def test_whether_llama_cpp_may_find_others_is_known(
+    offered: list[BackendDevice] | None, gpus: list[Gpu] | None, *, are_all: bool
+) -> None:
+    found = Devices(offered, gpus=lambda: gpus, environ={})
+    found()
+    assert found.are_all() is are_all
+
+
 def test_this_machine_can_be_asked() -> None:
     assert all(device.total_bytes > 0 for device in devices())
