@@ -20,8 +20,6 @@ _EXPERTS: Final = "_exps."
 _TABLES: Final = ("per_layer_token_embd.", "position_embd.", "token_types.")
 #: Parts of a file for images and sounds: no token of a text meets them.
 _SENSES: Final = ("v.", "a.", "mm.")
-#: More than any model has; what a hostile file claims is not counted up to.
-_MAX_LAYERS: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,6 @@ class GgufFacts:
     """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M.
 
     infill: the tokens before the text, before what follows the gap, and before the gap.
-    n_cached: numbers that attention keeps of one token, keys and values of all layers.
     n_active_parameters: those that one token meets; fewer than all where experts take turns.
     read_bytes: of weights, to write one token: without the tables of which it takes a row.
     """
@@ -46,7 +43,6 @@ class GgufFacts:
     has_vision: bool
     has_audio: bool
     infill: tuple[str, str, str] | None = None
-    n_cached: int = 0
     n_active_parameters: int = 0
     read_bytes: int = 0
 
@@ -71,7 +67,6 @@ def facts_of(header: GgufHeader) -> GgufFacts:
         has_vision=f"{header.architecture}.vision.block_count" in header.values,
         has_audio=f"{header.architecture}.audio.block_count" in header.values,
         infill=_infill(header),
-        n_cached=_n_cached(header),
         n_active_parameters=n_active,
         read_bytes=read_bytes,
     )
@@ -93,17 +88,6 @@ def _read_by_a_token(header: GgufHeader) -> tuple[int, int]:
         if not tensor.name.startswith(tables):
             n_bytes += tensor.n_bytes * share // of
     return n_active, n_bytes
-
-
-def _n_cached(header: GgufHeader) -> int:
-    n_layers = max(header.own("block_count"), 0)
-    heads = header.own_numbers("attention.head_count")
-    kv_heads = header.own_numbers("attention.head_count_kv") or heads
-    if len(kv_heads) == 1:
-        kv_heads *= min(n_layers, _MAX_LAYERS)
-    width = header.own("embedding_length") // max(*heads, 1) if heads else 0
-    key, value = (header.own(f"attention.{name}_length", width) for name in ("key", "value"))
-    return max(sum(kv_heads[:n_layers]) * (key + value), 0)
 
 
 def _infill(header: GgufHeader) -> tuple[str, str, str] | None:

@@ -155,7 +155,7 @@ def kept(header: GgufHeader, n_layers: int) -> tuple[Kept, ...]:
     heads = _heads(header, n_layers)
     carries = _carries(header, n_layers, heads.kv)
     windows = _windows(header, n_layers, carries)
-    state = _state(header, heads.all[0] if heads.all else 0)
+    state = max(_state(header, heads.all[0] if heads.all else 0), 0)
     n_own = n_layers - max(header.own("nextn_predict_layers"), 0)
     n_first = _n_with_own_cache(header, n_layers)
 
@@ -270,16 +270,16 @@ def _state(header: GgufHeader, n_heads: int) -> int:
     n_embd = header.own("embedding_length")
     conv = max(header.own("ssm.conv_kernel") - 1, 0)
     if wkv := header.own("wkv.head_size"):
-        return max(n_embd * (header.own("token_shift_count", 2) + wkv), 0)
+        return n_embd * (header.own("token_shift_count", 2) + wkv)
     if reach := header.own("shortconv.l_cache"):
-        return max(n_embd * (reach - 1), 0)
+        return n_embd * (reach - 1)
     if width := header.own("kda.head_dim"):
         return n_heads * width * (3 * (conv or 3) + width)
     inner, size = header.own("ssm.inner_size"), header.own("ssm.state_size")
     if header.architecture == "minimax-01":
         width = header.own("attention.key_length", n_embd // n_heads if n_heads else 0)
         return width * width * n_heads
-    return max(conv * (inner + 2 * header.own("ssm.group_count") * size) + size * inner, 0)
+    return conv * (inner + 2 * header.own("ssm.group_count") * size) + size * inner
 
 
 def mixer(header: GgufHeader) -> int:

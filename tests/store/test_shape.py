@@ -54,6 +54,8 @@ def test_weights_are_told_by_layer_input_and_output() -> None:
         tensor("output_norm.weight", 1),
         tensor("output.weight", 200),
         tensor("rope_freqs.weight", 2),
+        tensor("v.blk.0.attn_q.weight", 1000),
+        tensor("mm.0.weight", 1000),
     )
     assert [layer.weights_bytes for layer in found.layers] == [15, 7]
     assert (found.input_bytes, found.output_bytes, found.tied_bytes) == (100, 203, 0)
