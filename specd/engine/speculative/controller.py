@@ -18,16 +18,9 @@ from itertools import accumulate
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.memory import Memory
+from specd.engine.speculative.memory import BandMemory, Memory
 from specd.engine.speculative.prospect import Best, Prospect, chances, share_out
-from specd.engine.speculative.track import (
-    DOES_NOT_PAY,
-    PROBE_BUDGET,
-    PROBE_STEPS,
-    RESUME_GAIN,
-    Speed,
-    Track,
-)
+from specd.engine.speculative.track import PROBE_BUDGET, PROBE_STEPS, Speed, Track
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
@@ -142,22 +135,16 @@ class Controller:
         plain_s = self.costs.target_s(1)
         control = RequestControl(bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s, 0, 1))
         for kind in kinds:
-            control.tracks[kind] = self._track(control, kind)
+            control.tracks[kind] = self._track(kind, self._memory.of(kind, band), mode)
         gain = max([1.0, *(self._memory.of(kind, band).gain or 1.0 for kind in kinds)])
         for _ in range(_INHERITED_STEPS):
             control.speed.add(1, plain_s / gain, plain_s)
         self._requests[request_id] = control
 
-    def _track(self, control: RequestControl, kind: DrafterKind) -> Track:
-        memory = self._memory.of(kind, control.band)
+    def _track(self, kind: DrafterKind, memory: BandMemory, mode: SpeculationMode) -> Track:
         track = Track(memory.acceptance.inherit(), self._threshold)
-        parked = memory.parked
-        if kind is MODEL and memory.gain is None:
-            # What could not be resumed if every guess were right need not be tried.
-            hopeless = self.costs.highest_gain(control.n_max) < RESUME_GAIN
-            parked = DOES_NOT_PAY if hopeless else ""
-        if parked and control.mode is SpeculationMode.AUTO:
-            track.begin_parked(parked, self._look_s(kind, 0), self.costs.target_s(1))
+        if memory.parked and mode is SpeculationMode.AUTO:
+            track.begin_parked(memory.parked, self._look_s(kind, 0), self.costs.target_s(1))
         return track
 
     def close(self, request_id: int) -> None:

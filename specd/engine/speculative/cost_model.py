@@ -77,13 +77,6 @@ class CostModel:
         """Seconds in which the drafter reads so many tokens that it has not seen."""
         return n_missed * self._catch_up_s
 
-    def highest_gain(self, longest: int) -> float:
-        """Of drafts up to so many tokens, were all accepted: plain seconds ÷ those that it took."""
-        plain_s = self.target_s(1)
-        lengths = range(1, longest + 1)
-        gains = ((n + 1) * plain_s / (self.draft_s(n) + self.target_s(n + 1)) for n in lengths)
-        return max(gains, default=1.0)
-
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)
         if ratio < _FAR_TOO_SLOW and width in self._own:

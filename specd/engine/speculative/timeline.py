@@ -69,7 +69,7 @@ class Timelines:
 def _begin(call: Open) -> _Request:
     parked = {drafter: reason for drafter, reason, _ in call.standings}
     turns = [
-        f"step 1: {drafter} begins parked, by what is known of it: {reason}"
+        f"step 1: {drafter} begins parked, as earlier requests came out: {reason}"
         for drafter, reason in parked.items()
         if reason
     ]

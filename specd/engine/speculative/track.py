@@ -17,7 +17,7 @@ _PATIENCE = ((4, 0.6), (10, 0.8), (24, 0.95))
 #: Park after so many drafts in a row of which nothing was worth sending.
 _IDLE = 24
 #: A probe must gain this much before drafting resumes, so that noise does not flap.
-RESUME_GAIN = 1.03
+_RESUME_GAIN = 1.03
 PROBE_STEPS = 2
 _PROBE_EVERY = 4
 #: Each probe in vain makes the next wait longer by this, or by what it cost.
@@ -149,7 +149,7 @@ class Track:
             self._park(LOW_ACCEPTANCE if too_low else DOES_NOT_PAY, look_s, plain_s)
 
     def begin_parked(self, reason: str, look_s: float, plain_s: float) -> None:
-        """By what is known of the pair.  Another text may well be better: look when it is cheap."""
+        """As earlier requests came out.  Another text may well be better: look when it is cheap."""
         self.parked = reason
         self._probe_in = 1 + _affordable_after(look_s, plain_s)
 
@@ -166,7 +166,7 @@ class Track:
 
     def _judge_probe(self, plain_s: float) -> None:
         refused = len(self.window) >= _PROBED and self._share_accepted < self.threshold
-        if self._probe.gain >= RESUME_GAIN and not refused:
+        if self._probe.gain >= _RESUME_GAIN and not refused:
             self.parked, self.speed = "", self._probe
             return
         all_right = self._n_probed >= PROBE_STEPS and self._n_probed_right == self._n_probed

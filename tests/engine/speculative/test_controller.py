@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import BandHistory, PairHistory, SpeculationMode, SpeculationState
+from specd.core import PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import (
     LOOKUP,
     MAX_DRAFT,
@@ -468,48 +468,6 @@ def test_a_text_that_was_bad_for_long_is_found_good_again(costs: dict[int, float
     late = run(controller, truth, Text(0.92, random.Random(3)), 600)
     assert late.speed > 1.3
     assert controller.state(1)[0] is SpeculationState.ACTIVE
-
-
-#: Of V(2) = 2 even a draft that is right gains nothing; on the second machine the drafter is slow.
-HOPELESS = [({n: float(n) for n in range(1, 18)}, 0.05), (GPU, 1.0), (CPU, 0.9)]
-
-
-@pytest.mark.parametrize("costs, draft_step_s", HOPELESS)
-def test_a_drafter_that_could_gain_nothing_if_it_were_always_right_is_not_tried(
-    costs: dict[int, float], draft_step_s: float
-) -> None:
-    truth, controller = CostModel(costs, draft_step_s), make(costs, draft_step_s)
-    for request_id in range(3):
-        controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL])
-        assert controller.state(request_id) == (SpeculationState.PARKED, DOES_NOT_PAY)
-        always = Text(1.0, random.Random(request_id))
-        assert run(controller, truth, always, 8, request_id=request_id).drafting_steps == 0
-        # It still looks now and then, as after any verdict: costs may have been measured wrong.
-        assert run(controller, truth, always, 3000, request_id=request_id).speed > 0.98
-        assert controller.state(request_id) == (SpeculationState.PARKED, DOES_NOT_PAY)
-        controller.close(request_id)
-
-
-@pytest.mark.parametrize("costs, draft_step_s", HOPELESS)
-def test_a_bench_and_what_was_found_to_pay_are_believed_more_than_that(
-    costs: dict[int, float], draft_step_s: float
-) -> None:
-    known = BandHistory(drafter=MODEL, band=temperature_band(0.8), gain=1.4, n_requests=9)
-    controller = Controller(CostModel(costs, draft_step_s), 0.4, PairHistory(bands=(known,)))
-    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert controller.plan(1, 0, 1) > 0
-    controller = make(costs, draft_step_s)
-    controller.open(1, 4, SpeculationMode.FIXED, 0.8, [MODEL])
-    assert controller.plan(1, 0, 1) == 4
-
-
-def test_what_the_drafts_of_a_request_may_gain_depends_on_their_length() -> None:
-    """One token is too dear here, and four are not."""
-    costs = {1: 1.0, 2: 1.9, 5: 2.0, 17: 9.0}
-    for n_max, state in ((1, SpeculationState.PARKED), (4, SpeculationState.ACTIVE)):
-        controller = make(costs, 0.2)
-        controller.open(1, n_max, SpeculationMode.AUTO, 0.8, [MODEL])
-        assert controller.state(1)[0] is state
 
 
 def test_a_parked_model_shows_beside_a_lookup_that_finds_nothing() -> None:

@@ -68,25 +68,6 @@ def test_reading_measured_on_a_busy_machine_is_corrected_with_drafting() -> None
     assert costs.reading_s(100) == pytest.approx(10.0)
 
 
-@given(
-    st.lists(st.floats(0.0, 3.0), min_size=17, max_size=17), st.floats(0.0, 2.0), st.integers(1, 16)
-)
-def test_the_highest_gain_is_that_of_the_best_length_where_all_is_right(
-    steps: list[float], draft_step_s: float, longest: int
-) -> None:
-    costs = CostModel({n + 1: 1.0 + sum(steps[1 : n + 1]) for n in range(17)}, draft_step_s)
-    best = costs.highest_gain(longest)
-    gains = []
-    for n in range(1, longest + 1):
-        speculative_s = n * draft_step_s + costs.target_s(1 + n)
-        gains.append((n + 1) * costs.target_s(1) / speculative_s)
-    assert best == pytest.approx(max(gains))
-
-
-def test_without_drafts_nothing_can_be_gained() -> None:
-    assert CostModel({1: 1.0}).highest_gain(0) == 1.0
-
-
 def test_reading_missed_tokens_is_priced_apart_from_drafting() -> None:
     costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.01)
     assert costs.draft_s(0, 100) == 0.0
