@@ -8,31 +8,21 @@ from itertools import groupby
 
 from specd import core
 from specd.placement import Defaults, Device
-from specd.placement.estimate import Footprint, footprint
+from specd.placement.engine import footprints
+from specd.placement.estimate import Footprint
 from specd.placement.plan import plan
 from specd.placement.planner import CONTEXT_BYTES, Machine, Model
 from specd.placement.wishes import Wishes
 from tests.placement.shelves import GIB, main_memory, shape
 
-#: llama.cpp's `n_outputs` of a slot: a longest draft and one more.
-_N_OUTPUTS = 17
-
 
 def model(name: str, cache: str = "f16", extra_gib: float = 0.0) -> Model:
     """Such as "llama3.1:8b Q4_K_M", in an engine with one slot."""
+    embeds = shape(name).architecture == "nomic-bert"
 
     def at(n_ctx: int) -> Footprint:
-        return footprint(
-            shape(name),
-            n_ctx=n_ctx,
-            n_slots=1,
-            n_batch=512,
-            kv_cache_type=cache,
-            n_outputs=_N_OUTPUTS,
-            flash_attention=None,
-            n_rewind=0,
-            extra_bytes=int(extra_gib * GIB),
-        )
+        spec = core.EngineSpec(weights=name, n_ctx=n_ctx, kv_cache_type=cache, embeds=embeds)
+        return footprints(spec, shape(name), extra_bytes=int(extra_gib * GIB))[0]
 
     return Model(at=at)
 

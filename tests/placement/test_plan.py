@@ -1,0 +1,213 @@
+"""The rules of placement, one by one; the table has them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from specd import core
+from specd.core import GiveUp
+from specd.errors import InvalidOption
+from specd.placement import Device, Kind
+from specd.placement.planner import MIB
+from tests.placement.placing import Case, layers_by_llama_cpp, pieces
+from tests.placement.shelves import GIB, gpus, shape
+
+PAIR = Case(target="llama3.1:8b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4096)
+LARGE = Case(target="llama3.3:70b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4096)
+
+
+def layers(case: Case, spec: core.EngineSpec) -> dict[str, int]:
+    return pieces(layers_by_llama_cpp(spec, len(shape(case.target).layers)))
+
+
+def integrated(gib: int) -> Device:
+    (device,) = gpus("24")
+    return replace(device, total_bytes=gib * GIB, free_bytes=gib * GIB, kind=Kind.INTEGRATED)
+
+
+# ------------------------------------------------------------------------ the caller's words
+
+
+@pytest.mark.contract("options.runner")
+@pytest.mark.parametrize("words", [{"num_gpu": 0}, {"main_gpu": -1}])
+def test_a_caller_that_wants_no_gpu_gets_none(words: dict[str, int]) -> None:
+    spec = replace(PAIR, **words).place(gpus("24")).spec
+    assert (spec.devices, spec.n_gpu_layers, spec.drafter) == ((), 0, PAIR.drafter)
+    assert not spec.draft_on_cpu
+
+
+def test_num_gpu_0_is_for_the_drafter_too_wherever_the_settings_want_it() -> None:
+    spec = replace(PAIR, num_gpu=0, draft_device="GPU-0").place(gpus("24")).spec
+    assert (spec.devices, spec.draft_device) == ((), None)
+
+
+@pytest.mark.contract("options.runner")
+def test_main_gpu_is_a_number_among_those_that_are_there() -> None:
+    assert replace(PAIR, main_gpu=1).place(gpus("24+24")).spec.devices == ("GPU-1",)
+    with pytest.raises(InvalidOption, match=r'"main_gpu" is 2, .* there is 0 \(.*\), 1 \(.*\)$'):
+        replace(PAIR, main_gpu=2).place(gpus("24+24"))
+
+
+@pytest.mark.contract("options.runner")
+def test_more_layers_than_there_are_is_all_of_them() -> None:
+    spec = replace(PAIR, num_gpu=999).place(gpus("24")).spec
+    assert spec.n_gpu_layers == 999
+    assert layers(PAIR, spec) == {"GPU-0": 33}
+
+
+def test_so_many_layers_as_the_caller_wants_are_tried_though_they_do_not_fit() -> None:
+    case = replace(LARGE, num_gpu=70)
+    assert not case.place(gpus("24+8"), GiveUp.DRAFTER).fits
+    spec = case.place(gpus("24+8")).spec
+    assert (spec.n_gpu_layers, spec.drafter) == (70, None)
+    there = layers(case, spec)
+    assert there["GPU-0"] + there["GPU-1"] == 70
+    assert there["GPU-0"] / there["GPU-1"] == pytest.approx(22.3 / 7.0, rel=0.1)
+
+
+def test_layers_that_the_caller_fixes_are_split_where_one_gpu_is_too_small() -> None:
+    case = replace(LARGE, num_gpu=60)
+    placement = case.place(gpus("24+24"), GiveUp.NOTHING)
+    assert placement.fits
+    assert placement.spec.drafter == LARGE.drafter
+    there = layers(case, placement.spec)
+    assert (there[""], there["GPU-0"] + there["GPU-1"]) == (21, 60)
+
+
+# ------------------------------------------------------------------------------- which GPUs
+
+
+def test_a_projector_lies_on_the_first_gpu_which_is_the_targets() -> None:
+    case = replace(PAIR, target="llama3.1:8b F16", draft_device="GPU-0", extra=1.0)
+    spec = case.place(gpus("24+24")).spec
+    assert (spec.devices, spec.draft_device) == (("GPU-1", "GPU-0"), 1)
+    assert spec.tensor_split == (33.0, 0.0)
+
+
+def test_beside_its_target_on_one_gpu_a_drafter_needs_no_word() -> None:
+    spec = PAIR.place(gpus("24")).spec
+    assert (spec.draft_device, spec.tensor_split, spec.n_gpu_layers) == (None, (), -1)
+
+
+def test_to_spread_is_to_use_all_gpus_that_can_hold_something() -> None:
+    spread = replace(PAIR, spread=True)
+    assert set(layers(PAIR, spread.place(gpus("24+24+24")).spec)) == {"GPU-0", "GPU-1", "GPU-2"}
+    full = replace(gpus("24")[0], index=1, id="GPU-1", free_bytes=500 * MIB)
+    assert set(layers(PAIR, spread.place((*gpus("24"), full)).spec)) == {"GPU-0"}
+
+
+def test_of_many_gpus_the_emptiest_are_tried() -> None:
+    spec = LARGE.place(gpus("+".join(["8"] * 12)), GiveUp.NOTHING).spec
+    assert spec.drafter == LARGE.drafter
+    assert 7 <= len(spec.devices or ()) <= 8
+
+
+def test_a_gpu_of_its_own_memory_is_better_than_one_that_shares_ours() -> None:
+    shared = replace(integrated(16), index=1, id="Vulkan1")
+    assert PAIR.place((*gpus("24"), shared)).spec.devices == ("GPU-0",)
+
+
+def test_an_integrated_gpu_takes_of_main_memory() -> None:
+    case = replace(PAIR, n_ctx=32_768)  # 8.4 and 1.9 GiB on the GPU, 0.5 GiB beside it
+    assert replace(case, ram=17).place([integrated(16)], GiveUp.NOTHING).fits
+    assert not replace(case, ram=14).place([integrated(16)], GiveUp.NOTHING).fits
+    spec = replace(case, ram=14).place([integrated(16)], GiveUp.DRAFTER).spec
+    assert (spec.devices, spec.drafter) == (("GPU-0",), None)
+
+
+# ------------------------------------------------------------------------ drafters elsewhere
+
+
+def test_a_drafter_that_is_to_lie_in_main_memory_needs_room_there() -> None:
+    case = replace(PAIR, draft_device="cpu")
+    spec = case.place(gpus("8"), GiveUp.NOTHING).spec
+    assert (spec.devices, spec.draft_on_cpu, spec.draft_device) == (("GPU-0",), True, None)
+    spec = replace(case, ram=3).place(gpus("8")).spec
+    assert (spec.drafter, spec.draft_on_cpu) == (None, False)
+    assert "may still be taken of main memory" in spec.no_pair_detail
+
+
+def test_a_drafter_in_main_memory_stays_beside_a_target_that_is_partly_there() -> None:
+    spec = replace(LARGE, draft_device="cpu").place(gpus("24")).spec
+    assert spec.draft_on_cpu
+    assert 0 < layers(LARGE, spec)["GPU-0"] < 81
+
+
+def test_a_drafter_has_the_gpu_that_is_named_though_its_target_is_on_none() -> None:
+    small = replace(gpus("8")[0], free_bytes=1900 * MIB)  # a GiB of it may be taken
+    spec = replace(LARGE, draft_device="GPU-0", ram=128).place([small]).spec
+    assert (spec.devices, spec.n_gpu_layers, spec.draft_device) == (("GPU-0",), 0, 0)
+    assert spec.drafter == LARGE.drafter
+    assert not spec.draft_on_cpu
+
+
+def test_a_device_for_drafters_that_is_lost_is_said() -> None:
+    spec = replace(PAIR, draft_device="GPU-1").place(gpus("24")).spec
+    assert (spec.drafter, spec.devices) == (None, ("GPU-0",))
+    assert spec.no_pair_detail == (
+        "the device that SPECD_DRAFT_DEVICE names for llama3.2:1b Q4_K_M is not there any more"
+    )
+
+
+# -------------------------------------------------------------------------- what is given up
+
+
+def test_memory_that_was_refused_makes_everything_larger() -> None:
+    case = replace(PAIR, target="llama3.1:8b F16", n_ctx=0)
+    given_up = [replace(case, n_refusals=n).place(gpus("24")).spec for n in range(5)]
+    assert [(spec.n_ctx, spec.drafter is not None) for spec in given_up[:3]] == [
+        (32_768, True),
+        (16_384, True),
+        (4096, False),
+    ]
+    assert [spec.n_gpu_layers for spec in given_up[:2]] == [-1, -1]
+    n_layers = [layers(case, spec).get("GPU-0", 0) for spec in given_up]
+    assert n_layers == sorted(n_layers, reverse=True)
+
+
+def said(case: Case, devices: Sequence[Device]) -> str:
+    spec = case.place(devices).spec
+    assert spec.no_pair_reason == "drafter_no_vram"
+    assert (spec.drafter, spec.drafter_name, spec.pair_source) == (None, "", "")
+    assert spec.max_draft is None
+    return spec.no_pair_detail
+
+
+def test_a_shorter_context_or_a_smaller_cache_may_help() -> None:
+    assert said(replace(PAIR, drafter="llama3.2:3b Q4_K_M"), gpus("8")) == (
+        "llama3.2:3b Q4_K_M needs 2.4 GiB, and 2.1 GiB may still be taken of NVIDIA GeForce"
+        " RTX 4060: a num_ctx of 2048 or OLLAMA_KV_CACHE_TYPE=q8_0 would make room"
+    )
+
+
+def test_no_help_is_promised_that_is_none() -> None:
+    assert said(replace(PAIR, drafter="llama3.1:8b Q8_0"), gpus("8")).endswith("RTX 4060")
+
+
+def test_a_target_that_is_cut_says_so() -> None:
+    assert said(LARGE, gpus("24")).startswith("only 4")
+    assert said(LARGE, gpus("24")).endswith(
+        "of the model's 80 layers fit on NVIDIA GeForce RTX 4090, and llama3.2:1b Q4_K_M would take"
+        " the room of some of them: a smaller quantization of the model would help"
+    )
+    assert "layers fit on 2 × NVIDIA GeForce RTX 3060" in said(LARGE, gpus("12+12"))
+    long = replace(PAIR, n_ctx=32_768)
+    assert said(long, gpus("8")).endswith("a num_ctx of 8192 would help")
+
+
+def test_a_context_is_as_long_as_layers_allow_and_no_longer_than_the_least() -> None:
+    case = replace(LARGE, drafter=None, n_ctx=0)
+    lengths = [case.place(gpus(cards)).spec.n_ctx for cards in ("48", "48+48", "80", "24")]
+    assert lengths == [16_384, 131_072, 65_536, 4096]
+
+
+def test_where_not_one_layer_pays_main_memory_holds_all() -> None:
+    (card,) = gpus("8")
+    nearly_full = replace(card, free_bytes=1000 * MIB)
+    placement = replace(PAIR, n_ctx=0).place([nearly_full])
+    assert (placement.spec.devices, placement.spec.n_gpu_layers) == ((), 0)
+    assert placement.spec.drafter == PAIR.drafter
+    assert [device for device, _ in placement.bytes_by_device] == ["CPU"]
