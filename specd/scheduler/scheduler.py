@@ -185,7 +185,7 @@ class Scheduler:
         if any(runner.phase is Phase.LOADING for runner in others):
             return []
         if (there := self._runners.get(head.weights)) is not None:
-            if there.is_idle and self._wants.wants_longer(head, there):
+            if there.is_idle and self._wants.outgrows(head, there):
                 self._outgrown[head.weights] = there.spec.n_ctx
             return self._send_away(there)
         refused = self._refused.get(head.weights)
@@ -209,19 +209,20 @@ class Scheduler:
         elif not self._inquiry.is_full:
             return effects
         elif self._outgrown.pop(head.weights, None) is not None:
-            return self._find_room_for(head, others)  # the first thing to give up
+            # The first thing to give up.
+            return [*effects, *self._find_room_for(head, others)]
         return [*effects, *self._send_away(others[0])]
 
     def _question(self, head: Waiter, others: Sequence[Runner]) -> Place:
         refused, outgrown = self._refused.get(head.weights), self._outgrown.get(head.weights)
-        if outgrown is not None:
-            spec, give_up = self._wants.grown(head, outgrown), core.GiveUp.NOTHING
+        spec = self._wants.filled(head)
+        give_up = core.GiveUp.NOTHING
+        if outgrown is not None and (grown := self._wants.grown(head, outgrown)) != spec:
+            spec = grown
         elif not others:
-            spec, give_up = self._wants.filled(head), core.GiveUp.ANYTHING
-        else:
-            spec = self._wants.filled(head)
-            all_are_busy = all(other.users for other in others)
-            give_up = core.GiveUp.DRAFTER if all_are_busy else core.GiveUp.NOTHING
+            give_up = core.GiveUp.ANYTHING
+        elif all(other.users for other in others):
+            give_up = core.GiveUp.DRAFTER
         request = core.PlacementRequest(
             spec=spec,
             least_ctx=self._wants.least_ctx(head),

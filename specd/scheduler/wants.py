@@ -44,16 +44,23 @@ class Wants:
         What it leaves automatic takes what is there, and so does a context that is no longer; what
         placement made of the runner does not count, nor does who drafts.
         """
-        if runner.weights != waiter.weights or self.wants_longer(waiter, runner):
+        if runner.weights != waiter.weights or not self._has_context(waiter, runner):
             return False
         wanted, there = self.filled(waiter), runner.asked
         if waiter.spec.pair_source == MANIFEST and wanted.drafter != there.drafter:
             return False
         return _what_reloads(wanted, there) == _what_reloads(there, there)
 
-    def wants_longer(self, waiter: Waiter, runner: Runner) -> bool:
-        """Whether its context is too short, whatever else it is."""
-        return waiter.spec.n_ctx != 0 and self.filled(waiter).n_ctx > runner.spec.n_ctx
+    def outgrows(self, waiter: Waiter, runner: Runner) -> bool:
+        """Whether its context is too short, and a longer one than is asked for would do no harm."""
+        return not (waiter.spec.embeds or self._has_context(waiter, runner))
+
+    def _has_context(self, waiter: Waiter, runner: Runner) -> bool:
+        if waiter.spec.n_ctx == 0:
+            return True
+        wanted, there = self.filled(waiter).n_ctx, runner.spec.n_ctx
+        # What is embedded is cut off at the end of the context, wherever that is.
+        return wanted == there if waiter.spec.embeds else wanted <= there
 
 
 def _what_reloads(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:

@@ -22,24 +22,31 @@ async def load(asker: Asker, options: dict[str, object], model: str = "plain") -
     return await engines(asker)
 
 
+async def unload(asker: Asker, model: str = "plain") -> None:
+    reply = await asker.ask("generate", {"model": model, "keep_alive": 0})
+    assert reply.json["done_reason"] == "unload"
+
+
 async def context_of(asker: Asker, model: str = "plain:latest") -> Any:
     return (await asker.residents())[model]["context_length"]
 
 
 @pytest.mark.contract("sched.reload", "options.num-ctx")
 async def test_runner_options_load_anew_and_others_do_not(asker: Asker) -> None:
+    await unload(asker)
     loaded = await load(asker, {"num_ctx": 128})
     assert await context_of(asker) == 128
     same: tuple[dict[str, object], ...] = (
         {"num_ctx": 128, "temperature": 0.1, "seed": 4, "stop": ["x"]},
         {"num_ctx": 128, "num_gpu": -1},
         {"num_ctx": 128, "draft_num_predict": 0},
-        {},  # an automatic context takes what is there
+        {"num_ctx": 64},  # a shorter one fits in what is there
+        {},  # and an automatic one takes it
     )
     for options in same:
         assert await load(asker, options) == loaded
     others: tuple[dict[str, object], ...] = (
-        {"num_ctx": 64},
+        {"num_ctx": 129},
         {"num_ctx": 64, "num_batch": 32},
         {"num_thread": 1},
     )
@@ -49,9 +56,20 @@ async def test_runner_options_load_anew_and_others_do_not(asker: Asker) -> None:
         loaded = found
 
 
+@pytest.mark.contract("sched.reload")
+async def test_a_context_that_is_too_short_doubles(asker: Asker) -> None:
+    await unload(asker)
+    contexts = []
+    for num_ctx in (100, 90, 101, 150, 200, 201, 256, 100):
+        await load(asker, {"num_ctx": num_ctx})
+        contexts.append(await context_of(asker))
+    assert contexts == [100, 100, 200, 200, 200, 400, 400, 400]
+
+
 @pytest.mark.contract("options.num-ctx")
 @pytest.mark.parametrize("asked, given", [(10**6, 512), (100, 100), (1, 4), (-7, 4)])
 async def test_the_context_has_bounds(asker: Asker, asked: int, given: int) -> None:
+    await unload(asker)
     await load(asker, {"num_ctx": asked})
     assert await context_of(asker) == given
 
@@ -73,5 +91,6 @@ async def test_the_request_wins_over_the_modelfile(asker: Asker) -> None:
     assert (await asker.ask("generate", body)).json["response"] == "Only a "
     body["options"] = {"stop": ["words"]}
     assert (await asker.ask("generate", body)).json["response"] == "Only a few "
+    await unload(asker, "dressed")
     await load(asker, {"num_ctx": 128}, "dressed")
     assert await context_of(asker, "dressed:latest") == 128

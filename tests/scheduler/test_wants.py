@@ -71,6 +71,17 @@ def test_what_is_automatic_or_shorter_or_only_drafts_reloads_nothing(spec: dict[
 
 
 @pytest.mark.contract("sched.reload")
+def test_the_context_of_an_embedder_is_what_was_asked_for() -> None:
+    s = scheduler()
+    runner_id = load(s, waiter(1, "a", n_ctx=512, embeds=True))
+    assert s.request(waiter(2, "a", n_ctx=0, embeds=True)) == [Grant(2, runner_id)]
+    s.leave(1, 0.0)
+    s.leave(2, 0.0)
+    assert reload(s, 3, 100, embeds=True) == 100
+    assert reload(s, 4, 101, embeds=True) == 101
+
+
+@pytest.mark.contract("sched.reload")
 def test_what_is_automatic_takes_what_another_asked_for() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=512, n_gpu_layers=5, main_gpu=1))
