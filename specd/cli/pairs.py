@@ -97,11 +97,12 @@ def pairs(
         _forget(history, library.resolve(model) if model else None, console)
         return
     rules = load_rules(settings.pairs_file)
-    finder = Pairs(library, rules, enabled=settings.speculative_decode)
     names = [model] if model else sorted(name.short for name in library.names())
     entries = history.entries()
     # As the daemon names it; where nothing has been learned, nobody need be asked.
     here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
+    on = settings.speculative_decode
+    finder = Pairs(library, rules, enabled=on, history=history, machine=here)
     learned = Learned(entries, here)
     rows = [_row(name, library, finder, rules, learned.of, only=bool(model)) for name in names]
     if as_json:

@@ -18,6 +18,7 @@ from specd.pairs.rules import USER, has_wildcards, home_short, is_file, matches
 from specd.settings import Settings
 from specd.store import Library, Name
 from specd.store.name import parse
+from specd.store.stored import Stored
 
 _Target = Annotated[
     str, typer.Argument(help="A model, or a pattern of names with * and ? (in quotes).")
@@ -152,6 +153,12 @@ class _Only:
 
     def resolve(self, name: str) -> ModelRef:
         return self.library.resolve(name)
+
+    def stored(self) -> Iterator[Stored]:
+        return iter(())
+
+    def stamp(self) -> object:
+        return self.library.stamp()
 
 
 def _check_name(pattern: str) -> None:

@@ -8,6 +8,7 @@ from specd.pairs.history import HISTORY_FILE, Entry, History, Key
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import RuleFiles, load_rules
 from specd.pairs.rules import Rule, RuleBook, Rules
+from specd.pairs.vocabularies import Vocabularies
 from specd.store.identity import identities_of, identity_of
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "RuleBook",
     "RuleFiles",
     "Rules",
+    "Vocabularies",
     "identities_of",
     "identity_of",
     "load_rules",

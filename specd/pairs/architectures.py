@@ -40,3 +40,12 @@ NOT_TOKEN_BY_TOKEN: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
 
 HEADS: Final = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
 """Drafting heads that read their target's hidden states; they are no models of their own."""
+
+NOT_FOR_TEXT: Final = frozenset(
+    {
+        "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2",
+        "jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed", "t5", "t5encoder", "clip",
+        "wavtokenizer-dec", "qwen3tts", "pockettts",
+    }
+)  # fmt: skip
+"""Encoders, and what sees or speaks: they go on with no text."""

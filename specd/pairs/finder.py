@@ -1,30 +1,38 @@
-"""Finds a target its drafter: the manifest's own, else the closest rule's first that fits.
+"""Finds a target its drafter: the manifest's own, else the closest rule's first that fits, else the
+smallest on the shelf that speaks its vocabulary.
 
 An unfit drafter never costs the target: the pair then carries the reason, in a sentence for the
-user, and the target is served plain.
+user, and the target is served plain.  So it is with one that was tried here and did not pay.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from specd import core
 from specd.core import Drafter, NoPair, Pair
 from specd.errors import SpecdError
-from specd.pairs.architectures import CANNOT_REWIND, HEADS, NOT_TOKEN_BY_TOKEN
-from specd.pairs.rules import USER, Rule, RuleBook, matches
+from specd.pairs import refusals
+from specd.pairs.discovery import Shelf, Store
+from specd.pairs.history import History
+from specd.pairs.refusals import Refusal
+from specd.pairs.rules import USER, Rule, RuleBook, is_file, matches
+from specd.pairs.verdict import Standing, Verdict, Verdicts
 from specd.pairs.vocabularies import Vocabularies
-from specd.store.facts import read_facts
-from specd.store.file_cache import FileCache
+from specd.store import demo
 from specd.store.name import Name
 
 MANIFEST: Final = "manifest"
+SHELF: Final = "shelf"
+#: Decisions that are remembered; more targets than anybody has.
+_MAX_DECIDED: Final = 1000
 
 
-class Models(Protocol):
+class Models(Store, Protocol):
     """What pairs ask of the store; `store.Library` is one."""
 
     def names(self) -> tuple[Name, ...]: ...
@@ -32,64 +40,82 @@ class Models(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
-    reason: NoPair
-    detail: str
+class _Decided:
+    """seen: what it was decided by; as long as that is equal, so is the pair."""
+
+    seen: object
+    pair: Pair
 
 
 class Pairs:
-    """Pairs targets with drafters; verdicts are remembered per content of the files.
+    """Pairs targets with drafters.
 
-    enabled: the user's switch for all of speculation.  Methods read files: call them off the event
-    loop.
+    enabled: the user's switch for all of speculation.  history: of this machine's pairs.
+    machine: as in the history's keys.  vocabularies: else those that are kept beside the history.
+    Methods read files: call them off the event loop.  Safe to call from several threads.
     """
 
-    def __init__(self, library: Models, rules: RuleBook, *, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        library: Models,
+        rules: RuleBook,
+        *,
+        enabled: bool = True,
+        history: History | None = None,
+        machine: str = "",
+        vocabularies: Vocabularies | None = None,
+    ) -> None:
         self._library = library
         self._rules = rules
         self._enabled = enabled
-        self._vocabularies = Vocabularies(None)
-        self._architectures: FileCache[str] = FileCache(lambda path: read_facts(path).architecture)
+        self._verdicts = Verdicts(history, machine)
+        self._vocabularies = vocabularies or Vocabularies.beside(history)
+        self._shelf = Shelf(library, self._vocabularies)
+        self._decided: dict[tuple[str, str], _Decided] = {}
 
     def pair(self, target: core.ModelRef) -> Pair:
         """Never raises for a drafter's sake: what is wrong with it becomes reason and detail."""
-        refusal = self._refusal_of_target(target)
+        refusal = refusals.of_target(target) if self._enabled else refusals.SWITCHED_OFF
         if refusal is not None:
             return Pair(target=target, reason=refusal.reason, detail=refusal.detail)
         rule = self._rules.rule_for(target.name)
-        first_refusal: _Refusal | None = None
-        for candidate in self._candidates(target, rule):
-            if isinstance(candidate, Drafter):
-                refusal = self._refusal_of_drafter(target, candidate)
-                if refusal is None:
-                    return Pair(target=target, drafter=candidate)
-            else:
-                refusal = candidate
-            first_refusal = first_refusal or refusal
-        found = first_refusal or _nothing_found(target, rule)
-        pull = rule.pull if rule is not None else ()
-        return Pair(target=target, reason=found.reason, detail=found.detail, pull=pull)
+        key, seen = (target.name, target.digest), self._seen(rule)
+        known = self._decided.get(key)
+        if known is None or known.seen != seen or not _is_there(known.pair.drafter):
+            known = _Decided(seen, self._decide(target, rule))
+            if _may_be_remembered(known.pair, rule):
+                if len(self._decided) >= _MAX_DECIDED:
+                    self._decided.clear()
+                self._decided[key] = known
+        self._vocabularies.save()
+        return replace(known.pair, target=target)
 
-    def _refusal_of_target(self, target: core.ModelRef) -> _Refusal | None:
-        if not self._enabled:
-            return _Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
-        if target.only_embeds:
-            return _Refusal(
-                NoPair.EMBEDS,
-                f"{target.name} gives vectors instead of text, so there is nothing to draft.",
-            )
-        architecture = target.architecture
-        if architecture in CANNOT_REWIND:
-            return _Refusal(
-                NoPair.CANNOT_REWIND,
-                f"{target.name} is of the architecture {architecture}, whose memory cannot take"
-                " back tokens.",
-            )
-        return _refusal_of_architecture(target.name, architecture)
+    def _seen(self, rule: Rule | None) -> object:
+        return rule, self._library.stamp(), self._verdicts.stamp()
+
+    def _decide(self, target: core.ModelRef, rule: Rule | None) -> Pair:
+        first_refusal: Refusal | None = None
+        for candidate in self._candidates(target, rule):
+            if isinstance(candidate, Refusal):
+                refusal: Refusal | None = candidate
+            elif (refusal := self._refusal_of(target, candidate)) is None:
+                return _paired(target, candidate, rule)
+            first_refusal = first_refusal or refusal
+        shelf = ""
+        if _leaves_the_shelf_its_turn(rule, was_tried=first_refusal is not None):
+            found = self._on_the_shelf(target)
+            if isinstance(found, Drafter):
+                return _paired(target, found, rule)
+            if isinstance(found, Refusal):
+                first_refusal = first_refusal or found
+            else:
+                shelf = found
+        refusal = first_refusal or refusals.nothing_found(target.name, rule, shelf)
+        return _unpaired(target, refusal, rule, self._missing(rule))
 
     # --------------------------------------------------------------- candidates
 
-    def _candidates(self, target: core.ModelRef, rule: Rule | None) -> Iterator[Drafter | _Refusal]:
+    def _candidates(self, target: core.ModelRef, rule: Rule | None) -> Iterator[Drafter | Refusal]:
         """In order of preference; a rule without drafters of the user's own silences all others."""
         if rule is not None and rule.origin == USER and not rule.drafters:
             return
@@ -99,70 +125,114 @@ class Pairs:
         if rule is not None:
             yield from self._named_by(rule, target)
 
-    def _named_by(self, rule: Rule, target: core.ModelRef) -> Iterator[Drafter | _Refusal]:
+    def _named_by(self, rule: Rule, target: core.ModelRef) -> Iterator[Drafter | Refusal]:
         installed = sorted(name.short for name in self._library.names())
         for pattern in rule.drafters:
-            if pattern.startswith(("/", "~")):
+            if is_file(pattern):
                 path = Path(pattern).expanduser()
-                yield Drafter(name=path.name, weights=path, source=rule.origin)
+                yield _of_rule(path.name, path, rule)
                 continue
             for name in installed:
                 if matches(pattern, name) and name != target.name:
                     yield self._resolved(name, rule)
 
-    def _resolved(self, name: str, rule: Rule) -> Drafter | _Refusal:
+    def _resolved(self, name: str, rule: Rule) -> Drafter | Refusal:
         try:
             model = self._library.resolve(name)
         except SpecdError as error:
-            return _unreadable(name, error)
-        return Drafter(name=model.name, weights=model.weights, source=rule.origin)
+            return refusals.unreadable(name, error)
+        return _of_rule(model.name, model.weights, rule)
+
+    def _on_the_shelf(self, target: core.ModelRef) -> Drafter | Refusal | str:
+        """What pays goes before what nobody knows, and of these the smallest; else why not."""
+        unknown: Drafter | None = None
+        lost: Refusal | None = None
+        try:
+            if not_worth_it := self._shelf.refusal_of(target):
+                return not_worth_it
+            for model in self._shelf.drafters_for(target):
+                drafter = Drafter(name=model.name, weights=model.weights, source=SHELF)
+                verdict = self._verdict(target, drafter)
+                if verdict.standing is Standing.PAYS:
+                    return drafter
+                if verdict.standing is Standing.LOSES:
+                    lost = lost or refusals.does_not_pay(target.name, model.name, verdict)
+                else:
+                    unknown = unknown or drafter
+        except SpecdError as error:
+            return f"its own file cannot be read: {error}"
+        return unknown or lost or "no model here that is small enough speaks its vocabulary"
+
+    def _missing(self, rule: Rule | None) -> tuple[str, ...]:
+        """Of what the rule would have pulled, what is not there."""
+        if rule is None:
+            return ()
+        installed = {name.short for name in self._library.names()}
+        return tuple(name for name in rule.pull if not any(matches(name, n) for n in installed))
 
     # ------------------------------------------------------------------ checks
 
-    def _refusal_of_drafter(self, target: core.ModelRef, drafter: Drafter) -> _Refusal | None:
+    def _refusal_of(self, target: core.ModelRef, drafter: Drafter) -> Refusal | None:
         try:
-            architecture = self._architectures.get(drafter.weights)
-            refusal = _refusal_of_architecture(f"The drafter {drafter.name}", architecture)
-            if refusal is not None:
+            architecture = self._vocabularies.facts(drafter.weights).architecture
+            if refusal := refusals.of_drafter(drafter.name, architecture):
                 return refusal
             difference = self._vocabularies.difference(target.weights, drafter.weights)
         except SpecdError as error:
-            return _unreadable(drafter.name, error)
-        if not difference:
-            return None
-        return _Refusal(
-            NoPair.VOCABULARY_DIFFERS,
-            f"The drafter {drafter.name} does not speak the vocabulary of {target.name}:"
-            f" {difference}.",
-        )
+            return refusals.unreadable(drafter.name, error)
+        if difference:
+            return refusals.of_vocabularies(target.name, drafter.name, difference)
+        if drafter.source == USER or _is_demo(target):
+            return None  # who asks for it by name, shall have it
+        verdict = self._verdict(target, drafter)
+        if verdict.standing is Standing.LOSES:
+            return refusals.does_not_pay(target.name, drafter.name, verdict)
+        return None
+
+    def _verdict(self, target: core.ModelRef, drafter: Drafter) -> Verdict:
+        return self._verdicts.of(target.weights, target.adapters, drafter.weights)
 
 
-def _unreadable(drafter: str, error: SpecdError) -> _Refusal:
-    return _Refusal(NoPair.UNREADABLE, f"The drafter {drafter} cannot be used: {error}.")
+def _of_rule(name: str, weights: Path, rule: Rule) -> Drafter:
+    return Drafter(name=name, weights=weights, source=rule.origin, max_draft=rule.max_draft)
 
 
-def _refusal_of_architecture(who: str, architecture: str) -> _Refusal | None:
-    if architecture in NOT_TOKEN_BY_TOKEN:
-        return _Refusal(
-            NoPair.CANNOT_REWIND,
-            f"{who} is of the architecture {architecture}, which does not write token by token.",
-        )
-    if architecture in HEADS:
-        return _Refusal(
-            NoPair.UNREADABLE,
-            f"{who} is a drafting head ({architecture}), not a model that can be run by itself.",
-        )
-    return None
+def _paired(target: core.ModelRef, drafter: Drafter, rule: Rule | None) -> Pair:
+    if rule is None or drafter.source != rule.origin:
+        return Pair(target=target, drafter=drafter)
+    return Pair(target=target, drafter=drafter, rule=rule.said, expected=rule.expected)
 
 
-def _nothing_found(target: core.ModelRef, rule: Rule | None) -> _Refusal:
-    if rule is None:
-        return _Refusal(NoPair.NOT_FOUND, f"No rule names a drafter for {target.name}.")
-    if not rule.drafters:
-        words = rule.reason or f"a rule of the {rule.origin}'s pairs file says so"
-        return _Refusal(NoPair.REFUSED_BY_RULE, f"{target.name} is served plain: {words}.")
-    return _Refusal(
-        NoPair.NOT_FOUND,
-        f"No drafter for {target.name} is installed; any of these would do:"
-        f" {', '.join(rule.drafters)}.",
+def _unpaired(
+    target: core.ModelRef, refusal: Refusal, rule: Rule | None, pull: tuple[str, ...]
+) -> Pair:
+    return Pair(
+        target=target,
+        reason=refusal.reason,
+        detail=refusal.detail,
+        rule=rule.said if rule is not None else "",
+        expected=rule.expected if rule is not None else {},
+        pull=pull,
     )
+
+
+def _leaves_the_shelf_its_turn(rule: Rule | None, *, was_tried: bool) -> bool:
+    """A rule that forbids is final; so is a user's, once one of the drafters it names was there."""
+    if rule is None:
+        return True
+    return bool(rule.drafters) and not (rule.origin == USER and was_tried)
+
+
+def _is_demo(target: core.ModelRef) -> bool:
+    built_in = demo.stored_demo() if target.name == demo.NAME.short else None
+    return built_in is not None and target.weights == built_in.weights
+
+
+def _is_there(drafter: Drafter | None) -> bool:
+    return drafter is None or os.path.exists(drafter.weights)  # noqa: PTH110 - asked at every request
+
+
+def _may_be_remembered(pair: Pair, rule: Rule | None) -> bool:
+    """Not what a file decided that may be mended, or exchanged, without the store's knowledge."""
+    names_files = rule is not None and any(map(is_file, rule.drafters))
+    return pair.reason is not NoPair.UNREADABLE and not names_files

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import groupby
 from typing import Final, Self
 
 import msgspec
@@ -40,12 +41,10 @@ class Hashes(msgspec.Struct, frozen=True):
     blocks: bytes
     ends: bytes
 
-    def up_to(self, n: int, size: int) -> Iterator[bytes]:
-        """Of the first n tokens, in order; size: of the vocabulary."""
-        last = n - max(size - MAX_SIZE_DIFFERENCE, 0)
-        return chain(
-            (_hash_at(self.blocks, i) for i in range(n // _BLOCK)), (_hash_at(self.ends, last),)
-        )
+    def up_to(self, n: int, size: int) -> bytes:
+        """Of the first n tokens, one after the other; size: of the vocabulary."""
+        end = (n - max(size - MAX_SIZE_DIFFERENCE, 0)) * _HASH_BYTES
+        return self.blocks[: n // _BLOCK * _HASH_BYTES] + self.ends[end : end + _HASH_BYTES]
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -58,7 +57,8 @@ class Fingerprint(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, header: GgufHeader) -> Self:
         tokens, marks = strings_of(header, "tokens"), ids_of(header, MARKS)
-        return cls(outline_of(header), *_hashes(tokens, marks[: bisect_left(marks, len(tokens))]))
+        marks = marks[: bisect_left(marks, len(tokens))]
+        return cls(outline_of(header), _hashes(tokens, ()), _hashes(tokens, marks))
 
     @property
     def name(self) -> str:
@@ -80,16 +80,18 @@ def fits(target: Fingerprint, drafter: Fingerprint) -> bool | None:
     outlines = target.outline, drafter.outline
     if outline_difference(*outlines) or merges_difference(*outlines):
         return False
-    if target.texts == drafter.texts or target.plain == drafter.plain:
-        return True
     n = min(outline.size for outline in outlines)
-    blocks = zip(*(
-        hashes.up_to(n, found.outline.size)
+    ours, theirs = (
+        [hashes.up_to(n, found.outline.size) for hashes in (found.texts, found.plain)]
         for found in (target, drafter)
-        for hashes in (found.texts, found.plain)
-    ), strict=True)  # fmt: skip
+    )
+    if ours[0] == theirs[0] or ours[1] == theirs[1]:
+        return True
     verdict: bool | None = True
-    for our_texts, our_plain, their_texts, their_plain in blocks:
+    for at in range(0, len(ours[0]), _HASH_BYTES):
+        our_texts, our_plain, their_texts, their_plain = (
+            hashes[at : at + _HASH_BYTES] for hashes in (*ours, *theirs)
+        )
         if our_texts == their_texts or our_plain == their_plain:
             continue
         if our_texts == our_plain and their_texts == their_plain:
@@ -98,29 +100,34 @@ def fits(target: Fingerprint, drafter: Fingerprint) -> bool | None:
     return verdict
 
 
-def _hashes(tokens: Strings, marks: Sequence[int]) -> tuple[Hashes, Hashes]:
-    """With the marks' texts, and without."""
+def _hashes(tokens: Strings, marks: Sequence[int]) -> Hashes:
+    """marks: the tokens whose texts are left out."""
     size = len(tokens)
-    blocks = [(at, at + _BLOCK) for at in range(0, size - _BLOCK + 1, _BLOCK)]
-    ends = [(n - n % _BLOCK, n) for n in range(max(size - MAX_SIZE_DIFFERENCE, 0), size + 1)]
-    both = [[_hash(tokens, marks, *span) for span in spans] for spans in (blocks, ends)]
-    texts, plain = ([b"".join(pair[way] for pair in part) for part in both] for way in (0, 1))
-    return Hashes(*texts), Hashes(*plain)
+    begins = range(0, size - _BLOCK + 1, _BLOCK)
+    whole = (_hash_to(tokens, marks, begin, [begin + _BLOCK]) for begin in begins)
+    sizes = range(max(size - MAX_SIZE_DIFFERENCE, 0), size + 1)
+    ends = (
+        _hash_to(tokens, marks, begin, list(group))
+        for begin, group in groupby(sizes, lambda n: n - n % _BLOCK)
+    )
+    return Hashes(b"".join(whole), b"".join(ends))
 
 
-def _hash(tokens: Strings, marks: Sequence[int], first: int, last: int) -> tuple[bytes, bytes]:
-    at = min(max(first, FIRST_COMPARED_ID), last)
-    texts = plain = hashlib.blake2b(tokens.between(at, last), digest_size=_HASH_BYTES).digest()
-    if there := marks[bisect_left(marks, at) : bisect_left(marks, last)]:
-        hashed = hashlib.blake2b(digest_size=_HASH_BYTES)
-        for mark in there:
-            hashed.update(tokens.between(at, mark))
-            hashed.update(_MARK)
-            at = mark + 1
-        hashed.update(tokens.between(at, last))
-        plain = hashed.digest()
-    return texts, plain
+def _hash_to(tokens: Strings, marks: Sequence[int], begin: int, ends: Sequence[int]) -> bytes:
+    """The hashes of what stands from `begin` to each of the ends, which ascend."""
+    hashed, at, digests = blake2b(digest_size=_HASH_BYTES), begin, []
+    for end in ends:
+        _feed(hashed, tokens, marks, max(at, FIRST_COMPARED_ID), end)
+        digests.append(hashed.digest())
+        at = end
+    return b"".join(digests)
 
 
-def _hash_at(hashes: bytes, index: int) -> bytes:
-    return hashes[index * _HASH_BYTES : (index + 1) * _HASH_BYTES]
+def _feed(hashed: blake2b, tokens: Strings, marks: Sequence[int], at: int, end: int) -> None:
+    if at >= end:
+        return
+    for mark in marks[bisect_left(marks, at) : bisect_left(marks, end)]:
+        hashed.update(tokens.between(at, mark))
+        hashed.update(_MARK)
+        at = mark + 1
+    hashed.update(tokens.between(at, end))

@@ -105,10 +105,17 @@ class RuleFiles:
         self._user = _RuleFile(places.user, required=places.named is not None)
         self._machine = _RuleFile(places.machine)
         self._packaged = read_rules(packaged_file(), PACKAGED)
+        self._answered = self.rules
+        self._answers: dict[str, Rule | None] = {}
 
     def rule_for(self, target: str) -> Rule | None:
-        """target: a short name with its tag."""
-        return self.rules.rule_for(target)
+        """target: a short name with its tag.  Asked at every request, so answers are kept."""
+        rules = self.rules
+        if rules.user is not self._answered.user or rules.machine is not self._answered.machine:
+            self._answered, self._answers = rules, {}
+        if target not in self._answers:
+            self._answers[target] = rules.rule_for(target)
+        return self._answers[target]
 
     @property
     def rules(self) -> Rules:

@@ -1,7 +1,8 @@
-"""What specd knows of the vocabularies on this machine, and which of them fit: one file, kept.
+"""What the headers on this machine say, and which of their vocabularies fit: one file, kept.
 
-A blob never changes, so its header is read once, ever.  Only where two fingerprints leave it open,
-or a difference is to be named, are both files read again; that verdict is kept as well.
+A blob never changes, so its header is read once by each specd of one version, for the store and for
+pairs alike.  Only where two fingerprints leave it open, or a difference is to be named, are both
+files read again; that verdict is kept as well.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
+import specd
 from specd.errors import StoreError
 from specd.pairs.compatibility import difference
 from specd.pairs.fingerprints import Fingerprint, fits
+from specd.pairs.history import History
 from specd.pairs.vocabulary import Vocabulary, vocabulary_of
-from specd.store.facts import facts_of
+from specd.store.facts import GgufFacts, facts_of
 from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.identity import identity_of
+from specd.store.shape import Shape, shape_of
 from specd.store.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -34,23 +38,21 @@ VOCABULARIES_FILE: Final = "vocabularies.json"
 MAX_FILES: Final = 2000
 MAX_VERDICTS: Final = 4000
 #: Far above what so many take, of which most share a vocabulary: more is damage.
-MAX_BYTES: Final = 32 * 2**20
-_VERSION: Final = 1
+MAX_BYTES: Final = 64 * 2**20
+#: Of what is kept and how it is read out of a header: another one's file is not used.
+_VERSION: Final = f"{specd.__version__} 1"
 #: Of the time that passes, writing takes no more than one part in so many.
 _WRITING_SHARE: Final = 20.0
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides whether a file can draft.  vocabulary: its fingerprint's name."""
+class _Header(msgspec.Struct, frozen=True):
+    """vocabulary: its fingerprint's name."""
 
-    architecture: str
-    n_active_parameters: _Count
-    read_bytes: _Count
-    has_pooling: bool
+    facts: GgufFacts
+    shape: Shape
     vocabulary: str
 
 
@@ -62,9 +64,13 @@ class _Verdict(msgspec.Struct, frozen=True, array_like=True):
     difference: str
 
 
+class _Version(msgspec.Struct, frozen=True):
+    version: str
+
+
 class _File(msgspec.Struct, frozen=True):
-    version: int
-    files: dict[str, Traits]
+    version: str
+    files: dict[str, _Header]
     vocabularies: dict[str, Fingerprint]
     verdicts: list[_Verdict]
 
@@ -80,30 +86,43 @@ class Vocabularies:
         self._clock = clock
         self._known = self._read_or_complain()
         self._verdicts = {(v.target, v.drafter): v.difference for v in self._known.verdicts}
-        self._seen: FileCache[Traits] = FileCache(self._look)
+        self._fitting: dict[tuple[str, str], bool] = {}
+        self._headers: FileCache[_Header] = FileCache(self._look)
         self._lock = threading.Lock()  # of writing
         self._unsaved = False
         self._next_save = clock()
 
-    def traits(self, weights: Path) -> Traits:
+    @classmethod
+    def beside(cls, history: History | None) -> Self:
+        """In the same folder as the history, where there is one."""
+        return cls(history.beside(VOCABULARIES_FILE) if history is not None else None)
+
+    def facts(self, weights: Path) -> GgufFacts:
         """Raises StoreError."""
-        return self._seen.get(weights)
+        return self._headers.get(weights).facts
+
+    def read(self, weights: Path) -> tuple[GgufFacts, Shape]:
+        """For `store.Library`, so that no header is read for it alone.  Raises StoreError."""
+        header = self._headers.get(weights)
+        return header.facts, header.shape
 
     def fits(self, target: Path, drafter: Path) -> bool:
         """Whether the drafter speaks the target's vocabulary; raises StoreError."""
-        ours, theirs = self.traits(target).vocabulary, self.traits(drafter).vocabulary
+        ours, theirs = self._name(target), self._name(drafter)
         if ours == theirs:
             return True
-        known = self._verdicts.get((ours, theirs))
-        if known is not None:
-            return not known
-        fingerprints = self._known.vocabularies
-        verdict = fits(fingerprints[ours], fingerprints[theirs])
-        return not self.difference(target, drafter) if verdict is None else verdict
+        known = self._fitting.get((ours, theirs))
+        if known is None:
+            fingerprints = self._known.vocabularies
+            known = fits(fingerprints[ours], fingerprints[theirs])
+            if known is None:
+                known = not self.difference(target, drafter)
+            self._fitting[ours, theirs] = known
+        return known
 
     def difference(self, target: Path, drafter: Path) -> str:
         """Why the two do not fit, as the end of a sentence; "" when they do.  StoreError."""
-        key = self.traits(target).vocabulary, self.traits(drafter).vocabulary
+        key = self._name(target), self._name(drafter)
         if key[0] == key[1]:
             return ""
         if key not in self._verdicts:
@@ -112,22 +131,20 @@ class Vocabularies:
             self._unsaved = True
         return self._verdicts[key]
 
-    def _look(self, weights: Path) -> Traits:
+    def _name(self, weights: Path) -> str:
+        return self._headers.get(weights).vocabulary
+
+    def _look(self, weights: Path) -> _Header:
         try:
             identity = identity_of(weights)
         except OSError as error:
             raise StoreError(f"cannot read {weights}: {error.strerror or error}") from error
         if identity not in self._known.files:
             header = read_header(weights)
-            facts, fingerprint = facts_of(header), Fingerprint.of(header)
+            fingerprint = Fingerprint.of(header)
             self._known.vocabularies.setdefault(fingerprint.name, fingerprint)
-            self._known.files[identity] = Traits(
-                architecture=facts.architecture,
-                n_active_parameters=facts.n_active_parameters,
-                read_bytes=facts.read_bytes,
-                has_pooling=facts.has_pooling,
-                vocabulary=fingerprint.name,
-            )
+            facts, shape = facts_of(header), shape_of(header)
+            self._known.files[identity] = _Header(facts, shape, fingerprint.name)
             self._unsaved = True
         return self._known.files[identity]
 
@@ -154,7 +171,7 @@ class Vocabularies:
         written = self._read_or_complain()
         files = _newest({**written.files, **self._known.files}, MAX_FILES)
         all_known = {**written.vocabularies, **self._known.vocabularies}
-        names = {traits.vocabulary for traits in files.values()}
+        names = {header.vocabulary for header in files.values()}
         verdicts = {(v.target, v.drafter): v.difference for v in written.verdicts}
         verdicts.update(self._verdicts.copy())
         return _File(
@@ -191,16 +208,16 @@ def _newest(known: dict[_K, _V], n: int) -> dict[_K, _V]:
     return dict(islice(known.items(), max(len(known) - n, 0), None))
 
 
-def _decode(data: bytes) -> _File:
-    """ValueError for bytes that are no such file of this version."""
+def _decode(data: bytes) -> _File | None:
+    """None for another version's; ValueError for bytes that are no such file."""
     try:
+        if msgspec.json.decode(data, type=_Version).version != _VERSION:
+            return None
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if file.version != _VERSION:
-        raise ValueError(f"its version is {file.version}, not {_VERSION}")
     if not all(fingerprint.is_whole for fingerprint in file.vocabularies.values()):
         raise ValueError("a fingerprint in it is not whole")
-    if not file.vocabularies.keys() >= {traits.vocabulary for traits in file.files.values()}:
+    if not file.vocabularies.keys() >= {header.vocabulary for header in file.files.values()}:
         raise ValueError("a vocabulary is missing in it")
     return file

@@ -61,6 +61,7 @@ _CODES: Final = {
     ValueType.INT64: "q",
     ValueType.FLOAT64: "d",
 }
+_N_BYTES: Final = {code: struct.calcsize("<" + code) for code in _CODES.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +321,11 @@ class _Reader:
         n_dimensions = self._number("I")
         if n_dimensions > 8:
             raise _DamagedError(f"the tensor {name!r} has {n_dimensions} dimensions")
-        shape = tuple(self._number("Q") for _ in range(n_dimensions))
-        number, offset = self._number("I"), self._number("Q")
+        code = f"{self._order}{n_dimensions}QIQ"
+        *shape, number, offset = struct.unpack(code, self._take(8 * n_dimensions + 12))
         kind = _tensor_types().get(number, _TensorType(f"type {number}", 1, 0))
         n_bytes = math.prod(shape) // kind.n_elements * kind.n_bytes
-        return TensorInfo(name, kind.name, shape, n_bytes), offset + n_bytes
+        return TensorInfo(name, kind.name, tuple(shape), n_bytes), offset + n_bytes
 
     def _check_data(self, values: Mapping[str, Value], ends: list[int]) -> None:
         """Whether the file is long enough for the data of all tensors."""
@@ -338,14 +339,14 @@ class _Reader:
     # ------------------------------------------------------------------- bytes
 
     def _number(self, code: str) -> int:
-        code = self._order + code
-        number: int = struct.unpack(code, self._take(struct.calcsize(code)))[0]
+        number: int = struct.unpack(self._order + code, self._take(_N_BYTES[code]))[0]
         return number
 
     def _take(self, n: int) -> bytes:
         end = self._offset + n
-        self._expect(n)
-        self._fetch(end)
+        if end > len(self._data):
+            self._expect(n)
+            self._fetch(end)
         taken = self._data[self._offset : end]
         self._offset = end
         return taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from specd import core
@@ -23,18 +23,27 @@ from specd.store.templating import choose
 
 log = logging.getLogger(__name__)
 
+#: Raises StoreError.
+Read = Callable[[Path], tuple[GgufFacts, Shape]]
+
 
 class Library:
     """Ollama's store below `root`, plus the demo pair.
 
     demo: True lists the demo always, False never, None while the store holds no manifest.
     go_template: True has Go templates win over Jinja ones, False lose, None by what they can do.
+    read: what says what is in a GGUF's header; one that knows it from before is quicker.
     Methods read files and may take a while on a cold store: call them off the event loop.
     Safe to call from several threads.
     """
 
     def __init__(
-        self, root: Path, *, demo: bool | None = None, go_template: bool | None = None
+        self,
+        root: Path,
+        *,
+        demo: bool | None = None,
+        go_template: bool | None = None,
+        read: Read | None = None,
     ) -> None:
         self._root = root
         self._manifests = root / "manifests"
@@ -42,7 +51,7 @@ class Library:
         self._demo = demo
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
-        self._headers: FileCache[tuple[GgufFacts, Shape]] = FileCache(_read_header)
+        self._headers = FileCache(read or _read_header)
         self._complaints: set[str] = set()
 
     def list(self) -> list[ModelSummary]:

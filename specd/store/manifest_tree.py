@@ -18,25 +18,46 @@ from specd.store.name import Name
 _DEPTH: Final = 4
 #: A folder that changed less long ago than this may change again without a new time in it.
 _TICK_NS: Final = 2 * 10**9
+#: A stamp looks at all manifests no more often than this.
+LOOK_EVERY_S: Final = 1.0
 
 _Identity = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """folders: as they were.  settled: whether a change since then would be seen in them."""
+    """folders: as they were.  upper: of these, all but the models' own.
+
+    settled: whether a change since then would be seen in them.
+    """
 
     files: tuple[tuple[Name, Path], ...]
     folders: dict[str, _Identity]
+    upper: dict[str, _Identity]
     settled: bool
 
 
-class ManifestTree:
-    """unix_ns: the time of the day.  Safe to call from several threads."""
+@dataclass(frozen=True, slots=True)
+class _Stamped:
+    stamp: object
+    listing: _Listing
+    until: float
 
-    def __init__(self, root: Path, *, unix_ns: Callable[[], int] = time.time_ns) -> None:
+
+class ManifestTree:
+    """unix_ns: the time of the day.  clock: seconds.  Safe to call from several threads."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        unix_ns: Callable[[], int] = time.time_ns,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._root = root
         self._unix_ns = unix_ns
+        self._clock = clock
+        self._stamped: _Stamped | None = None
         self._listing: _Listing | None = None
 
     def files(self) -> tuple[tuple[Name, Path], ...]:
@@ -47,9 +68,25 @@ class ManifestTree:
         return known.files
 
     def stamp(self) -> object:
-        """Equal as long as no manifest was added, removed or written."""
+        """Equal as long as no manifest was added, removed or written.
+
+        Asked at every request: of models that were there, a new tag, or a manifest that is written
+        in place, is seen a second later at most.
+        """
+        now, known, last = self._clock(), self._listing, self._stamped
+        if (
+            last is not None
+            and known is last.listing
+            and known.settled
+            and now < last.until
+            and _is_unchanged(known.upper)
+        ):
+            return last.stamp
         files = self.files()
-        return files, tuple(_identity(path) for _, path in files)
+        assert self._listing is not None
+        stamp = files, tuple(_identity(path) for _, path in files)
+        self._stamped = _Stamped(stamp, self._listing, now + LOOK_EVERY_S)
+        return stamp
 
     def _list(self, before: _Listing | None) -> _Listing:
         began_ns = self._unix_ns()
@@ -64,7 +101,9 @@ class ManifestTree:
         if before is not None and before.files == files:
             files = before.files  # so that stamps of one tree are quickly compared
         newest = max((seen[2] for seen in folders.values() if seen is not None), default=0)
-        return _Listing(files, folders, settled=newest < began_ns - _TICK_NS)
+        depth = str(self._root).count(os.sep) + _DEPTH - 1
+        upper = {path: seen for path, seen in folders.items() if path.count(os.sep) < depth}
+        return _Listing(files, folders, upper, settled=newest < began_ns - _TICK_NS)
 
 
 def _walk(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:

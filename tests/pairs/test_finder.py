@@ -111,9 +111,11 @@ def test_an_unfit_drafter_is_refused_with_the_token_that_differs(
 
 
 def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> None:
-    assert resolve_and_pair(store, Rules())[2:] == (
-        NoPair.NOT_FOUND,
-        "No rule names a drafter for big:latest.",
+    reason, detail = resolve_and_pair(store, Rules())[2:]
+    assert reason is NoPair.NOT_FOUND
+    assert detail == (
+        "No rule names a drafter for big:latest, and a model whose tokens meet but 37.98K"
+        " parameters gains nothing by one from the shelf."
     )
     assert resolve_and_pair(store, Rules(packaged=rules("tiny:1b", "tiny:2b")))[2:] == (
         NoPair.NOT_FOUND,

@@ -13,6 +13,8 @@ import pytest
 from specd.errors import StoreError
 from specd.pairs import vocabularies
 from specd.pairs.vocabularies import VOCABULARIES_FILE, Vocabularies
+from specd.store.facts import read_facts
+from specd.store.shape import read_shape
 from tests.gguf_files import VOCABULARY, byte_vocabulary, write_llama
 from tests.gguf_files import Vocabulary as WrittenVocabulary
 
@@ -44,16 +46,29 @@ def test_files_of_one_vocabulary_fit_and_others_do_not(tmp_path: Path) -> None:
     a, b, c = blob(tmp_path), blob(tmp_path, seed=1), blob(tmp_path, OTHER)
     d = blob(tmp_path, VOCABULARY.with_padding(128))
     known = Vocabularies(None)
-    assert known.traits(a).vocabulary == known.traits(b).vocabulary
     assert (known.fits(a, b), known.fits(a, c), known.fits(d, a)) == (True, False, True)
     assert (known.difference(a, b), known.difference(a, c)) == ("", SAID)
 
 
-def test_traits_are_the_headers(tmp_path: Path) -> None:
-    traits = Vocabularies(None).traits(blob(tmp_path))
-    assert traits.architecture == "llama"
-    assert traits.n_active_parameters > traits.read_bytes // 4 > 0
-    assert not traits.has_pooling
+def test_it_says_of_a_file_what_its_header_says(tmp_path: Path) -> None:
+    path = blob(tmp_path)
+    known = Vocabularies(None)
+    assert known.read(path) == (read_facts(path), read_shape(path))
+    assert known.facts(path) == read_facts(path)
+
+
+def test_another_versions_file_is_written_anew(
+    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = blob(tmp_path)
+    state.parent.mkdir()
+    state.write_text('{"version": "0.0.1 1", "files": {"what": "ever"}}')
+    with caplog.at_level(logging.WARNING):
+        known = Vocabularies(state)
+    known.facts(path)
+    known.save()
+    assert not caplog.messages
+    assert len(json.loads(state.read_bytes())["files"]) == 1
 
 
 def test_a_blob_is_read_once_ever(tmp_path: Path, state: Path) -> None:
@@ -64,7 +79,7 @@ def test_a_blob_is_read_once_ever(tmp_path: Path, state: Path) -> None:
     for path in (a, b):  # whatever could be read in them now
         path.write_bytes(b"")
     again = Vocabularies(state)
-    assert again.traits(a) == first.traits(a)
+    assert again.facts(a) == first.facts(a)
     assert not again.fits(a, b)
     assert again.difference(a, b) == SAID
 
@@ -103,7 +118,7 @@ def test_a_damaged_or_missing_file_is_a_store_error(tmp_path: Path, state: Path)
     damaged.write_bytes(damaged.read_bytes()[:1000])
     for path in (damaged, tmp_path / "none.gguf"):
         with pytest.raises(StoreError):
-            known.traits(path)
+            known.facts(path)
     known.save()
     assert not state.exists()
 
@@ -120,7 +135,7 @@ def test_writing_takes_a_small_part_of_the_time(tmp_path: Path, state: Path) -> 
     known._file = Slow(state, vocabularies.MAX_BYTES)
     for seed, until, n_files in ((0, 0.0, 1), (1, 20.9, 1), (2, 21.0, 3)):
         clock.now = until
-        known.traits(blob(tmp_path, seed=seed))
+        known.facts(blob(tmp_path, seed=seed))
         known.save()
         assert len(json.loads(state.read_bytes())["files"]) == n_files
     stamp = state.stat()
@@ -132,9 +147,9 @@ def test_writing_takes_a_small_part_of_the_time(tmp_path: Path, state: Path) -> 
 def test_what_another_specd_learned_meanwhile_is_kept(tmp_path: Path, state: Path) -> None:
     ours, theirs = Vocabularies(state), Vocabularies(state)
     a, b = blob(tmp_path), blob(tmp_path, byte_vocabulary(shuffle_seed=1))
-    theirs.traits(a)
+    theirs.facts(a)
     theirs.save()
-    ours.traits(b)
+    ours.facts(b)
     ours.save()
     assert len(json.loads(state.read_bytes())["files"]) == 2
 
@@ -156,13 +171,13 @@ def test_the_file_is_bounded(tmp_path: Path, state: Path, monkeypatch: pytest.Mo
     "damage",
     [
         lambda data: data[:-10],
-        lambda data: data.replace(b'"version":1', b'"version":9'),
+        lambda data: data.replace(b'"version":', b'"edition":'),
         lambda data: b"null",
         lambda data: b"\xff\xfe",
         lambda data: b"[" * 100_000,
         lambda data: data.replace(b'"size":', b'"size":10'),
         lambda data: data.replace(b'"vocabulary":"', b'"vocabulary":"x'),
-        lambda data: data.replace(b'"read_bytes":', b'"read_bytes":-'),
+        lambda data: data.replace(b'"read_bytes":', b'"read_bytes":"many","was":'),
     ],
 )
 def test_a_damaged_file_is_set_aside(
@@ -170,7 +185,7 @@ def test_a_damaged_file_is_set_aside(
 ) -> None:
     known = Vocabularies(state)
     path = blob(tmp_path)
-    known.traits(path)
+    known.facts(path)
     known.save()
     data = damage(state.read_bytes())  # type: ignore[operator]
     assert data != state.read_bytes()
@@ -179,9 +194,9 @@ def test_a_damaged_file_is_set_aside(
         again = Vocabularies(state)
     assert "damaged and was set aside" in caplog.text
     assert state.with_name(f"{VOCABULARIES_FILE}.damaged").read_bytes() == data
-    assert again.traits(path) == known.traits(path)
+    assert again.facts(path) == known.facts(path)
     again.save()
-    assert Vocabularies(state).traits(path) == known.traits(path)
+    assert Vocabularies(state).facts(path) == known.facts(path)
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(
@@ -189,7 +204,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     known = Vocabularies(tmp_path / "file" / VOCABULARIES_FILE)
-    known.traits(blob(tmp_path))
+    known.facts(blob(tmp_path))
     with caplog.at_level(logging.WARNING):
         known.save()
     assert "cannot keep what was learned of vocabularies" in caplog.text

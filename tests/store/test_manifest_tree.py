@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specd.store.manifest_tree import ManifestTree
+from specd.store.manifest_tree import LOOK_EVERY_S, ManifestTree
 
 NAMES = ("a/b/c/d", "a/b/c/e", "a/b/f/d", "g/b/c/d", "a/b/c", "a/b/c/d/e", "a/b/c/no name", "h")
 
@@ -62,13 +62,51 @@ def test_an_unchanged_tree_is_not_listed_again(
     assert tree.stamp() == stamp
 
 
-def test_a_manifest_written_in_place_is_another_stamp(tmp_path: Path) -> None:
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_manifest_written_in_place_is_another_stamp_a_second_later(
+    tmp_path: Path, clock: Clock
+) -> None:
     path = write(tmp_path, "a/b/c/d")
     age(tmp_path)
-    tree = ManifestTree(tmp_path)
+    tree = ManifestTree(tmp_path, clock=clock)
     before = tree.stamp()
     path.write_text("y")
-    os.utime(path.parent, (1000, 1000))
+    assert tree.stamp() == before
+    clock.now += LOOK_EVERY_S
+    assert tree.stamp() != before
+
+
+def test_a_new_model_and_a_removed_one_are_seen_at_once(tmp_path: Path, clock: Clock) -> None:
+    write(tmp_path, "a/b/c/d")
+    age(tmp_path)
+    tree = ManifestTree(tmp_path, clock=clock)
+    stamps = [tree.stamp()]
+    new = write(tmp_path, "a/b/e/d")
+    stamps.append(tree.stamp())
+    new.unlink()
+    new.parent.rmdir()
+    stamps.append(tree.stamp())
+    assert stamps[0] == stamps[2] != stamps[1]
+
+
+def test_a_tag_is_seen_at_once_where_something_has_just_changed(
+    tmp_path: Path, clock: Clock
+) -> None:
+    write(tmp_path, "a/b/c/d")
+    tree = ManifestTree(tmp_path, clock=clock)
+    before = tree.stamp()
+    write(tmp_path, "a/b/c/e")
     assert tree.stamp() != before
 
 

@@ -1,0 +1,99 @@
+"""Why a target has no drafter, or may not have that one: reasons, and sentences for the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specd import core
+from specd.core import NoPair
+from specd.errors import SpecdError
+from specd.pairs.architectures import CANNOT_REWIND, HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
+from specd.pairs.rules import Rule
+from specd.pairs.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: NoPair
+    detail: str
+
+
+SWITCHED_OFF = Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
+
+
+def of_target(target: core.ModelRef) -> Refusal | None:
+    """What is wrong with it whatever drafts."""
+    if target.only_embeds:
+        return Refusal(
+            NoPair.EMBEDS,
+            f"{target.name} gives vectors instead of text, so there is nothing to draft.",
+        )
+    if target.architecture in CANNOT_REWIND:
+        return Refusal(
+            NoPair.CANNOT_REWIND,
+            f"{target.name} is of the architecture {target.architecture}, whose memory cannot take"
+            " back tokens.",
+        )
+    return _of_architecture(target.name, target.architecture)
+
+
+def of_drafter(name: str, architecture: str) -> Refusal | None:
+    who = f"The drafter {name}"
+    if architecture in NOT_FOR_TEXT:
+        return Refusal(
+            NoPair.UNREADABLE,
+            f"{who} is of the architecture {architecture}, which does not go on with a text.",
+        )
+    return _of_architecture(who, architecture)
+
+
+def _of_architecture(who: str, architecture: str) -> Refusal | None:
+    if architecture in NOT_TOKEN_BY_TOKEN:
+        return Refusal(
+            NoPair.CANNOT_REWIND,
+            f"{who} is of the architecture {architecture}, which does not write token by token.",
+        )
+    if architecture in HEADS:
+        return Refusal(
+            NoPair.UNREADABLE,
+            f"{who} is a drafting head ({architecture}), not a model that can be run by itself.",
+        )
+    return None
+
+
+def of_vocabularies(target: str, drafter: str, difference: str) -> Refusal:
+    """difference: the end of a sentence."""
+    return Refusal(
+        NoPair.VOCABULARY_DIFFERS,
+        f"The drafter {drafter} does not speak the vocabulary of {target}: {difference}.",
+    )
+
+
+def unreadable(drafter: str, error: SpecdError) -> Refusal:
+    return Refusal(NoPair.UNREADABLE, f"The drafter {drafter} cannot be used: {error}.")
+
+
+def does_not_pay(target: str, drafter: str, verdict: Verdict) -> Refusal:
+    """verdict: one of those that lose."""
+    share = verdict.n_kept / max(verdict.n_guessed, 1)
+    return Refusal(
+        NoPair.DOES_NOT_PAY,
+        f"The drafter {drafter} did not pay here: {verdict.gain or 0.0:.2f} times the plain speed"
+        f" at best over {verdict.n_requests} requests, {share:.0%} of {verdict.n_guessed} guesses"
+        " kept; it is tried again when that is a month old, or after"
+        f" `specd pairs {target} --forget`.",
+    )
+
+
+def nothing_found(target: str, rule: Rule | None, shelf: str) -> Refusal:
+    """shelf: why nothing was found there, as the end of a sentence; "" where nobody looked."""
+    if rule is None:
+        and_ = f", and {shelf}" if shelf else ""
+        return Refusal(NoPair.NOT_FOUND, f"No rule names a drafter for {target}{and_}.")
+    if not rule.drafters:
+        words = rule.reason or f"a rule of the {rule.origin}'s pairs file says so"
+        return Refusal(NoPair.REFUSED_BY_RULE, f"{target} is served plain: {words}.")
+    return Refusal(
+        NoPair.NOT_FOUND,
+        f"No drafter for {target} is installed; any of these would do: {', '.join(rule.drafters)}.",
+    )
