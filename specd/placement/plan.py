@@ -74,9 +74,10 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
 
 
 def _n_gpu_layers(planner: Planner, found: Plan) -> int:
-    asked, n_layers = planner.request.spec.n_gpu_layers, found.layout.n_layers
+    """As it was asked for where all layers are there: −1, or more than there are."""
+    n_layers = found.layout.n_layers
     holds_all = n_layers > len(planner.target(found.n_ctx).blocks)
-    return asked if holds_all or (asked > 0 and n_layers) else n_layers
+    return planner.request.spec.n_gpu_layers if holds_all else n_layers
 
 
 def _draft_device(found: Plan) -> int | None:

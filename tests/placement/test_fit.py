@@ -12,7 +12,7 @@ import pytest
 from specd import core
 from specd.core import EngineFacts, EngineSpec, GiveUp, ModelMemory
 from specd.errors import InvalidOption
-from specd.placement import Cpu, Device, Fit
+from specd.placement import Cpu, Device, Fit, Kind
 from specd.placement.beside import layout_of
 from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint
@@ -221,6 +221,16 @@ def test_what_lies_on_a_gpu_takes_no_main_memory(spec: EngineSpec) -> None:
     assert box.fit().place(asked(replace(spec, n_gpu_layers=0), other)).fits
 
 
+@pytest.mark.contract("sched.memory")
+def test_what_lies_on_gpus_that_nobody_named_takes_no_main_memory(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    total = needed * 5 // 4 + 5
+    box = Box([gpu(0, 4000)], available=total, total=total)
+    on_cpu = replace(spec, n_gpu_layers=0, use_mmap=False)
+    assert box.fit().place(asked(on_cpu, spec)).fits
+    assert not box.fit().place(asked(on_cpu, on_cpu)).fits
+
+
 def test_a_layout_is_read_off_a_spec() -> None:
     spec = EngineSpec(weights="w", drafter="d", devices=("a", "b"), tensor_split=(5.0, 4.0))
     assert layout_of(spec, 8) == Layout(layers=((0, 5), (1, 4)), drafter=0)
@@ -325,6 +335,15 @@ def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: Engin
     placement = fit.place(asked(replace(spec, main_gpu=1)))
     on_gpu = sum(model.on_device(-1) for model in models(spec))
     assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + 500 * MIB
+
+
+def test_main_memory_is_no_gpus_own(spec: EngineSpec) -> None:
+    """Of an integrated GPU anybody takes."""
+    shared = replace(gpu(0, 4000), kind=Kind.INTEGRATED)
+    fit = Box([shared], [replace(shared, free_bytes=3000 * MIB)], [shared]).fit()
+    before = fit.place(asked(spec))
+    fit.learn(before.spec, EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0)))
+    assert fit.place(asked(spec)).bytes_by_device == before.bytes_by_device
 
 
 def taken(n_bytes: int, cache_bytes: int = 0) -> ModelMemory:

@@ -32,9 +32,9 @@ def integrated(gib: int) -> Device:
 
 
 @pytest.mark.contract("options.runner")
-@pytest.mark.parametrize("words", [{"num_gpu": 0}, {"main_gpu": -1}])
-def test_a_caller_that_wants_no_gpu_gets_none(words: dict[str, int]) -> None:
-    spec = replace(PAIR, **words).place(gpus("24")).spec
+@pytest.mark.parametrize("case", [replace(PAIR, num_gpu=0), replace(PAIR, main_gpu=-1)])
+def test_a_caller_that_wants_no_gpu_gets_none(case: Case) -> None:
+    spec = case.place(gpus("24")).spec
     assert (spec.devices, spec.n_gpu_layers, spec.drafter) == ((), 0, PAIR.drafter)
     assert not spec.draft_on_cpu
 
@@ -97,6 +97,11 @@ def test_to_spread_is_to_use_all_gpus_that_can_hold_something() -> None:
     assert set(layers(PAIR, spread.place(gpus("24+24+24")).spec)) == {"GPU-0", "GPU-1", "GPU-2"}
     full = replace(gpus("24")[0], index=1, id="GPU-1", free_bytes=500 * MIB)
     assert set(layers(PAIR, spread.place((*gpus("24"), full)).spec)) == {"GPU-0"}
+
+
+def test_a_split_is_over_the_emptiest() -> None:
+    case = Case(target="qwen2.5:32b Q4_K_M", n_ctx=32_768)  # 26.3 GiB: 8 and 24 GB would do
+    assert case.place(gpus("24+8+24")).spec.devices == ("GPU-0", "GPU-2")
 
 
 def test_of_many_gpus_the_emptiest_are_tried() -> None:
@@ -204,9 +209,21 @@ def test_a_context_is_as_long_as_layers_allow_and_no_longer_than_the_least() -> 
     assert lengths == [16_384, 131_072, 65_536, 4096]
 
 
-def test_where_not_one_layer_pays_main_memory_holds_all() -> None:
+def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
+    """Long prompts are read on the GPU, with the weights that lie elsewhere one after the other."""
+    (card,) = gpus("24")
+    placement = replace(LARGE, drafter=None).place([card])
+    there = dict(placement.bytes_by_device)["GPU-0"]
+    a_layer = max(layer.weights_bytes for layer in shape(LARGE.target).layers)
+    reserve = int(0.04 * card.total_bytes)
+    assert 0 <= card.free_bytes - reserve - there - a_layer < a_layer
+
+
+@pytest.mark.parametrize("free_mib", [1000, 1450])
+def test_where_not_one_layer_pays_main_memory_holds_all(free_mib: int) -> None:
+    """With 1450 MiB the output would fit, 411 MiB of it, and no more."""
     (card,) = gpus("8")
-    nearly_full = replace(card, free_bytes=1000 * MIB)
+    nearly_full = replace(card, free_bytes=free_mib * MIB)
     placement = replace(PAIR, n_ctx=0).place([nearly_full])
     assert (placement.spec.devices, placement.spec.n_gpu_layers) == ((), 0)
     assert placement.spec.drafter == PAIR.drafter
