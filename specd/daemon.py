@@ -22,7 +22,15 @@ from specd.create import Creator
 from specd.errors import BadSetting, SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
-from specd.pairs import HISTORY_FILE, Fetching, History, Notebooks, Pairs, load_rules
+from specd.pairs import (
+    HISTORY_FILE,
+    Fetching,
+    History,
+    Notebooks,
+    Pairs,
+    Vocabularies,
+    load_rules,
+)
 from specd.placement import MEMORY_FILE, Cpu, Defaults, Devices, Fit, Learned, machine_name, wishes
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
@@ -53,7 +61,10 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     devices, machine = await asyncio.to_thread(_machine, settings, command)
     history, here = _history(settings), machine_name(machine.devices)
     notebooks = Notebooks(history, here)
-    library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
+    known = await asyncio.to_thread(Vocabularies.beside, history)
+    library = Library(
+        settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
+    )
     fit = Fit(
         library.shape,
         wishes=wishes(settings, machine.devices),
@@ -63,8 +74,14 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     )
     scheduler = _scheduler(settings, machine, fit, command, notebooks)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file)
-    on = settings.speculative_decode
-    pairs = Pairs(library, rules, enabled=on, history=history, machine=here)
+    pairs = Pairs(
+        library,
+        rules,
+        enabled=settings.speculative_decode,
+        history=history,
+        machine=here,
+        vocabularies=known,
+    )
     renderer = Renderer()
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())

@@ -27,6 +27,7 @@ from specd.pairs import (
     History,
     Pairs,
     RuleBook,
+    Vocabularies,
     identities_of,
     identity_of,
     load_rules,
@@ -90,8 +91,11 @@ def pairs(
 ) -> None:
     """Say who drafts for which model, by which rule, what that gained, and why some have none."""
     settings = Settings()
-    library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
+    known = Vocabularies.beside(history)
+    library = Library(
+        settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
+    )
     console = make_console()
     if forget:
         _forget(history, library.resolve(model) if model else None, console)
@@ -102,7 +106,7 @@ def pairs(
     # As the daemon names it; where nothing has been learned, nobody need be asked.
     here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
     on = settings.speculative_decode
-    finder = Pairs(library, rules, enabled=on, history=history, machine=here)
+    finder = Pairs(library, rules, enabled=on, history=history, machine=here, vocabularies=known)
     learned = Learned(entries, here)
     rows = [_row(name, library, finder, rules, learned.of, only=bool(model)) for name in names]
     if as_json:
