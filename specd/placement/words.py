@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from specd import core
 from specd.placement.estimate import Footprint
 from specd.placement.plan import CPU
 from specd.placement.planner import Machine
 
-_GIB: Final = 2**30
+_MIB, _GIB = 2**20, 2**30
 
 
 def short_name(weights: str) -> str:
@@ -31,7 +30,7 @@ def in_words(
     if not placement.fits:
         free = ", ".join(_free(machine))
         return (
-            f"{name} needs about {needed.total_bytes / _GIB:.1f} GiB, and there is {free}:"
+            f"{name} needs about {_size(needed.total_bytes)}, and free are {free}:"
             " another model has to leave first"
         )
     spec = placement.spec
@@ -52,13 +51,17 @@ def _places(placement: core.Placement, machine: Machine) -> Iterator[str]:
     devices = {device.id: device for device in machine.devices}
     for where, n_bytes in sorted(placement.bytes_by_device, key=lambda place: place[0] == CPU):
         device = devices.get(where)
-        place = f"{device.name} ({device.index})" if device is not None else "main memory"
+        place = f"on {device.name} ({device.index})" if device is not None else "in main memory"
         free = device.free_bytes if device is not None else machine.ram_bytes
-        yield f"{n_bytes / _GIB:.1f} of {free / _GIB:.1f} GiB free on {place}"
+        yield f"{_size(n_bytes)} of {_size(free)} free {place}"
 
 
 def _free(machine: Machine) -> Iterator[str]:
     for device in machine.devices:
-        yield f"{device.free_bytes / _GIB:.1f} GiB on {device.name} ({device.index})"
+        yield f"{_size(device.free_bytes)} on {device.name} ({device.index})"
     if not machine.devices:
-        yield f"{machine.ram_bytes / _GIB:.1f} GiB of main memory"
+        yield f"{_size(machine.ram_bytes)} in main memory"
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / _GIB:.1f} GiB" if n_bytes >= _GIB else f"{n_bytes / _MIB:.0f} MiB"

@@ -27,21 +27,21 @@ def line(case: Case, cards: str, give_up: core.GiveUp = core.GiveUp.ANYTHING) ->
 def test_a_model_that_is_cut_says_what_was_given_up() -> None:
     words = line(LARGE, "24")
     assert words.startswith("llama3.3:70b Q4_K_M: 2")
-    assert " GiB free on NVIDIA GeForce RTX 4090 (0) and 1" in words
+    assert " of 23.6 GiB free on NVIDIA GeForce RTX 4090 (0) and 1" in words
     assert " of 80 layers on the GPU; 4096 tokens of context, for 131072 find no room;" in words
     assert "; no drafter, for only 4" in words
 
 
 def test_a_model_in_main_memory_says_so() -> None:
     words = line(replace(LARGE, drafter=None, n_ctx=131_072, ram=256), "")
-    assert words.endswith(" of 62.0 GiB free on main memory; 131072 tokens of context")
+    assert words.endswith(" of 62.0 GiB free in main memory; 131072 tokens of context")
 
 
 def test_who_has_to_wait_is_told_for_what() -> None:
     words = line(LARGE, "24+8", core.GiveUp.DRAFTER)
     assert words.startswith("llama3.3:70b Q4_K_M needs about 4")
     assert words.endswith(
-        ", and there is 23.6 GiB on NVIDIA GeForce RTX 4090 (0), 7.7 GiB on NVIDIA GeForce RTX 4060"
+        ", and free are 23.6 GiB on NVIDIA GeForce RTX 4090 (0), 7.7 GiB on NVIDIA GeForce RTX 4060"
         " (1): another model has to leave first"
     )
 
