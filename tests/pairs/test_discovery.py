@@ -1,0 +1,377 @@
+"""Drafters from the shelf, in which order, and those that history says lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from specd import core
+from specd.core import BandHistory, DrafterKind, NoPair, PairHistory
+from specd.pairs import History, Key, Pairs, Rule, Rules, Vocabularies
+from specd.pairs.vocabularies import VOCABULARIES_FILE
+from specd.store import Library, demo
+from tests.gguf_files import VOCABULARY, Vocabulary, byte_vocabulary, write_llama
+from tests.pairs.shelves import SparseStore, write_sparse
+
+STRANGER = VOCABULARY.with_token(100, "surprise")
+LOST = BandHistory(
+    drafter=DrafterKind.MODEL, band=2, gain=0.8, n_requests=40, n_drafted=410, n_accepted=49
+)
+WON = BandHistory(
+    drafter=DrafterKind.MODEL, band=0, gain=1.6, n_requests=40, n_drafted=900, n_accepted=700
+)
+
+
+class Shelf:
+    """A store of big models, and what is known of its pairs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = SparseStore(folder / "models")
+        self.history = History(folder / "state" / "history.json")
+        self.library = Library(self.store.root, demo=False)
+        self.rules = Rules()
+        self._pairs: tuple[Rules, Pairs] | None = None
+
+    def add(
+        self,
+        name: str,
+        n_billions: float,
+        *,
+        vocabulary: Vocabulary = VOCABULARY,
+        draft: str = "",
+        **more: object,
+    ) -> str:
+        path = write_sparse(
+            self.folder / f"{name.replace(':', '-')}.gguf",
+            n_billions * 1e9,
+            vocabulary=vocabulary,
+            **more,  # type: ignore[arg-type]
+        )
+        drafter = self.library.resolve(draft).weights if draft else None
+        self.store.put(name, path, draft=drafter)
+        return name
+
+    def learned(self, target: str, drafter: str, *bands: BandHistory) -> None:
+        weights = [str(self.library.resolve(name).weights) for name in (target, drafter)]
+        spec = core.EngineSpec(weights=weights[0], drafter=weights[1])
+        self.history.put(Key.of(spec, "here"), PairHistory(bands=bands))
+
+    def pair(self, name: str = "big") -> core.Pair:
+        if self._pairs is None or self._pairs[0] is not self.rules:
+            finder = Pairs(self.library, self.rules, history=self.history, machine="here")
+            self._pairs = self.rules, finder
+        pair = self._pairs[1].pair(self.library.resolve(name))
+        assert (pair.drafter is None) == (pair.reason is not None) == bool(pair.detail)
+        return pair
+
+    def drafter(self, name: str = "big") -> str:
+        """Its name and source, or the reason."""
+        pair = self.pair(name)
+        if pair.drafter is None:
+            return str(pair.reason)
+        return f"{pair.drafter.name.removesuffix(':latest')} by {pair.drafter.source}"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    shelf = Shelf(tmp_path)
+    shelf.add("big", 8)
+    return shelf
+
+
+def rule(*drafters: str, origin: str = "registry", **more: object) -> Rule:
+    return Rule(targets=("big",), drafters=drafters, origin=origin, **more)  # type: ignore[arg-type]
+
+
+# ----------------------------------------------------------------------------- what is taken
+
+
+def test_the_smallest_model_that_speaks_the_vocabulary_drafts(shelf: Shelf) -> None:
+    shelf.add("one", 1)
+    shelf.add("half", 0.5)
+    shelf.add("quarter", 0.25, vocabulary=STRANGER)
+    shelf.add("padded", 0.7, vocabulary=VOCABULARY.with_padding(128))
+    pair = shelf.pair()
+    assert pair.drafter is not None
+    assert (pair.drafter.name, pair.drafter.source) == ("half:latest", "shelf")
+    assert pair.drafter.weights == shelf.library.resolve("half").weights
+    assert (pair.rule, pair.expected, pair.pull, pair.drafter.max_draft) == ("", {}, (), None)
+
+
+@pytest.mark.parametrize("n_billions,found", [(2, True), (2.001, False), (7, False)])
+def test_a_drafter_reads_a_quarter_of_its_targets_bytes_at_most(
+    shelf: Shelf, n_billions: float, *, found: bool
+) -> None:
+    shelf.add("small", n_billions)
+    assert shelf.drafter() == ("small by shelf" if found else "drafter_not_found")
+
+
+@pytest.mark.parametrize("n_billions,found", [(3, True), (2.999, False)])
+def test_a_target_has_three_billion_parameters_at_least(
+    shelf: Shelf, n_billions: float, *, found: bool
+) -> None:
+    shelf.add("middling", n_billions)
+    shelf.add("small", 0.5)
+    assert shelf.drafter("middling") == ("small by shelf" if found else "drafter_not_found")
+
+
+def test_of_experts_those_count_that_a_token_meets(shelf: Shelf) -> None:
+    shelf.add("sparse", 1, n_expert_parameters=29e9, experts=(128, 8))  # 2.8 billion of 30
+    shelf.add("small", 0.5)
+    assert shelf.pair("sparse").detail == (
+        "No rule names a drafter for sparse:latest, and a model whose tokens meet but 2.8B"
+        " parameters gains nothing by one from the shelf."
+    )
+    shelf.add("denser", 2, n_expert_parameters=29e9, experts=(128, 8))
+    assert shelf.drafter("denser") == "small by shelf"
+    shelf.add("wide", 0.1, n_expert_parameters=6.4e9, experts=(64, 2))  # 0.3 billion of 6.5
+    assert shelf.drafter() == "wide by shelf"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"architecture": "eagle3"},
+        {"architecture": "dream"},
+        {"architecture": "bert"},
+        {"architecture": "clip"},
+        {"extra": {"llama.pooling_type": 3}},
+        {"vocabulary": byte_vocabulary(pre="qwen2")},
+    ],
+)
+def test_what_cannot_draft_is_passed_over(shelf: Shelf, more: dict[str, object]) -> None:
+    shelf.add("odd", 0.1, **more)  # type: ignore[arg-type]
+    assert shelf.drafter() == "drafter_not_found"
+    shelf.add("small", 0.5)
+    assert shelf.drafter() == "small by shelf"
+
+
+def test_a_copy_of_the_target_is_the_target(shelf: Shelf) -> None:
+    blob = shelf.library.resolve("big").weights
+    shelf.store.put("copy", blob)
+    shelf.store.put("again", blob)
+    assert shelf.pair().detail == (
+        "No rule names a drafter for big:latest, and no model here that is small enough speaks its"
+        " vocabulary."
+    )
+
+
+def test_of_a_drafter_under_two_names_the_first_is_said(shelf: Shelf) -> None:
+    shelf.add("small", 0.5)
+    shelf.store.put("a-copy", shelf.library.resolve("small").weights)
+    assert shelf.drafter() == "a-copy by shelf"
+
+
+def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: Shelf) -> None:
+    shelf.add("small", 0.5)
+    broken = shelf.library.resolve(shelf.add("broken", 0.1)).weights
+    broken.write_bytes(b"GGUF")
+    shelf.library.resolve(shelf.add("gone", 0.2)).weights.unlink()
+    shelf.store.add("cloud", weights=None, config={"remote_host": "https://ollama.com"})
+    adapted = write_llama(shelf.folder / "adapted.gguf")
+    shelf.store.add("adapted", weights=adapted, adapter=adapted)
+    assert shelf.drafter() == "small by shelf"
+
+
+# ---------------------------------------------------------------------- rules and manifests
+
+
+@pytest.mark.parametrize(
+    "rules,drafter",
+    [
+        (Rules(packaged=(rule("two"),)), "two by registry"),
+        (Rules(packaged=(rule("none:1b"),)), "small by shelf"),
+        (Rules(packaged=(rule("stranger"),)), "small by shelf"),
+        (Rules(packaged=(rule(),)), "refused_by_rule"),
+        (Rules(user=(rule("none:1b", origin="user"),)), "small by shelf"),
+        (Rules(user=(rule("stranger", origin="user"),)), "vocabulary_differs"),
+        (Rules(user=(rule(origin="user"),)), "refused_by_rule"),
+    ],
+    ids=["registry", "not-there", "unfit", "forbids", "users-not-there", "users-unfit", "users-no"],
+)
+def test_rules_go_before_the_shelf(shelf: Shelf, rules: Rules, drafter: str) -> None:
+    shelf.add("two", 7)
+    shelf.add("small", 0.5)
+    shelf.add("stranger", 0.1, vocabulary=STRANGER)
+    shelf.rules = rules
+    assert shelf.drafter() == drafter
+
+
+def test_a_manifests_own_draft_goes_before_the_shelf(shelf: Shelf) -> None:
+    shelf.add("small", 0.5)
+    shelf.add("seven", 7)
+    shelf.add("big", 9, draft="seven")
+    assert shelf.drafter() == "big:latest (its own draft) by manifest"
+
+
+def test_a_small_target_keeps_the_drafter_that_a_rule_or_its_manifest_gives_it(
+    shelf: Shelf,
+) -> None:
+    shelf.add("small", 0.5)
+    shelf.add("big", 1)
+    shelf.rules = Rules(packaged=(rule("small"),))
+    assert shelf.drafter() == "small by registry"
+    shelf.rules = Rules()
+    assert shelf.drafter() == "drafter_not_found"
+    shelf.add("big", 1.1, draft="small")
+    assert shelf.drafter() == "big:latest (its own draft) by manifest"
+
+
+def test_a_pair_says_what_its_rule_says(shelf: Shelf) -> None:
+    shelf.add("small", 0.5)
+    expected = {"code": 2.1}
+    by_rule = rule(
+        "none:1b", "small", pull=("small", "none:1b"), expected=expected, draft_length=(2, 6)
+    )
+    shelf.rules = Rules(packaged=(by_rule,))
+    pair = shelf.pair()
+    assert pair.drafter is not None
+    assert (pair.rule, pair.expected, pair.drafter.max_draft) == ("registry: big", expected, 6)
+    shelf.rules = Rules(packaged=(rule("none:1b", pull=("small", "none:1b"), expected=expected),))
+    shelf.learned("big", "small", LOST)
+    pair = shelf.pair()
+    assert (pair.reason, pair.rule) == (NoPair.DOES_NOT_PAY, "registry: big")
+    assert (pair.expected, pair.pull) == (expected, ("none:1b",))
+
+
+# ------------------------------------------------------------------------------- history
+
+
+def test_what_pays_goes_before_what_is_smaller(shelf: Shelf) -> None:
+    for name, n_billions in (("one", 1), ("two", 2), ("half", 0.5)):
+        shelf.add(name, n_billions)
+    shelf.learned("big", "two", WON)
+    assert shelf.drafter() == "two by shelf"
+    shelf.learned("big", "one", WON)
+    assert shelf.drafter() == "one by shelf"
+    shelf.learned("big", "one", LOST)
+    shelf.learned("big", "two", LOST)
+    assert shelf.drafter() == "half by shelf"
+
+
+def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.add("one", 1)
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "one by shelf"
+    shelf.learned("big", "one", LOST)
+    pair = shelf.pair()
+    assert pair.reason is NoPair.DOES_NOT_PAY
+    assert pair.detail == (
+        "The drafter half:latest did not pay here: 0.80 times the plain speed at best over 40"
+        " requests, 12% of 410 guesses kept; it is tried again when that is a month old, or after"
+        " `specd pairs big:latest --forget`."
+    )
+
+
+def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.add("one", 1)
+    shelf.rules = Rules(packaged=(rule("half", "one"),))
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "one by registry"
+    shelf.learned("big", "one", LOST)
+    assert shelf.drafter() == "does_not_pay"
+
+
+def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.add("big", 9, draft="half")
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "does_not_pay"
+    shelf.add("one", 1)
+    assert shelf.drafter() == "one by shelf"
+
+
+def test_what_the_user_asks_for_by_name_is_never_dropped(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.rules = Rules(user=(rule("half", origin="user"),))
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "half by user"
+
+
+def test_the_demo_keeps_its_drafter(tmp_path: Path) -> None:
+    built_in = demo.stored_demo()
+    assert built_in is not None
+    history = History(None)
+    target, draft = built_in.weights, built_in.last_path("draft")
+    spec = core.EngineSpec(weights=str(target), drafter=str(draft))
+    history.put(Key.of(spec, "here"), PairHistory(bands=(LOST,)))
+    library = Library(tmp_path, demo=True)
+    pair = Pairs(library, Rules(), history=history, machine="here").pair(
+        library.resolve("specd-demo")
+    )
+    assert pair.drafter is not None
+    assert pair.drafter.source == "manifest"
+
+
+# ------------------------------------------------------------------- asked at every request
+
+
+def names(shelf: Shelf, steps: Sequence[str]) -> list[str]:
+    """Who drafts after each step: +name of a new model, -name of one that is removed."""
+    found = []
+    for step in steps:
+        name = step[1:]
+        if step[0] == "+":
+            shelf.add(name, {"a": 0.5, "b": 1, "c": 0.25}[name[0]])
+        else:
+            path = shelf.store.manifest_path(name)
+            path.unlink()
+            path.parent.rmdir()
+        found.append(shelf.drafter())
+    return found
+
+
+def test_what_comes_and_goes_is_noticed(shelf: Shelf) -> None:
+    assert names(shelf, ["+b", "+a", "+c", "-c", "-a", "-b", "+a"]) == [
+        "b by shelf",
+        "a by shelf",
+        "c by shelf",
+        "a by shelf",
+        "b by shelf",
+        "drafter_not_found",
+        "a by shelf",
+    ]
+
+
+def test_a_drafter_whose_file_is_gone_is_never_named(shelf: Shelf) -> None:
+    shelf.add("one", 1)
+    shelf.add("half", 0.5)
+    assert shelf.drafter() == "half by shelf"
+    shelf.library.resolve("half").weights.unlink()
+    shelf.store.manifest_path("half").unlink()
+    assert shelf.drafter() == "one by shelf"
+
+
+def test_the_same_question_is_decided_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.add("half", 0.5)
+    first = shelf.pair()
+    assert shelf._pairs is not None
+    monkeypatch.setattr(shelf._pairs[1], "_decide", None)
+    assert shelf.pair() == first
+    assert shelf.pair().target is not first.target
+
+
+def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.pair()
+    shelf.add("big", 16)
+    assert shelf.pair().target.weights == shelf.library.resolve("big").weights
+
+
+def test_headers_are_read_once_by_all_that_start_with_one_state(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.add("half", 0.5)
+    first = shelf.pair()
+    assert shelf.history.beside(VOCABULARIES_FILE) == shelf.folder / "state" / VOCABULARIES_FILE
+    monkeypatch.setattr("specd.pairs.vocabularies.read_header", None)
+    monkeypatch.setattr("specd.store.library.read_header", None)
+    known = Vocabularies.beside(shelf.history)
+    library = Library(shelf.store.root, demo=False, read=known.read)
+    again = Pairs(library, Rules(), history=shelf.history, vocabularies=known)
+    assert again.pair(library.resolve("big")) == first
