@@ -65,9 +65,10 @@ def pair_all(library: Library, pairs: Pairs, names: list[str]) -> int:
 
 
 def say(what: str, work: Callable[[], int]) -> None:
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     n_paired = work()
-    print(f"{what + ':':<20} {time.perf_counter() - began:6.2f} s, {n_paired} with a drafter")
+    took, cpu_took = time.perf_counter() - began, time.process_time() - cpu_began
+    print(f"{what + ':':<20} {took:6.2f} s, {cpu_took:.2f} s of it at work; {n_paired} drafters")
 
 
 # --------------------------------------------------------------------------- the shelf
