@@ -68,23 +68,27 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
         n_gpu_layers=_n_gpu_layers(planner, found),
         devices=tuple(there[at].id for at in layout.devices),
         tensor_split=tuple(float(shares.get(at, 0)) for at in layout.devices) if splits else (),
-        draft_device=_draft_device(found),
+        draft_device=_draft_device(planner, found),
         draft_on_cpu=found.drafts and bool(shares) and layout.drafter is None,
     )
 
 
 def _n_gpu_layers(planner: Planner, found: Plan) -> int:
     """As it was asked for where all layers are there: −1, or more than there are."""
-    n_layers = found.layout.n_layers
-    holds_all = n_layers > len(planner.target(found.n_ctx).blocks)
-    return planner.request.spec.n_gpu_layers if holds_all else n_layers
+    if _holds_all(planner, found):
+        return planner.request.spec.n_gpu_layers
+    return found.layout.n_layers
 
 
-def _draft_device(found: Plan) -> int | None:
-    """None beside a target that lies on one device."""
+def _draft_device(planner: Planner, found: Plan) -> int | None:
+    """None beside a target that lies on one device, all of it: a drafter is never cut."""
     layout = found.layout
     if not found.drafts or layout.drafter is None:
         return None
-    if layout.layers and len(layout.devices) == 1:
+    if _holds_all(planner, found) and len(layout.devices) == 1:
         return None
     return layout.devices.index(layout.drafter)
+
+
+def _holds_all(planner: Planner, found: Plan) -> bool:
+    return found.layout.n_layers > len(planner.target(found.n_ctx).blocks)

@@ -92,6 +92,11 @@ def test_beside_its_target_on_one_gpu_a_drafter_needs_no_word() -> None:
     assert (spec.draft_device, spec.tensor_split, spec.n_gpu_layers) == (None, (), -1)
 
 
+def test_a_drafter_is_whole_beside_a_target_that_is_cut() -> None:
+    spec = replace(PAIR, num_gpu=5).place(gpus("24")).spec
+    assert (spec.n_gpu_layers, spec.devices, spec.draft_device) == (5, ("GPU-0",), 0)
+
+
 def test_to_spread_is_to_use_all_gpus_that_can_hold_something() -> None:
     spread = replace(PAIR, spread=True)
     assert set(layers(PAIR, spread.place(gpus("24+24+24")).spec)) == {"GPU-0", "GPU-1", "GPU-2"}

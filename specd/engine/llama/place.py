@@ -36,22 +36,28 @@ class Place:
 
     @classmethod
     def of_target(cls, spec: EngineSpec) -> Self:
+        if spec.devices is None:
+            return cls(n_gpu_layers=spec.n_gpu_layers, main_gpu=spec.main_gpu)
+        names = tuple(_named_by_llama_cpp(spec.devices))
+        if spec.n_gpu_layers == 0 or not names:
+            return cls(devices=(), n_gpu_layers=0)
+        # Those without a share are the drafter's: the target needs no scratch there.
+        shares = spec.tensor_split or (1.0,) * len(names)
+        own = [at for at, share in enumerate(shares) if share > 0]
         return cls(
-            devices=None if spec.devices is None else tuple(_named_by_llama_cpp(spec.devices)),
-            n_gpu_layers=0 if spec.devices == () else spec.n_gpu_layers,
-            shares=spec.tensor_split,
-            main_gpu=spec.main_gpu,
+            devices=tuple(names[at] for at in own),
+            n_gpu_layers=spec.n_gpu_layers,
+            shares=tuple(spec.tensor_split[at] for at in own) if spec.tensor_split else (),
         )
 
     @classmethod
     def of_drafter(cls, spec: EngineSpec) -> Self:
         """Beside the target, where nothing else was decided."""
-        beside = cls.of_target(spec)
         if spec.draft_on_cpu:
             return cls(devices=(), n_gpu_layers=0)
-        if spec.draft_device is None or not beside.devices:
-            return beside
-        return cls(devices=(beside.devices[spec.draft_device],))
+        if spec.draft_device is None or not spec.devices:
+            return cls.of_target(spec)
+        return cls(devices=(tuple(_named_by_llama_cpp(spec.devices))[spec.draft_device],))
 
     @property
     def is_on_gpu(self) -> bool:

@@ -141,6 +141,17 @@ def spec(**fields: object) -> EngineSpec:
             Told(["CUDA0", "CUDA1"], 60, LAYER, 0, AUTO, [0.25, 0.75, *[0.0] * 14]),
             Told(["CUDA0"], -1, NONE, 0, AUTO, []),
         ),
+        # A device without a share of the target is the drafter's own.
+        (
+            spec(devices=UUIDS, tensor_split=(33.0, 0.0), draft_device=1),
+            Told(["CUDA0"], -1, NONE, 0, AUTO, []),
+            Told(["CUDA1"], -1, NONE, 0, AUTO, []),
+        ),
+        (
+            spec(devices=UUIDS[:1], n_gpu_layers=0, draft_device=0),
+            Told([], 0, NONE, 0, AUTO, []),
+            Told(["CUDA0"], -1, NONE, 0, AUTO, []),
+        ),
         # NVIDIA's are numbered among themselves.
         (
             spec(devices=("Vulkan0", *UUIDS), draft_device=2),
