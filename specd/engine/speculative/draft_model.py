@@ -31,6 +31,9 @@ class DraftModel:
         self.native_ns = 0
         self._vocabulary = vocabulary
         self._n_vocab = min(backend.n_vocab, vocabulary.n_vocab)
+        # What the drafter lacks (a bigger sibling's marks of turns) it reads as its own last id,
+        # which in most vocabularies is a mark as well; llama.cpp would refuse the batch.
+        self._last_id = backend.n_vocab - 1
         self._n_past = [0] * n_slots
 
     def n_missed(self, slot: int, n_history: int) -> int:
@@ -83,7 +86,8 @@ class DraftModel:
                     self._decode_rows(batch, ends, rows)
                     batch, ends = Batch(), {}
                 last = i == len(job.history) - 1
-                index = batch.add(job.history[i], i, job.slot, wants_logits=last)
+                token = min(job.history[i], self._last_id)
+                index = batch.add(token, i, job.slot, wants_logits=last)
                 if last:
                     ends[at] = index
         self._decode_rows(batch, ends, rows)
