@@ -110,17 +110,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         workshop=Workshop(writer=Changes(writer), creator=creator),
         efforts=fetching.words,
     )
-    # A client that goes away ends its handler, and that frees the slot.
-    server = web.AppRunner(
-        app,
-        handler_cancellation=True,
-        auto_decompress=False,
-        access_log=None,
-        logger=connection_log,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
-        shutdown_timeout=LAST_LINES_S,
-    )
+    server = _server(app)
     await server.setup()
     try:
         site = await _listen(server, settings)
@@ -129,8 +119,10 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
             asyncio.wait({pruning}, timeout=PRUNE_S), asyncio.to_thread(renderer.start)
         )
         scheduler.start()
+        surveying = asyncio.create_task(asyncio.to_thread(pairs.survey, stop.is_set))
         _announce(server, settings, machine)
         await stop.wait()
+        surveying.cancel()  # its thread has seen that it is over
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
         notify("STOPPING=1", "STATUS=waiting for running answers")
         await site.stop()
@@ -217,6 +209,20 @@ def _scheduler(
         ),
         fit.place,
         fit.learn,
+    )
+
+
+def _server(app: web.Application) -> web.AppRunner:
+    # A client that goes away ends its handler, and that frees the slot.
+    return web.AppRunner(
+        app,
+        handler_cancellation=True,
+        auto_decompress=False,
+        access_log=None,
+        logger=connection_log,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        shutdown_timeout=LAST_LINES_S,
     )
 
 

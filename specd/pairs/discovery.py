@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -49,6 +50,14 @@ class Shelf:
         self._store = store
         self._vocabularies = vocabularies
         self._seen: tuple[object, tuple[Shelved, ...]] | None = None
+
+    def survey(self, is_over: Callable[[], bool]) -> None:
+        """Read what nobody has read yet, until it is over."""
+        for stored in self._store.stored():
+            if is_over():
+                return
+            with contextlib.suppress(StoreError):
+                self._vocabularies.facts(stored.weights)
 
     def drafters_for(self, target: core.ModelRef) -> Iterator[Shelved]:
         """Those that speak its vocabulary and are small enough, the smallest first.  StoreError."""

@@ -7,15 +7,16 @@ user, and the target is served plain.  So it is with one that was tried here and
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from specd import core
 from specd.core import Drafter, NoPair, Pair
-from specd.errors import SpecdError
+from specd.errors import SpecdError, StoreError
 from specd.pairs import refusals
 from specd.pairs.discovery import Shelf, Store
 from specd.pairs.history import History
@@ -89,6 +90,15 @@ class Pairs:
                 self._decided[key] = known
         self._vocabularies.save()
         return replace(known.pair, target=target)
+
+    def survey(self, is_over: Callable[[], bool]) -> None:
+        """Read the headers of the whole store, which takes seconds on its first day: a request that
+        is the first to need a drafter from the shelf need not wait for them.
+        """
+        if self._enabled:
+            with contextlib.suppress(StoreError):
+                self._shelf.survey(is_over)
+            self._vocabularies.save()
 
     def _seen(self, rule: Rule | None) -> object:
         return rule, self._library.stamp(), self._verdicts.stamp()

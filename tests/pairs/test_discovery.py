@@ -363,6 +363,23 @@ def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: Shelf) -> Non
     assert shelf.pair().target.weights == shelf.library.resolve("big").weights
 
 
+def test_after_a_survey_no_header_is_left_to_be_read(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n_models_seen in (0, 2):  # it ends when the daemon does
+        over = iter([False] * n_models_seen + [True] * 9)
+        finder = Pairs(shelf.library, Rules(), history=shelf.history)
+        shelf.add("half", 0.5)
+        finder.survey(lambda over=over: next(over))  # type: ignore[misc]
+    monkeypatch.setattr("specd.pairs.vocabularies.read_header", None)
+    assert finder.pair(shelf.library.resolve("big")).drafter is not None
+
+
+def test_a_store_that_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "manifests").write_text("no folder")
+    Pairs(Library(tmp_path, demo=False), Rules()).survey(lambda: False)
+
+
 def test_headers_are_read_once_by_all_that_start_with_one_state(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
