@@ -114,15 +114,16 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         site = await _listen(server, settings)
-        pruning = asyncio.create_task(_prune(writer))
+        chores = [
+            asyncio.create_task(_prune(writer)),
+            asyncio.create_task(asyncio.to_thread(pairs.survey, stop.is_set)),
+        ]
         await asyncio.gather(
-            asyncio.wait({pruning}, timeout=PRUNE_S), asyncio.to_thread(renderer.start)
+            asyncio.wait(chores[:1], timeout=PRUNE_S), asyncio.to_thread(renderer.start)
         )
         scheduler.start()
-        surveying = asyncio.create_task(asyncio.to_thread(pairs.survey, stop.is_set))
         _announce(server, settings, machine)
         await stop.wait()
-        surveying.cancel()  # its thread has seen that it is over
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
         notify("STOPPING=1", "STATUS=waiting for running answers")
         await site.stop()
