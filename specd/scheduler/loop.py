@@ -211,11 +211,9 @@ class SchedulerLoop:
     async def _place(self, question: Place) -> None:
         try:
             placement = await asyncio.to_thread(self._find_place, question.request)
-        except errors.SpecdError as error:
-            # What is asked for can be nowhere.  Who is refused leaves, and makes way for the next.
-            if (granted := self._waiting.get(question.waiter_id)) is not None:
-                _refuse(granted, error)
-            self._inbox.put_nowait(lambda _now: [])  # the loop may wait for this task to end
+        except errors.SpecdError as failure:
+            error = failure
+            self._inbox.put_nowait(lambda _now: self._scheduler.unplaceable(question, error))
             return
         except Exception:
             log.exception("where %s would lie is not known", question.request.spec.weights)

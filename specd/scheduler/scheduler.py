@@ -69,6 +69,11 @@ class Scheduler:
         self._inquiry.answer(question, placement)
         return self._advance()
 
+    def unplaceable(self, question: Place, error: errors.SpecdError) -> list[Effect]:
+        """What was asked for can lie nowhere on this machine, whoever leaves."""
+        told = self._take_from_queue(lambda waiter: waiter.id == question.waiter_id)
+        return [*(Refuse(waiter.id, error) for waiter in told), *self._advance()]
+
     def loaded(self, runner_id: int, now: float) -> list[Effect]:
         """All who waited for this very load get it, wherever in the queue they are."""
         runner = self._by_id(runner_id)

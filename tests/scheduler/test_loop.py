@@ -272,7 +272,6 @@ async def test_hurry_ends_the_grace() -> None:
             assert engine.gone.is_set()
 
 
-@pytest.mark.contract("sched.memory")
 @pytest.mark.contract("options.runner")
 async def test_who_asks_for_what_is_not_there_is_told_and_the_next_one_served() -> None:
     def place(request: core.PlacementRequest) -> core.Placement:
@@ -291,6 +290,7 @@ async def test_who_asks_for_what_is_not_there_is_told_and_the_next_one_served() 
         assert engine.spec.weights == "b"
 
 
+@pytest.mark.contract("sched.memory")
 async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     starter = Starter()
     seen: list[tuple[str, list[str]]] = []

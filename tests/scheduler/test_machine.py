@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import assume
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from specd import core, errors
 from specd.scheduler import Scheduler
@@ -25,11 +24,13 @@ N_CTX_TRAIN = 2**15
 CRASH = errors.LoadFailed("why")
 STARVED = errors.OutOfMemory("no memory")
 
-_BYTES = {"a": 10, "b": 30, "c": 60, "d": 90}
-_DRAFTER_BYTES = 15
+NOWHERE = errors.InvalidOption("there is no such GPU")
 
-WEIGHTS = st.sampled_from("aabbcd")
-KEEP_ALIVE = st.sampled_from([None, None, math.inf, 5.0, 0.0])
+_BYTES = {"a": 5, "b": 10, "c": 25, "d": 50}
+_DRAFTER_BYTES = 5
+
+WEIGHTS = st.sampled_from("abcd")
+KEEP_ALIVE = st.sampled_from([None, None, None, math.inf, 5.0, 0.0])
 SPECS = st.fixed_dictionaries(
     {"n_ctx": st.sampled_from([0, 512, 1024, 5000, N_CTX_TRAIN])},
     optional={
@@ -48,6 +49,15 @@ def bytes_of(spec: core.EngineSpec) -> int:
     return _BYTES[spec.weights] + drafter + spec.n_ctx // 2**10
 
 
+@dataclass(frozen=True)
+class Failure:
+    """The last load of a model that found no memory, while somebody has waited for it since."""
+
+    n: int
+    spec: core.EngineSpec
+    others: frozenset[int]
+
+
 @dataclass
 class Machine:
     """Honest memory: engines hold what their specs say until they have ended."""
@@ -59,17 +69,18 @@ class Machine:
         return MEMORY - sum(map(bytes_of, self.held.values()))
 
     def place(self, request: core.PlacementRequest) -> core.Placement:
-        """Gives up no more than it must and may; a refusal makes it count on less."""
-        free, spec = self.free - 5 * request.n_refusals, request.spec
-        if bytes_of(spec) <= free:
+        """Gives up no more than it must and may, and a little more after each refusal."""
+        free, spec, most = self.free, request.spec, request.give_up
+        has_learned = request.n_refusals > 0 and most > core.GiveUp.NOTHING
+        if bytes_of(spec) <= free and not has_learned:
             return core.Placement(spec=spec, fits=True)
-        if request.give_up >= core.GiveUp.DRAFTER:
+        if most >= core.GiveUp.DRAFTER:
             spec = replace(spec, drafter=None, no_pair_reason="drafter_no_vram")
-            if bytes_of(spec) <= free:
+            if bytes_of(spec) <= free and not (has_learned and most > core.GiveUp.DRAFTER):
                 return core.Placement(spec=spec, fits=True)
-        if request.give_up < core.GiveUp.ANYTHING:
+        if most < core.GiveUp.ANYTHING:
             return core.Placement(spec=request.spec, fits=False)
-        spec = replace(spec, n_ctx=request.least_ctx)
+        spec = replace(spec, n_ctx=max(spec.n_ctx >> request.n_refusals, request.least_ctx))
         if bytes_of(spec) > free:
             spec = replace(spec, n_gpu_layers=0)
         return core.Placement(spec=spec, fits=True)
@@ -86,6 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = scheduler(MAX_LOADED, MAX_QUEUE, kind=Scheduler, machine=LARGE)
         self.alive: dict[int, core.EngineSpec] = {}  # engines whose `ended` has not come
         self.machine = Machine(self.alive)
+        self.closed = False
         self.now = 0.0
         self.n_waiters = 0
         self.loading: set[int] = set()
@@ -94,6 +106,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.answers: list[tuple[Place, core.Placement]] = []  # that have not been told yet
         self.waiting: dict[int, Waiter] = {}
         self.using: dict[int, int] = {}
+        self.last_told: Place | None = None
+        self.told: set[tuple[int, core.GiveUp]] = set()
+        self.asked: dict[int, core.EngineSpec] = {}
+        self.failures: dict[str, Failure] = {}
 
     # ----------------------------------------------------------------------- what is done
 
@@ -105,15 +121,15 @@ class SchedulerMachine(RuleBasedStateMachine):
                 case Place():
                     self.ask(effect)
                 case Stop(runner_id):
-                    assert runner_id in self.alive
-                    assert runner_id not in self.stopping | self.failing
-                    assert runner_id not in self.using.values()
-                    self.stopping.add(runner_id)
-                    self.loading.discard(runner_id)
+                    self.stop(runner_id)
                 case Grant(waiter_id, runner_id):
                     self.grant(self.waiting.pop(waiter_id), runner_id)
-                case Refuse(waiter_id):
-                    del self.waiting[waiter_id]
+                case Refuse(waiter_id, error):
+                    who = self.waiting.pop(waiter_id)
+                    if error is STARVED:
+                        self.failures.pop(who.weights, None)
+        wanted = {who.weights for who in self.waiting.values()}
+        self.failures = {w: failure for w, failure in self.failures.items() if w in wanted}
 
     def ask(self, question: Place) -> None:
         """For the one in front, of the machine as it is, and for no more than is fair."""
@@ -121,7 +137,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert question.waiter_id == min(self.waiting)
         assert sorted(request.beside, key=str) == sorted(self.alive.values(), key=str)
         assert request.least_ctx <= request.spec.n_ctx
-        assert request.n_refusals < MAX_REFUSALS
+        failure = self.failures.get(request.spec.weights)
+        assert request.n_refusals == (failure.n if failure else 0) < MAX_REFUSALS
+        who = self.waiting[question.waiter_id]
+        if failure:
+            assert request.spec.n_ctx == min(who.spec.n_ctx or N_CTX_TRAIN, N_CTX_TRAIN)
         others = set(self.alive) - set(self.using.values())
         if others:
             assert request.give_up is core.GiveUp.NOTHING
@@ -136,8 +156,34 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.loading
         assert spec.weights not in {there.weights for there in self.alive.values()}
         assert bytes_of(spec) <= self.machine.free
+        if failure := self.failures.get(spec.weights):
+            assert spec != failure.spec or self.alive.keys() < failure.others
+            assert failure.n < MAX_REFUSALS - 1 or not self.alive
         self.alive[runner_id] = spec
         self.loading.add(runner_id)
+        assert self.last_told is not None
+        self.asked[runner_id] = self.last_told.request.spec
+
+    def stop(self, runner_id: int) -> None:
+        assert runner_id in self.alive
+        assert runner_id not in self.stopping | self.failing
+        assert runner_id not in self.using.values()
+        if runner_id not in self.loading and not self.closed:
+            self.check_eviction(runner_id)
+        self.stopping.add(runner_id)
+        self.loading.discard(runner_id)
+
+    def check_eviction(self, runner_id: int) -> None:
+        """Of those that leave before their time: the shortest session, and one after the other."""
+        there = {runner.id: runner for runner in self.scheduler.runners()}
+        evicted = there[runner_id]
+        if evicted.expires_at <= self.now:
+            return
+        head = self.waiting[min(self.waiting)]
+        if head.weights not in {evicted.weights, *self.failures}:
+            idle = [runner for runner in there.values() if runner.is_idle]
+            assert all(evicted.keep_alive_s <= runner.keep_alive_s for runner in idle)
+            assert not self.stopping | self.failing
 
     def grant(self, who: Waiter, runner_id: int) -> None:
         given = self.alive[runner_id]
@@ -145,22 +191,40 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert given.weights == who.weights
         assert given.n_ctx >= min(who.spec.n_ctx, N_CTX_TRAIN)
         assert given.n_batch == who.spec.n_batch
+        if who.spec.pair_source == "manifest":
+            assert self.asked[runner_id].drafter == who.spec.drafter
         self.using[who.id] = runner_id
 
     # ----------------------------------------------------------------------- who comes and goes
 
-    @rule(weights=WEIGHTS, keep_alive_s=KEEP_ALIVE, spec=SPECS)
-    def request(self, weights: str, keep_alive_s: float | None, spec: dict[str, Any]) -> None:
-        self.ask_for(weights, keep_alive_s, **spec)
+    @initialize(there=st.sets(WEIGHTS), busy=st.sets(WEIGHTS))
+    def some_models_are_there(self, there: set[str], busy: set[str]) -> None:
+        for weights in sorted(there | busy):
+            self.request_and_get(weights, None, {"n_ctx": 512}, stays=weights in busy)
 
-    @rule(weights=WEIGHTS, keep_alive_s=KEEP_ALIVE, spec=SPECS)
+    @rule(who=st.lists(st.tuples(WEIGHTS, KEEP_ALIVE, SPECS), min_size=1, max_size=3))
+    def request(self, who: list[tuple[str, float | None, dict[str, Any]]]) -> None:
+        for weights, keep_alive_s, spec in who:
+            self.ask_for(weights, keep_alive_s, **spec)
+
+    @precondition(lambda self: not self.loading)
+    @rule(weights=WEIGHTS, spec=SPECS)
+    def request_a_load(self, weights: str, spec: dict[str, Any]) -> None:
+        """It has begun, or waits for somebody to leave."""
+        self.ask_for(weights, **spec)
+        while not self.loading and self.work():
+            pass
+
+    @rule(weights=WEIGHTS, keep_alive_s=KEEP_ALIVE, spec=SPECS, stays=st.booleans())
     def request_and_get(
-        self, weights: str, keep_alive_s: float | None, spec: dict[str, Any]
+        self, weights: str, keep_alive_s: float | None, spec: dict[str, Any], *, stays: bool
     ) -> None:
         """What happens most: it is loaded, or there, and answers."""
         who = self.ask_for(weights, keep_alive_s, **spec)
-        while who.id in self.waiting and self.work(starved=False):
+        while who.id in self.waiting and self.work():
             pass
+        if not stays:
+            self.go(who.id)
 
     @precondition(lambda self: any(runner.is_idle for runner in self.scheduler.runners()))
     @rule(data=st.data(), more=st.integers(1, 3000))
@@ -199,6 +263,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def an_engine_is_loaded(self) -> None:
         runner_id = self.loading.pop()
+        self.failures.pop(self.alive[runner_id].weights, None)
         self.act(self.scheduler.loaded(runner_id, self.now))
 
     @precondition(lambda self: self.loading)
@@ -206,8 +271,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     def a_load_fails(self, error: errors.SpecdError) -> None:
         runner_id = self.loading.pop()
         self.failing.add(runner_id)
+        if error is STARVED:
+            spec = self.alive[runner_id]
+            before = self.failures.get(spec.weights)
+            others = frozenset(self.alive.keys() - {runner_id})
+            self.failures[spec.weights] = Failure(before.n + 1 if before else 1, spec, others)
         self.act(self.scheduler.failed(runner_id, error))
 
+    @precondition(lambda self: self.stopping)
     @rule(late=st.booleans())
     def a_late_word_of_a_load_changes_nothing(self, *, late: bool) -> None:
         """It came before the engine heard that it must stop."""
@@ -219,11 +290,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
             assert event == []
 
+    @precondition(lambda self: self.alive.keys() - self.loading)
     @rule(data=st.data())
     def an_engine_ends(self, data: st.DataObject) -> None:
         """Stopped or crashed; an engine that dies while loading fails its load first."""
         endable = sorted(self.alive.keys() - self.loading)
-        assume(endable)
         self.end(data.draw(st.sampled_from(endable)))
 
     def end(self, runner_id: int) -> None:
@@ -243,20 +314,31 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tell(data.draw(st.integers(0, len(self.answers) - 1)))
 
     def tell(self, index: int) -> None:
-        self.act(self.scheduler.placed(*self.answers.pop(index)))
+        self.last_told, placement = self.answers.pop(index)
+        self.told.add((self.last_told.waiter_id, self.last_told.request.give_up))
+        self.act(self.scheduler.placed(self.last_told, placement))
 
     @precondition(lambda self: self.answers)
     @rule()
     def memory_is_held_by_strangers(self) -> None:
-        question, _ = self.answers.pop()
-        request = question.request
+        self.last_told, _ = self.answers.pop()
+        self.told.add((self.last_told.waiter_id, self.last_told.request.give_up))
+        request = self.last_told.request
         if fits := request.give_up is core.GiveUp.ANYTHING:
             spec = replace(request.spec, n_ctx=request.least_ctx, n_gpu_layers=0)
         else:
             spec = request.spec
-        self.act(self.scheduler.placed(question, core.Placement(spec=spec, fits=fits)))
+        self.act(self.scheduler.placed(self.last_told, core.Placement(spec=spec, fits=fits)))
 
-    @rule(weights=st.sampled_from("abcd-"))
+    @precondition(lambda self: self.answers)
+    @rule()
+    def it_can_lie_nowhere(self) -> None:
+        question, _ = self.answers.pop()
+        self.act(self.scheduler.unplaceable(question, NOWHERE))
+        assert question.waiter_id not in self.waiting
+
+    @precondition(lambda self: self.alive)
+    @rule(weights=st.sampled_from("abcd--"))
     def a_model_is_let_go(self, weights: str) -> None:
         """By its name, or all that are idle where an answer finds no memory."""
         if weights == "-":
@@ -265,6 +347,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         else:
             self.act(self.scheduler.unload(weights, self.now))
 
+    @precondition(lambda self: math.isfinite(self.scheduler.next_expiry()))
     @rule(seconds=st.sampled_from([1.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -273,12 +356,15 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     # ----------------------------------------------------------------------- progress
 
-    def work(self, *, starved: bool) -> bool:
-        """One thing that is under way comes to its end; False where there is none."""
+    def work(self, error: errors.SpecdError | None = None) -> bool:
+        """One thing that is under way comes to its end; False where there is none.
+
+        error: what becomes of loads.
+        """
         if self.answers:
             self.tell(0)
-        elif self.loading and starved:
-            self.a_load_fails(STARVED)
+        elif self.loading and error is not None:
+            self.a_load_fails(error)
         elif self.loading:
             self.an_engine_is_loaded()
         elif self.stopping | self.failing:
@@ -287,18 +373,39 @@ class SchedulerMachine(RuleBasedStateMachine):
             return False
         return True
 
+    @precondition(lambda self: self.loading)
+    @rule(weights=WEIGHTS, comes=st.booleans())
+    def who_caused_a_load_leaves(self, weights: str, *, comes: bool) -> None:
+        """Somebody else may want it by now, and somebody another model before."""
+        self.ask_for(weights)
+        [runner_id] = self.loading
+        if comes:
+            self.ask_for(self.alive[runner_id].weights)
+        self.go(min(self.waiting))
+
+    @precondition(lambda self: self.waiting)
+    @rule(n=st.integers(1, MAX_REFUSALS))
+    def memory_is_refused_again_and_again(self, n: int) -> None:
+        for _ in range(n):
+            while not self.loading and self.work():
+                pass
+            if self.loading:
+                self.a_load_fails(STARVED)
+
+    @precondition(lambda self: self.waiting)
     @rule(n=st.integers(1, 8))
     def all_goes_well(self, n: int) -> None:
-        while n and self.work(starved=False):
+        while n and self.work():
             n -= 1
 
-    @rule(starved=st.booleans())
-    def all_comes_to_rest(self, *, starved: bool) -> None:
-        """If every user leaves, every waiter gets its answer, though no load may find memory."""
+    @precondition(lambda self: self.waiting)
+    @rule(error=st.sampled_from([None, CRASH, STARVED]))
+    def all_comes_to_rest(self, error: errors.SpecdError | None) -> None:
+        """If every user leaves, every waiter gets its answer, though no load may come off."""
         for _ in range(200):
             if not self.waiting:
                 break
-            if not self.work(starved=starved):
+            if not self.work(error):
                 assert self.using, "the queue stands still and nobody is at work"
                 self.go(min(self.using))
         assert not self.waiting
@@ -315,11 +422,12 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.ask_for(pattern[n_round % len(pattern)])
                 self.go(user)
             self.ask_for(pattern[n_round % len(pattern)])
-            self.work(starved=False)
+            self.work()
         assert head not in self.waiting, "the one in front is never served"
 
     def teardown(self) -> None:
         """Nobody waits for a daemon that stops, and no engine outlives it."""
+        self.closed = True
         self.act(self.scheduler.close(self.now))
         assert not self.waiting
         late = self.ask_for("a")
@@ -365,6 +473,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.waiting:
             at_work = self.answers or self.loading or self.stopping or self.failing
             assert at_work or self.using, "the queue stands still and nobody is at work"
+            head = self.waiting[min(self.waiting)]
+            its_own = any(runner.weights == head.weights for runner in self.scheduler.runners())
+            if not at_work and not its_own:
+                assert self.alive.keys() == set(self.using.values()), "an idle model could leave"
+                asked_all = (head.id, core.GiveUp.DRAFTER) in self.told
+                assert asked_all or len(self.alive) == MAX_LOADED or head.weights in self.failures
 
     @invariant()
     def no_load_for_a_caller_who_left(self) -> None:
@@ -375,5 +489,5 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = hypothesis_settings(
-    max_examples=100, stateful_step_count=50, deadline=None
+    max_examples=60, stateful_step_count=50, deadline=None
 )

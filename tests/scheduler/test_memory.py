@@ -194,6 +194,18 @@ def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
 
 
 @pytest.mark.contract("sched.oom")
+def test_who_comes_after_and_would_be_loaded_just_as_badly_is_told_at_once() -> None:
+    s = careful()
+    runner_id = loading(s, s.request(waiter(1, "a", n_ctx=262_144)))
+    s.request(waiter(2, "a"))  # as long a context, and might do with less
+    s.failed(runner_id, STARVED)
+    s.leave(1, 0.0)
+    question = asked(s.ended(runner_id))
+    assert (question.waiter_id, question.request.n_refusals) == (2, 1)
+    assert s.placed(question, fits(question)) == [Refuse(2, STARVED)]
+
+
+@pytest.mark.contract("sched.oom")
 def test_a_context_that_shrank_serves_who_asked_for_none() -> None:
     s = careful()
     first = loading(s, s.request(waiter(1, "a")))
