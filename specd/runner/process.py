@@ -193,6 +193,8 @@ class Process:
             loaded = self._facts.done() and self._facts.exception() is None
             await child.kill()
             words = child.last_words()
+            if child.was_killed:  # most often by the kernel, which tells nobody why
+                words += ", perhaps because the system is out of memory"
             if loaded:
                 log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
             failed = core.Failed(

@@ -41,7 +41,8 @@ class SchedulerLoop:
     """start_engine: begins to load and returns at once.  clock: monotonic seconds.
 
     place: where an engine would lie (`placement.Fit.place`).  learn: is told what one took once it
-    is loaded (`placement.Fit.learn`).  Both are called in a thread.
+    is loaded (`placement.Fit.learn`).  Both are called in a thread, and waited for no longer than
+    `patience_s`: a driver may hang.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SchedulerLoop:
         *,
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
+        patience_s: float = 30.0,
     ) -> None:
         self._scheduler = scheduler
         self._start_engine = start_engine
@@ -60,6 +62,7 @@ class SchedulerLoop:
         self._learn = learn
         self._clock = clock
         self._unix_time = unix_time
+        self._patience_s = patience_s
         self._ids = itertools.count(1)
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[Lease]] = {}
@@ -210,7 +213,8 @@ class SchedulerLoop:
 
     async def _place(self, question: Place) -> None:
         try:
-            placement = await asyncio.to_thread(self._find_place, question.request)
+            async with asyncio.timeout(self._patience_s):
+                placement = await asyncio.to_thread(self._find_place, question.request)
         except errors.SpecdError as failure:
             error = failure
             self._inbox.put_nowait(lambda _now: self._scheduler.unplaceable(question, error))
@@ -241,7 +245,8 @@ class SchedulerLoop:
 
     async def _tell(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
         try:
-            await asyncio.to_thread(self._learn, spec, facts)
+            async with asyncio.timeout(self._patience_s):
+                await asyncio.to_thread(self._learn, spec, facts)
         except Exception:
             log.exception("what %s took is not learned", spec.weights)
         self._inbox.put_nowait(

@@ -164,6 +164,7 @@ async def test_a_killed_engine_fails_every_answer_under_way_and_all_later_ones()
         assert failed.kind is core.FailureKind.CRASHED
         assert failed.message.startswith("model runner has unexpectedly stopped, this may be due")
         assert "SIGKILL" in failed.message
+        assert errors.says_out_of_memory(failed.message)  # so that idle models make room
         assert failure_of([e async for e in hanging]) == failed
         assert await process.ended() is State.CRASHED
         assert await answer_of(process, "late") == [failed]

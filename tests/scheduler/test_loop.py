@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import sys
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,7 @@ async def running(
     place: FindPlace = fits_always,
     learn: Learn = learn_nothing,
     start: Callable[[core.EngineSpec], Engine] | None = None,
+    patience_s: float = 30.0,
 ) -> AsyncIterator[SchedulerLoop]:
     scheduler = Scheduler(
         WANTS,
@@ -98,7 +100,13 @@ async def running(
         default_keep_alive_s=keep_alive_s,
     )
     loop = SchedulerLoop(
-        scheduler, start or starter, place, learn, clock=lambda: 50.0, unix_time=lambda: 1000.0
+        scheduler,
+        start or starter,
+        place,
+        learn,
+        clock=lambda: 50.0,
+        unix_time=lambda: 1000.0,
+        patience_s=patience_s,
     )
     loop.start()
     try:
@@ -337,6 +345,24 @@ async def test_where_memory_cannot_be_read_the_load_is_tried(
         assert len(loop.residents()) == 2
     assert "where b would lie is not known" in caplog.text
     assert "what b took is not learned" in caplog.text
+
+
+async def test_a_driver_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    answers = threading.Event()
+
+    def hangs(request: core.PlacementRequest) -> core.Placement:
+        answers.wait()
+        return core.Placement(spec=request.spec, fits=True)
+
+    starter = Starter()
+    try:
+        async with running(starter, place=hangs, patience_s=0.01) as loop:
+            asking = asyncio.create_task(take(loop, "a"))
+            (await starter.started.get()).loading.set_result(FACTS)
+            await asking
+    finally:
+        answers.set()
+    assert "where a would lie is not known" in caplog.text
 
 
 @pytest.mark.contract("sched.oom")

@@ -488,6 +488,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = hypothesis_settings(
-    max_examples=60, stateful_step_count=50, deadline=None
-)
+TestScheduler.settings = hypothesis_settings(max_examples=60, stateful_step_count=50, deadline=None)
