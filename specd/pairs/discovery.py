@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from specd import core
 from specd.errors import StoreError
-from specd.pairs.architectures import HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
 from specd.pairs.vocabularies import Vocabularies
+from specd.store.architectures import HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
 from specd.store.facts import GgufFacts, human_count
 from specd.store.stored import Stored
 

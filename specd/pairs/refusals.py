@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from specd import core
 from specd.core import NoPair
 from specd.errors import SpecdError
-from specd.pairs.architectures import CANNOT_REWIND, HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
 from specd.pairs.rules import Rule
 from specd.pairs.verdict import Verdict
+from specd.store.architectures import CANNOT_REWIND, HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.identity import identity_of
 from specd.store.shape import Shape, shape_of
-from specd.store.state_file import StateFile
+from specd.store.state_file import StateFile, sound
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ MAX_VERDICTS: Final = 4000
 #: Far above what so many take, of which most share a vocabulary: more is damage.
 MAX_BYTES: Final = 64 * 2**20
 #: Of what is kept and how it is read out of a header: another one's file is not used.
-_VERSION: Final = f"{specd.__version__} 1"
+_VERSION: Final = f"{specd.__version__} 2"
 #: Of the time that passes, writing takes no more than one part in so many.
 _WRITING_SHARE: Final = 20.0
 
@@ -73,6 +73,13 @@ class _File(msgspec.Struct, frozen=True):
     files: dict[str, _Header]
     vocabularies: dict[str, Fingerprint]
     verdicts: list[_Verdict]
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    version: str
+    files: dict[str, msgspec.Raw]
+    vocabularies: dict[str, msgspec.Raw]
+    verdicts: list[msgspec.Raw]
 
 
 class Vocabularies:
@@ -213,11 +220,18 @@ def _decode(data: bytes) -> _File | None:
     try:
         if msgspec.json.decode(data, type=_Version).version != _VERSION:
             return None
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if not all(fingerprint.is_whole for fingerprint in file.vocabularies.values()):
-        raise ValueError("a fingerprint in it is not whole")
-    if not file.vocabularies.keys() >= {header.vocabulary for header in file.files.values()}:
-        raise ValueError("a vocabulary is missing in it")
-    return file
+    fingerprints = sound(file.vocabularies.items(), Fingerprint)
+    vocabularies = {name: found for name, found in fingerprints if found.is_whole}
+    headers = sound(file.files.items(), _Header)
+    files = {name: header for name, header in headers if header.vocabulary in vocabularies}
+    if file.files and not files:
+        raise ValueError("not one of its vocabularies is whole")
+    return _File(
+        version=file.version,
+        files=files,
+        vocabularies=vocabularies,
+        verdicts=[verdict for _, verdict in sound(enumerate(file.verdicts), _Verdict)],
+    )

@@ -9,6 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from specd.store.architectures import (
+    CANNOT_REWIND,
+    RECURRENT,
+    WITH_STATE,
+    WITHOUT_HEAD,
+    WITHOUT_MEMORY,
+)
 from specd.store.gguf import GgufHeader, LongArray
 
 
@@ -65,28 +72,6 @@ _WINDOWS: Final = {
     "spark2_5": _Window(),
     "step35": _Window(),
 }
-#: Nothing is kept from pass to pass.
-_WITHOUT_MEMORY: Final = frozenset(
-    {
-        "bert",
-        "dream",
-        "eurobert",
-        "gemma-embedding",
-        "jina-bert-v2",
-        "jina-bert-v3",
-        "llada",
-        "llada-moe",
-        "modern-bert",
-        "neo-bert",
-        "nomic-bert",
-        "nomic-bert-moe",
-        "rnd1",
-        "wavtokenizer-dec",
-    }
-)
-_DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-_WITHOUT_HEAD: Final = (_WITHOUT_MEMORY - _DIFFUSION) | {"t5encoder"}
-_RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 #: A layer without heads for keys carries a state.
 _HYBRID_BY_HEADS: Final = frozenset(
     {
@@ -109,58 +94,46 @@ _HYBRID_BY_INTERVAL: Final = {
     "qwen4exp": 4,
     "minimax-01": 8,
 }
+#: Layers with a state attend as well.
+_BOTH: Final = frozenset({"falcon-h1", "deepseek4"})
 _NEMOTRON: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
-#: Their states can be taken back by some tokens, if so many are kept.
-_REWINDS: Final = frozenset(
-    {
-        "bailingmoe3",
-        "deepseek4",
-        "glm5-next",
-        "kimi-k3",
-        "lfm2",
-        "lfm2moe",
-        "nemotron_h",
-        "nemotron_h_moe",
-        "qwen35",
-        "qwen35moe",
-        "qwen4exp",
-    }
-)
+#: A layer that keeps one row for so many tokens has a state of those that are not yet enough, as
+#: many rows of keys in all; where there are but four, an index has its own.
+_COMPRESSED: Final = {4: 32, 128: 256}
 _KEYS_OF_INDEX: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})
 
 
 def is_recurrent(architecture: str) -> bool:
     """Whether it keeps a running state, if not in all its layers."""
-    hybrid = architecture in {"falcon-h1", *_HYBRID_BY_HEADS, *_HYBRID_BY_INTERVAL, *_NEMOTRON}
-    return hybrid or architecture in _RECURRENT
+    return architecture in WITH_STATE
 
 
 def has_cache(architecture: str) -> bool:
-    return architecture not in _WITHOUT_MEMORY
+    return architecture not in WITHOUT_MEMORY
 
 
 def gives_logits(architecture: str) -> bool:
-    return architecture not in _WITHOUT_HEAD
+    return architecture not in WITHOUT_HEAD
 
 
 def can_rewind(architecture: str) -> bool:
-    return not is_recurrent(architecture) or architecture in _REWINDS
+    return architecture not in CANNOT_REWIND
 
 
 def kept(header: GgufHeader, n_layers: int) -> tuple[Kept, ...]:
     """For each layer.  Numbers that make no sense are taken for what they are: nothing."""
     architecture = header.architecture
-    if architecture in _WITHOUT_MEMORY:
+    if architecture in WITHOUT_MEMORY:
         return (Kept(),) * n_layers
     heads = _heads(header, n_layers)
     carries = _carries(header, n_layers, heads.kv)
     windows = _windows(header, n_layers, carries)
-    state = max(_state(header, heads.all[0] if heads.all else 0), 0)
+    states = _states(header, n_layers, heads.all[0] if heads.all else 0)
     n_own = n_layers - max(header.own("nextn_predict_layers"), 0)
     n_first = _n_with_own_cache(header, n_layers)
 
     def layer(at: int) -> Kept:
-        found = Kept(state=state) if carries[at] and at < n_own else Kept()
+        found = Kept(state=states[at]) if carries[at] and at < n_own else Kept()
         if not _attends(header, at, carries[at]) or at >= min(n_own, n_first):
             return found
         key, value = _row(header, heads.kv[at], heads.width, in_window=windows[at] > 0)
@@ -236,7 +209,7 @@ def _n_with_own_cache(header: GgufHeader, n_layers: int) -> int:
 
 
 def _attends(header: GgufHeader, at: int, carried: bool) -> bool:
-    if header.architecture == "falcon-h1":
+    if header.architecture in _BOTH:
         return True
     if header.architecture in _NEMOTRON and _n_ff(header, at):
         return False
@@ -249,8 +222,10 @@ def _attends(header: GgufHeader, at: int, carried: bool) -> bool:
 def _carries(header: GgufHeader, n_layers: int, kv_heads: Sequence[int]) -> Sequence[bool]:
     """Which layers have a running state."""
     architecture = header.architecture
-    if architecture in _RECURRENT or architecture == "falcon-h1":
+    if architecture in RECURRENT or architecture == "falcon-h1":
         return (True,) * n_layers
+    if architecture == "deepseek4":
+        return tuple(ratio in _COMPRESSED for ratio in _ratios(header, n_layers))
     if architecture in _HYBRID_BY_HEADS:
         return tuple(n == 0 for n in kv_heads)
     if architecture in _NEMOTRON:
@@ -263,6 +238,23 @@ def _carries(header: GgufHeader, n_layers: int, kv_heads: Sequence[int]) -> Sequ
         interval = header.own("full_attention_interval", _HYBRID_BY_INTERVAL[architecture])
         return tuple((at + 1) % max(interval, 1) != 0 for at in range(n_layers))
     return (False,) * n_layers
+
+
+def _states(header: GgufHeader, n_layers: int, n_heads: int) -> Sequence[int]:
+    """Numbers of each layer's state, if it carries one."""
+    if header.architecture != "deepseek4":
+        return (max(_state(header, n_heads), 0),) * n_layers
+    key = max(header.own("attention.key_length"), 0)
+    index = max(header.own("attention.indexer.key_length"), 0)
+    return tuple(
+        _COMPRESSED.get(ratio, 0) * (key + (index if ratio == min(_COMPRESSED) else 0))
+        for ratio in _ratios(header, n_layers)
+    )
+
+
+def _ratios(header: GgufHeader, n_layers: int) -> Sequence[int]:
+    """For how many tokens each layer keeps one row."""
+    return per_layer(header, "attention.compress_ratios", n_layers)
 
 
 def _state(header: GgufHeader, n_heads: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specd.store.architectures import RECURRENT, WITH_STATE
 from specd.store.gguf import GgufHeader, TensorInfo, Value
 from specd.store.kept import Kept
 from specd.store.shape import Shape, read_shape, shape_of
@@ -222,13 +223,50 @@ def test_delta_attention_keeps_a_square_for_each_head() -> None:
 
 @pytest.mark.parametrize(
     "architecture, is_recurrent, can_rewind",
-    [("llama", False, True), ("mamba", True, False), ("jamba", True, False), ("lfm2", True, True)],
+    [
+        ("llama", False, True),
+        ("mamba", True, False),
+        ("jamba", True, False),
+        ("lfm2", True, True),
+        ("deepseek4", True, True),
+    ],
 )
 def test_which_states_can_be_taken_back(
     architecture: str, is_recurrent: bool, can_rewind: bool
 ) -> None:
     found = shape(architecture)
     assert (found.is_recurrent, found.can_rewind) == (is_recurrent, can_rewind)
+
+
+def test_what_is_compressed_has_a_state_of_those_that_are_not_yet_enough() -> None:
+    values = {
+        "attention.key_length": 512,
+        "attention.indexer.key_length": 128,
+        "attention.compress_ratios": (0, 0, 4, 128, 4, 128, 4, 0),
+    }
+    states = [layer.state for layer in kept("deepseek4", values)]
+    assert states == [0, 0, 20480, 131072, 20480, 131072, 20480, 0]
+    assert all(layer.key for layer in kept("deepseek4", values))
+
+
+#: What the states of any of them are told by.
+OF_STATES: Mapping[str, Value] = {
+    "attention.head_count_kv": (0, 2) * 4,
+    "attention.key_length": 16,
+    "attention.compress_ratios": (0, 4) * 4,
+    "feed_forward_length": (0,) * 8,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 256,
+    "ssm.state_size": 16,
+    "ssm.group_count": 2,
+}
+
+
+@pytest.mark.parametrize("architecture", sorted(WITH_STATE))
+def test_all_that_llama_cpp_keeps_a_state_of_has_one_here(architecture: str) -> None:
+    states = [layer.state for layer in kept(architecture, OF_STATES)]
+    assert any(states)
+    assert all(states) == (architecture in RECURRENT | {"falcon-h1"})
 
 
 def test_encoders_keep_nothing() -> None:

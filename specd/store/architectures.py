@@ -1,7 +1,7 @@
-"""Architectures that cannot take part in drafting, by llama.cpp's names for them.
+"""What llama.cpp makes of architectures, by its own names for them.
 
-The sets follow llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid`,
-`llm_arch_supports_rs_rollback` and `llm_arch_is_diffusion` (src/llama-arch.cpp) as vendored in
+The sets follow `llm_arch_is_recurrent`, `llm_arch_is_hybrid`, `llm_arch_supports_rs_rollback` and
+`llm_arch_is_diffusion` (src/llama-arch.cpp), and `llama_model::create_memory`, as vendored in
 llama-cpp-python 0.3.36.
 """
 
@@ -21,6 +21,8 @@ HYBRID: Final = frozenset(
 )  # fmt: skip
 """Some of their layers keep a running state."""
 
+WITH_STATE: Final = RECURRENT | HYBRID
+
 KEEPS_SNAPSHOTS: Final = frozenset(
     {
         "kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h",
@@ -29,7 +31,7 @@ KEEPS_SNAPSHOTS: Final = frozenset(
 )  # fmt: skip
 """llama.cpp can keep their states of a few tokens ago (`n_rs_seq`)."""
 
-CANNOT_REWIND: Final = (RECURRENT | HYBRID) - KEEPS_SNAPSHOTS
+CANNOT_REWIND: Final = WITH_STATE - KEEPS_SNAPSHOTS
 """Rejected tokens cannot be taken out of their running state, so none can be tried on them.
 
 They can draft all the same: a drafter is brought back by a copy of its state.
@@ -41,11 +43,18 @@ NOT_TOKEN_BY_TOKEN: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
 HEADS: Final = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
 """Drafting heads that read their target's hidden states; they are no models of their own."""
 
-NOT_FOR_TEXT: Final = frozenset(
+_ENCODERS: Final = frozenset(
     {
         "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2",
-        "jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed", "t5", "t5encoder", "clip",
-        "wavtokenizer-dec", "qwen3tts", "pockettts",
+        "jina-bert-v3", "eurobert", "gemma-embedding", "wavtokenizer-dec",
     }
 )  # fmt: skip
+
+WITHOUT_MEMORY: Final = _ENCODERS | NOT_TOKEN_BY_TOKEN
+"""Nothing is kept from pass to pass."""
+
+WITHOUT_HEAD: Final = _ENCODERS | {"t5encoder"}
+"""They have no logits."""
+
+NOT_FOR_TEXT: Final = WITHOUT_HEAD | {"llama-embed", "t5", "clip", "qwen3tts", "pockettts"}
 """Encoders, and what sees or speaks: they go on with no text."""

@@ -10,7 +10,7 @@ import pytest
 from gguf import MODEL_ARCH_NAMES
 
 from specd.engine.llama import library
-from specd.pairs.architectures import (
+from specd.store.architectures import (
     CANNOT_REWIND,
     HYBRID,
     KEEPS_SNAPSHOTS,
