@@ -19,7 +19,7 @@ import msgspec
 
 from specd import core
 from specd.store.identity import identities_of, identity_of
-from specd.store.state_file import Stamp, StateFile
+from specd.store.state_file import Stamp, StateFile, sound
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,11 @@ class Entry(msgspec.Struct, frozen=True):
 class _File(msgspec.Struct, frozen=True):
     version: int
     pairs: list[Entry]
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    version: int
+    pairs: list[msgspec.Raw]
 
 
 class History:
@@ -191,14 +196,14 @@ class History:
 def _decode(data: bytes) -> dict[Key, Entry]:
     """ValueError for bytes that are no history of this version."""
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if file.version != _VERSION:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
     return {
         entry.key: msgspec.structs.replace(entry, history=_sound(entry.history))
-        for entry in file.pairs
+        for _, entry in sound(enumerate(file.pairs), Entry)
     }
 
 

@@ -21,7 +21,7 @@ import msgspec
 from specd import core
 from specd.placement.estimate import Block, Footprint
 from specd.store.identity import identities_of, identity_of
-from specd.store.state_file import Stamp, StateFile
+from specd.store.state_file import Stamp, StateFile, sound
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,12 @@ class _File(msgspec.Struct, frozen=True):
     version: int
     lessons: list[Lesson]
     contexts: list[_Context] = []
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    version: int
+    lessons: list[msgspec.Raw]
+    contexts: list[msgspec.Raw] = []
 
 
 class _Known(msgspec.Struct):
@@ -211,14 +217,15 @@ class Learned:
 def _decode(data: bytes) -> _Known:
     """ValueError for bytes that are not of this version."""
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if file.version != _VERSION:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
-    sound = {each.device: each.n_bytes for each in file.contexts if each.n_bytes > 0}
-    contexts = {device: min(n_bytes, _MOST_CONTEXT) for device, n_bytes in sound.items()}
-    return _bounded(_Known({lesson.key: lesson for lesson in file.lessons}, contexts))
+    lessons = {lesson.key: lesson for _, lesson in sound(enumerate(file.lessons), Lesson)}
+    measured = [each for _, each in sound(enumerate(file.contexts), _Context) if each.n_bytes > 0]
+    contexts = {each.device: min(each.n_bytes, _MOST_CONTEXT) for each in measured}
+    return _bounded(_Known(lessons, contexts))
 
 
 def _bounded(known: _Known) -> _Known:

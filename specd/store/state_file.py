@@ -10,13 +10,16 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K")
 Stamp = tuple[int, int, int]
 
 _ABANDONED_S: Final = 3600.0
@@ -79,3 +82,23 @@ class StateFile:
             with contextlib.suppress(FileNotFoundError):  # another writer has just finished
                 if time.time() - part.stat().st_mtime > _ABANDONED_S:
                     part.unlink()
+
+
+def sound(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:
+    """Each row that is a `kind`: one that is damaged takes no other along.
+
+    ValueError where not a single one is.
+    """
+    n, n_sound, fault = 0, 0, ""
+    for n, (key, row) in enumerate(rows, 1):  # noqa: B007 - how many there are
+        try:
+            found = msgspec.json.decode(row, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            fault = str(error)
+        else:
+            n_sound += 1
+            yield key, found
+    if n and not n_sound:
+        raise ValueError(fault)
+    if n > n_sound:
+        log.warning("%d of %d things that were learned are damaged: %s", n - n_sound, n, fault)

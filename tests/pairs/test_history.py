@@ -228,6 +228,30 @@ def test_a_damaged_file_is_set_aside_with_a_warning(
     assert History(path).get(KEY) == LEARNED
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"key": {**msgspec.to_builtins(KEY), "n_gpu_layers": 2**63 - 1}},
+        {"used_at": "yesterday"},
+        {"history": None},
+    ],
+)
+def test_a_damaged_row_takes_no_other_along(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: dict[str, object]
+) -> None:
+    path = tmp_path / "history.json"
+    kept = saved(path)
+    kept.put(key(1), LEARNED)
+    assert kept.save()
+    written = json.loads(path.read_bytes())
+    written["pairs"][0] |= damage
+    path.write_text(json.dumps(written))
+    [left] = History(path).entries()
+    assert left.history == LEARNED
+    assert "1 of 2 things that were learned are damaged" in caplog.text
+    assert [p.name for p in tmp_path.iterdir()] == ["history.json"]
+
+
 def test_a_file_of_another_size_altogether_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

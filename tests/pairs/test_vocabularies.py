@@ -199,6 +199,27 @@ def test_a_damaged_file_is_set_aside(
     assert Vocabularies(state).facts(path) == known.facts(path)
 
 
+def test_a_damaged_row_takes_no_other_along(
+    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = Vocabularies(state)
+    path = blob(tmp_path)
+    known.facts(path)
+    known.save()
+    written = json.loads(state.read_bytes())
+    [header] = written["files"].values()
+    [fingerprint] = written["vocabularies"].values()
+    written["files"] |= {"other": {**header, "facts": None}, "lost": {**header, "vocabulary": "x"}}
+    written["vocabularies"]["x"] = {**fingerprint, "outline": None}
+    written["verdicts"] = [["a", "b", ""], ["a", 7, ""]]
+    state.write_text(json.dumps(written))
+    again = Vocabularies(state)
+    assert [*again._known.files.values()] == [*known._known.files.values()]
+    assert [v.target for v in again._known.verdicts] == ["a"]
+    assert caplog.text.count("1 of 2 things that were learned are damaged") == 2
+    assert state.exists()
+
+
 def test_a_folder_that_cannot_be_written_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -283,6 +283,24 @@ def test_figures_that_nobody_measured_are_damage(
     assert "set aside" in caplog.text
 
 
+def test_a_damaged_row_takes_no_other_along(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.json"
+    learned = Learned(path)
+    wrong(learned)
+    learned.note_context("GPU-1", MIB)
+    written = json.loads(path.read_bytes())
+    written["lessons"].insert(0, {**written["lessons"][0], "cache": -1})
+    written["contexts"].append({"device": 7, "n_bytes": 2**70})
+    path.write_text(json.dumps(written))
+    found = Learned(path)
+    assert found.corrected(KEY, ESTIMATE).cache_bytes == 300 * MIB
+    assert found.contexts() == {"GPU-1": MIB}
+    assert "1 of 2 things that were learned are damaged" in caplog.text
+    assert [p.name for p in tmp_path.iterdir()] == ["memory.json"]
+
+
 def test_figures_that_are_too_large_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     learned = Learned(path)
