@@ -160,6 +160,11 @@ def test_the_first_five_tokens_may_differ() -> None:
     )
 
 
+def test_behind_what_may_differ_the_others_are_compared() -> None:
+    other = with_tokens(made(TOKENS, [NORMAL] * 300), {2: "one", 7: "two"})
+    assert verdict(PLAIN, other) == "token 7 is “t7” in one and “two” in the other"
+
+
 @pytest.mark.parametrize(
     "ours,theirs,may",
     [
@@ -233,6 +238,9 @@ def test_a_long_token_is_cut_in_the_sentence() -> None:
     said = verdict(PLAIN, made((*TOKENS[:299], "x" * 1000)))
     assert said is not None
     assert len(said) < 120
+    for text, shown in (("x" * 40, "x" * 40), ("x" * 41, "x" * 39 + "…")):
+        said = verdict(PLAIN, made((*TOKENS[:299], text)))
+        assert said == f"token 299 is “t299” in one and “{shown}” in the other"
 
 
 @pytest.mark.parametrize(

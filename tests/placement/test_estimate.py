@@ -147,6 +147,14 @@ def test_projector_and_adapters_go_where_a_device_is() -> None:
     assert seeing.total_bytes - bare.total_bytes == MIB
 
 
+def test_without_a_head_no_device_has_rows_of_logits() -> None:
+    headless = replace(LLAMA, has_head=False)
+    few, many = (taken(headless, n_outputs=n) for n in (1, 2000))
+    assert few.device_scratch_bytes == many.device_scratch_bytes
+    few, many = (taken(LLAMA, n_outputs=n) for n in (1, 2000))
+    assert few.device_scratch_bytes < many.device_scratch_bytes
+
+
 @given(n_layers=st.integers(-1, 40), tied=st.booleans())
 def test_nothing_is_lost_between_device_and_main_memory(n_layers: int, tied: bool) -> None:
     found = taken(TIED if tied else LLAMA, extra_bytes=5)

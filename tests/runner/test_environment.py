@@ -11,7 +11,7 @@ import pytest
 
 from specd import core
 from specd.runner import Process
-from specd.runner.environment import visibility
+from specd.runner.environment import environment, visibility
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -57,3 +57,14 @@ async def test_an_engine_starts_with_what_its_spec_gives_it(
         await process.ended()
     assert environ["CUDA_VISIBLE_DEVICES"] == visible
     assert environ["GGML_NO_BACKTRACE"] == "1"
+
+
+def test_what_the_user_says_of_threads_goes_first_and_what_is_fixed_is_fixed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setenv("GGML_NO_BACKTRACE", "0")
+    assert environment()["GOMP_SPINCOUNT"] == "1000"
+    assert environment()["GGML_NO_BACKTRACE"] == "1"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert environment()["GOMP_SPINCOUNT"] == "7"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from specd.core import BackendDevice
@@ -70,6 +71,40 @@ def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> N
 def test_a_process_that_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE, patience_s=0.2) is None
     assert "more than 0.2 s" in caplog.text
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("sh", "-c", script)
+
+
+def line(name: str) -> str:
+    """A list of one device; of its name the shell makes what it will."""
+    device = BackendDevice(name="NAME", backend="B", description="", integrated=False)
+    said = msgspec.json.encode([device]).decode()
+    return f"echo '{said}' | sed \"s/NAME/{name}/\""
+
+
+def test_what_was_said_before_it_hung_counts_and_the_process_is_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = probe(shell(f"{line('$$')}; exec sleep 60"), patience_s=2.0)
+    assert found is not None
+    assert not psutil.pid_exists(int(found[0].name))
+    assert "more than 2 s" in caplog.text
+
+
+def test_of_several_lists_the_last_is_believed() -> None:
+    found = probe(shell(f"{line('first')}; {line('last')}; echo '{{}}'"))
+    assert found is not None
+    assert [device.name for device in found] == ["last"]
+
+
+def test_it_is_asked_in_the_environment_of_an_engine_and_a_group_of_its_own() -> None:
+    found = probe(shell(line("$GGML_NO_BACKTRACE-$(($(ps -o pgid= -p $$)))-$$")))
+    assert found is not None
+    fixed, group, process = found[0].name.split("-")
+    assert fixed == "1"
+    assert group == process
 
 
 @pytest.mark.parametrize("command", [("/nonexistent/engine",), ("false",)])

@@ -300,3 +300,26 @@ def test_memory_that_runs_out_later_costs_the_idle_models() -> None:
     assert s.starved(5.0) == [Stop(idle)]
     assert s.starved(6.0) == []
     assert s.request(waiter(3, "a")) == [Grant(3, used)]
+
+
+@pytest.mark.contract("sched.oom")
+def test_what_was_refused_is_forgotten_once_it_is_loaded() -> None:
+    s = careful()
+    effects = s.request(waiter(1, "a"))
+    s.request(waiter(2, "a", n_batch=64))
+    first = loading(s, effects)
+    s.failed(first, STARVED)
+    question = asked(s.ended(first))
+    second = started(s.placed(question, fits(question, n_ctx=8192)))
+    assert s.loaded(second, 0.0) == [Grant(1, second)]
+    assert s.leave(1, 0.0) == [Stop(second)]
+    assert asked(s.ended(second)).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.memory")
+def test_who_starts_again_is_asked_for_again() -> None:
+    s = careful()
+    effects = s.request(waiter(1, "a"))
+    first = loading(s, effects)
+    # It has gone without a word: the answer was for the machine as it was before.
+    assert s.ended(first) == effects
