@@ -12,11 +12,12 @@ import typer
 
 from specd.core import ModelRef, NoPair
 from specd.errors import InvalidName, InvalidRequest, SpecdError
-from specd.pairs import Pairs, Rule, Rules
+from specd.pairs import Pairs, Rule, RuleBook, Rules, refusals
 from specd.pairs.registry import MAX_DRAFT, Places, load_rules, usual_places
-from specd.pairs.rules import USER, has_wildcards, home_short, is_file, matches
+from specd.pairs.rules import USER, has_wildcards, home_short, is_file, key_of, matches
 from specd.settings import Settings
 from specd.store import Library, Name
+from specd.store.facts import GgufFacts
 from specd.store.name import parse
 from specd.store.stored import Stored
 
@@ -24,7 +25,12 @@ _Target = Annotated[
     str, typer.Argument(help="A model, or a pattern of names with * and ? (in quotes).")
 ]
 #: What says that a drafter is wrong for a target, and not that it is not there yet.
-_UNFIT: Final = {NoPair.VOCABULARY_DIFFERS, NoPair.CANNOT_REWIND, NoPair.EMBEDS}
+_UNFIT: Final = {
+    NoPair.VOCABULARY_DIFFERS,
+    NoPair.CANNOT_REWIND,
+    NoPair.EMBEDS,
+    NoPair.UNREADABLE,
+}
 
 
 def add(
@@ -45,14 +51,13 @@ def add(
 
     shelf = _Shelf.open()
     _check_name(target)
+    path = _file()
     for drafter in drafters:
         _check_drafter(drafter, target, shelf, force=force)
-    path = _file()
     length = (1, max_draft) if max_draft is not None else None
     user_file.add(path, target, drafters, draft_length=length)
     typer.echo(f"wrote {home_short(path)}: {', '.join(drafters)} may draft for {target}")
-    _say_who_reads(path)
-    _say_what_goes_before(path, target, shelf)
+    _say_what_it_is_for(path, target, shelf)
 
 
 def refuse(
@@ -67,20 +72,19 @@ def refuse(
     path = _file()
     user_file.refuse(path, target, reason)
     typer.echo(f"wrote {home_short(path)}: nobody drafts for {target}")
-    _say_who_reads(path)
-    _say_what_goes_before(path, target, _Shelf.open())
+    _say_what_it_is_for(path, target, _Shelf.open())
 
 
 def remove(target: _Target) -> None:
-    """Remove a rule of your own; specd's registry decides again."""
+    """Remove a rule of your own, the one in force; say what decides then."""
     from specd.pairs import user_file
 
     places = _places()
-    first = _file()
-    others = [path for path in (places.user, places.machine) if path not in {None, first}]
-    for path in [first, *filter(None, others)]:
+    rules = load_rules(places.named)
+    for path in filter(None, (places.user, places.machine)):
         if user_file.remove(path, target):
             typer.echo(f"wrote {home_short(path)}: the rule for {target} is gone")
+            _say_what_decides(rules, target)
             return
     raise InvalidRequest(
         f"no file of yours has a rule for just {target}; `specd pairs` shows which"
@@ -108,12 +112,24 @@ def _say_who_reads(path: Path) -> None:
         )
 
 
-def _say_what_goes_before(path: Path, target: str, shelf: _Shelf) -> None:
+def _say_what_it_is_for(path: Path, target: str, shelf: _Shelf) -> None:
+    _say_who_reads(path)
+    names = shelf.names_like(target)
+    if not names:
+        typer.echo(f"Warning: no model here is called {target}.", err=True)
     rules = load_rules(Settings().pairs_file)
-    for name in shelf.names_like(target):
+    for name in names:
         found = rules.rule_for(name)
-        if found is not None and not (found.file == path and found.won == target):
+        if found is not None and not (found.file == path and key_of(found.won) == key_of(target)):
             typer.echo(f"For {name} another rule goes before it: {found.said}")
+
+
+def _say_what_decides(rules: RuleBook, target: str) -> None:
+    names = _Shelf.open().names_like(target)
+    for name in names or ([] if has_wildcards(target) else [parse(target).short]):
+        found = rules.rule_for(name)
+        said = f"this rule decides now: {found.said}" if found is not None else "no rule is left"
+        typer.echo(f"For {name} {said}")
 
 
 # --------------------------------------------------------------------------- what fits
@@ -139,6 +155,20 @@ class _Shelf:
                 yield self.library.resolve(name)
             except SpecdError:
                 continue  # damaged: nothing can be said of it
+
+    def facts(self, drafter: str) -> GgufFacts:
+        """Raises SpecdError."""
+        if is_file(drafter):
+            return self.library.facts(Path(drafter).expanduser())
+        return self.library.facts(self.library.resolve(drafter).weights)
+
+    def fault_of(self, drafter: str) -> str:
+        """Why it can draft for nobody, or ""."""
+        try:
+            refusal = refusals.of_drafter(drafter, self.facts(drafter))
+        except SpecdError as error:
+            refusal = refusals.unreadable(drafter, error)
+        return refusal.detail if refusal is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +214,35 @@ def _check_drafter(drafter: str, target: str, shelf: _Shelf, *, force: bool) -> 
     if not candidates:
         typer.echo(missing, err=True)
         return
-    verdicts = list(_verdicts(shelf, shelf.models_like(target), candidates))
-    if verdicts and all(verdicts) and not force:
-        raise InvalidRequest(f"{verdicts[0]} (--force adds it all the same)")
+    targets = list(shelf.models_like(target))
+    verdicts = [shelf.fault_of(one) for one in candidates]
+    if not all(verdicts):
+        verdicts = list(_verdicts(shelf, targets, candidates))
+    if verdicts and all(verdicts):
+        if not force:
+            raise InvalidRequest(f"{verdicts[0]} (--force adds it all the same)")
+    else:
+        _say_what_is_too_large(shelf, targets, candidates)
+
+
+def _say_what_is_too_large(
+    shelf: _Shelf, targets: Sequence[ModelRef], drafters: Sequence[str]
+) -> None:
+    """Where even the smallest drafter is larger than the largest target."""
+    sound = [one for one in drafters if not shelf.fault_of(one)]
+    smallest = min(sound, key=lambda one: shelf.facts(one).read_bytes)
+    largest = max(
+        targets, key=lambda one: shelf.library.facts(one.weights).read_bytes, default=None
+    )
+    if largest is None:
+        return
+    reads = shelf.library.facts(largest.weights).read_bytes
+    if shelf.facts(smallest).read_bytes > reads:
+        typer.echo(
+            f"Warning: {smallest} is larger than {largest.name}: a guess takes longer than what it"
+            " is to save.",
+            err=True,
+        )
 
 
 def _exists(drafter: str) -> bool:

@@ -112,8 +112,10 @@ class Pair:
     """A target with its drafter, or with the reason why it has none.
 
     detail is one sentence for the user; empty when there is a drafter.
-    rule: the pattern that decided, "" where none did.  expected: published gain (tokens/s ÷ plain)
-    by task.  pull: drafters that could be pulled for it, the best first.
+    rule: the pattern that decided, "" where none did; beside a drafter from the shelf, the one
+    whose own were of no use.  expected: published gain (tokens/s ÷ plain) by task.
+    pull: drafters that could be pulled for it, the best first; beside one from the shelf, those
+    that a rule names, where none of them is here.
     """
 
     target: ModelRef

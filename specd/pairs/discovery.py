@@ -70,13 +70,15 @@ class Shelf:
 
     def refusal_of(self, target: core.ModelRef) -> str | None:
         """Why the target is not worth a search, as the end of a sentence.  StoreError."""
-        n_active = self._vocabularies.facts(target.weights).n_active_parameters
-        if n_active >= LEAST_TARGET:
+        facts = self._vocabularies.facts(target.weights)
+        if facts.n_active_parameters >= LEAST_TARGET:
             return None
-        return (
-            f"a model whose tokens meet but {human_count(n_active)} parameters gains nothing by one"
-            " from the shelf"
-        )
+        n_active = human_count(facts.n_active_parameters)
+        what = f"it has only {n_active} parameters"
+        # What sees and hears is counted among all of them, so a few more are no experts yet.
+        if facts.n_parameters >= 2 * facts.n_active_parameters:
+            what = f"it is a mixture of experts of which a token meets only {n_active} parameters"
+        return f"{what}: it is about as quick as a drafter would be"
 
     def _fits(self, target: core.ModelRef, model: Shelved) -> bool:
         try:

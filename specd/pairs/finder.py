@@ -115,7 +115,8 @@ class Pairs:
         if _leaves_the_shelf_its_turn(rule, was_tried=first_refusal is not None):
             found = self._on_the_shelf(target)
             if isinstance(found, Drafter):
-                return _paired(target, found, rule)
+                pull = self._missing(rule) if first_refusal is None else ()
+                return _paired(target, found, rule, pull)
             if isinstance(found, Refusal):
                 first_refusal = first_refusal or found
             else:
@@ -184,8 +185,8 @@ class Pairs:
 
     def _refusal_of(self, target: core.ModelRef, drafter: Drafter) -> Refusal | None:
         try:
-            architecture = self._vocabularies.facts(drafter.weights).architecture
-            if refusal := refusals.of_drafter(drafter.name, architecture):
+            facts = self._vocabularies.facts(drafter.weights)
+            if refusal := refusals.of_drafter(drafter.name, facts):
                 return refusal
             difference = self._vocabularies.difference(target.weights, drafter.weights)
         except SpecdError as error:
@@ -207,10 +208,14 @@ def _of_rule(name: str, weights: Path, rule: Rule) -> Drafter:
     return Drafter(name=name, weights=weights, source=rule.origin, max_draft=rule.max_draft)
 
 
-def _paired(target: core.ModelRef, drafter: Drafter, rule: Rule | None) -> Pair:
-    if rule is None or drafter.source != rule.origin:
+def _paired(
+    target: core.ModelRef, drafter: Drafter, rule: Rule | None, pull: tuple[str, ...] = ()
+) -> Pair:
+    if rule is None or drafter.source not in {rule.origin, SHELF}:
         return Pair(target=target, drafter=drafter)
-    return Pair(target=target, drafter=drafter, rule=rule.said, expected=rule.expected)
+    # What was published, was measured with the drafters of the rule.
+    expected = rule.expected if drafter.source == rule.origin else {}
+    return Pair(target=target, drafter=drafter, rule=rule.said, expected=expected, pull=pull)
 
 
 def _unpaired(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from specd import core
 from specd.core import NoPair
 from specd.errors import SpecdError
-from specd.pairs.rules import Rule
+from specd.pairs.rules import Rule, has_wildcards
 from specd.pairs.verdict import Verdict
 from specd.store.architectures import CANNOT_REWIND, HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
+from specd.store.facts import GgufFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,10 @@ def of_target(target: core.ModelRef) -> Refusal | None:
     return _of_architecture(target.name, target.architecture)
 
 
-def of_drafter(name: str, architecture: str) -> Refusal | None:
-    who = f"The drafter {name}"
+def of_drafter(name: str, facts: GgufFacts) -> Refusal | None:
+    who, architecture = f"The drafter {name}", facts.architecture
+    if facts.has_pooling:
+        return Refusal(NoPair.UNREADABLE, f"{who} gives vectors instead of text.")
     if architecture in NOT_FOR_TEXT:
         return Refusal(
             NoPair.UNREADABLE,
@@ -70,7 +73,7 @@ def of_vocabularies(target: str, drafter: str, difference: str) -> Refusal:
 
 
 def unreadable(drafter: str, error: SpecdError) -> Refusal:
-    return Refusal(NoPair.UNREADABLE, f"The drafter {drafter} cannot be used: {error}.")
+    return Refusal(NoPair.UNREADABLE, sentence(f"The drafter {drafter} cannot be used: {error}"))
 
 
 def does_not_pay(target: str, drafter: str, verdict: Verdict) -> Refusal:
@@ -92,8 +95,20 @@ def nothing_found(target: str, rule: Rule | None, shelf: str) -> Refusal:
         return Refusal(NoPair.NOT_FOUND, f"No rule names a drafter for {target}{and_}.")
     if not rule.drafters:
         words = rule.reason or f"a rule of the {rule.origin}'s pairs file says so"
-        return Refusal(NoPair.REFUSED_BY_RULE, f"{target} is served plain: {words}.")
-    return Refusal(
-        NoPair.NOT_FOUND,
-        f"No drafter for {target} is installed; any of these would do: {', '.join(rule.drafters)}.",
-    )
+        return Refusal(NoPair.REFUSED_BY_RULE, sentence(f"No model drafts for {target}: {words}"))
+    return Refusal(NoPair.NOT_FOUND, _none_installed(target, rule))
+
+
+def _none_installed(target: str, rule: Rule) -> str:
+    none = f"No drafter for {target} is installed"
+    names = [name for name in rule.drafters if not has_wildcards(name)]
+    if rule.pull:
+        return f"{none}; `specd pull {rule.pull[0]}` gets one."
+    if rule.reason:
+        return sentence(f"{none}: {rule.reason}")
+    return f"{none}; any of these would do: {', '.join(names)}." if names else f"{none}."
+
+
+def sentence(words: str) -> str:
+    """With its full stop, where whoever wrote the words has not set one."""
+    return words if words.endswith((".", "!", "?", "…")) else f"{words}."

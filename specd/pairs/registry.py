@@ -164,6 +164,10 @@ class _RuleFile:
     def _read(self, identity: _Identity | None) -> tuple[Rule, ...]:
         if self._path is None or (identity is None and not self._required):
             return ()
+        if identity is None and not self._path.exists():
+            raise BadSetting(
+                f"SPECD_PAIRS names {self._path}, which is not there; `specd pairs add` makes it"
+            )
         return read_rules(self._path, USER)
 
 

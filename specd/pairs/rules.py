@@ -100,6 +100,11 @@ def matches(pattern: str, name: str) -> bool:
     return _expression(pattern).match(name) is not None
 
 
+def key_of(pattern: str) -> str:
+    """Equal for patterns that match the same names."""
+    return _whole(pattern).lower()
+
+
 def is_file(drafter: str) -> bool:
     """A GGUF by its path, not a model of the store."""
     return drafter.startswith(("/", "~"))
@@ -119,9 +124,12 @@ def home_short(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(_whole(pattern).replace("[", "[[]")), re.IGNORECASE)
+
+
+def _whole(pattern: str) -> str:
     last = pattern.rpartition("/")[2]
-    whole = pattern if ":" in last or last.endswith("*") else f"{pattern}:latest"
-    return re.compile(fnmatch.translate(whole.replace("[", "[[]")), re.IGNORECASE)
+    return pattern if ":" in last or last.endswith("*") else f"{pattern}:latest"
 
 
 def _closest(rules: Iterable[Rule], target: str) -> Rule | None:

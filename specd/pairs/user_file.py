@@ -20,7 +20,7 @@ from tomlkit.items import Array, InlineTable, Table
 
 from specd.errors import BadSetting
 from specd.pairs.registry import Places, parse_rules
-from specd.pairs.rules import USER
+from specd.pairs.rules import USER, key_of
 from specd.store.durable import locked, move, store_errors
 
 _HEADER: Final = (
@@ -91,8 +91,9 @@ def _change(path: Path, change: Callable[[TOMLDocument], None]) -> None:
             document = _parsed(before, path)
             change(document)
             after = tomlkit.dumps(document)
-            parse_rules(after, path, USER)
             if after != before:
+                after = after.rstrip("\n") + "\n"
+                parse_rules(after, path, USER)
                 _write(path, after)
 
 
@@ -135,7 +136,7 @@ def _write(path: Path, text: str) -> None:
 
 def _put(document: TOMLDocument, target: str, fields: dict[str, Any]) -> None:
     """Into the table that is about this target alone, where there is one."""
-    kept = next((t for t in _pairs(document) if _targets(t) == [_key(target)]), None)
+    kept = next((t for t in _pairs(document) if _targets(t) == [key_of(target)]), None)
     _take_out(document, target, kept)
     if kept is not None:
         for field in _OF_DRAFTERS:
@@ -146,6 +147,9 @@ def _put(document: TOMLDocument, target: str, fields: dict[str, Any]) -> None:
     table: Table | InlineTable
     table = tomlkit.inline_table() if isinstance(pairs, Array) else tomlkit.table()
     table.update({"target": target, **fields})
+    text = tomlkit.dumps(document)
+    if isinstance(table, Table) and text.strip() and not text.endswith("\n\n"):
+        table.trivia.indent = "\n"
     if pairs is None:
         pairs = tomlkit.aot()
         pairs.append(table)
@@ -159,7 +163,7 @@ def _take_out(document: TOMLDocument, target: str, kept: object = None) -> bool:
     pairs, found = document.get("pair", []), False
     for index in reversed(range(len(pairs))):
         table = pairs[index]
-        places = [i for i, one in enumerate(_targets(table)) if one == _key(target)]
+        places = [i for i, one in enumerate(_targets(table)) if one == key_of(target)]
         if not places or table is kept:
             continue
         found = True
@@ -168,6 +172,8 @@ def _take_out(document: TOMLDocument, target: str, kept: object = None) -> bool:
         else:
             for place in reversed(places):
                 del table["target"][place]
+    if found and not pairs:
+        del document["pair"]
     return found
 
 
@@ -177,10 +183,4 @@ def _pairs(document: TOMLDocument) -> list[Any]:
 
 def _targets(table: Any) -> list[str]:
     target = table["target"]
-    return [_key(one) for one in ([target] if isinstance(target, str) else target)]
-
-
-def _key(pattern: str) -> str:
-    """Equal for patterns that match the same names."""
-    last = pattern.rpartition("/")[2]
-    return (pattern if ":" in last or last.endswith("*") else f"{pattern}:latest").lower()
+    return [key_of(one) for one in ([target] if isinstance(target, str) else target)]

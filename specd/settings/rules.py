@@ -109,13 +109,6 @@ def _parse_path(text: str) -> Path:
         raise ValueError from error
 
 
-def _parse_file(text: str) -> Path:
-    path = _parse_path(text)
-    if not path.is_file():
-        raise ValueError
-    return path
-
-
 def _default_state_dir() -> Path | None:
     """Where systemd or the XDG rules put it; None for a user who has no home."""
     if of_service := os.environ.get("STATE_DIRECTORY", ""):
@@ -148,7 +141,7 @@ _DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of second
 
 HostSetting = Annotated[HostAddress, Rule(parse_host, "`[scheme://]host[:port]`")]
 PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
-FileSetting = Annotated[Path | None, Rule(_parse_file, "the path of an existing file")]
+FileSetting = Annotated[Path | None, Rule(_parse_path, "the path of a file")]
 FolderSetting = Annotated[Path | None, Rule(_parse_path, "a path")]
 StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
 FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]

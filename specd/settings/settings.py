@@ -144,8 +144,8 @@ class Settings(BaseSettings):
     auto_pull_drafts: FlagSetting = _setting(
         "SPECD_AUTO_PULL_DRAFTS",
         "0",
-        "Pull the drafter that the registry names for a model that is loaded without one; it drafts"
-        " from the next load on.",
+        "Pull the drafter that a rule names for a model that is loaded without one, or with one"
+        " from the shelf; it drafts from the next load on.",
     )
     mlock: FlagSetting = _setting(
         "SPECD_MLOCK",
@@ -161,7 +161,8 @@ class Settings(BaseSettings):
         "SPECD_PAIRS",
         "",
         "A file of your own pairs (target and drafter), read before the registry; unset is"
-        " `$XDG_CONFIG_HOME/specd/pairs.toml`, else `~/.config/specd/pairs.toml`, where it exists.",
+        " `$XDG_CONFIG_HOME/specd/pairs.toml`, else `~/.config/specd/pairs.toml`, where it exists."
+        " One that is named here must be there when the daemon starts; `specd pairs add` makes it.",
     )
     state_dir: StateSetting = _setting(
         "SPECD_STATE_DIR",

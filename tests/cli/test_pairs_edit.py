@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.errors import InvalidName, InvalidRequest
+from specd.errors import BadSetting, InvalidName, InvalidRequest
 from specd.pairs import registry
 from specd.pairs.registry import read_rules
-from tests.gguf_files import VOCABULARY, OllamaStore, write_llama
+from tests.gguf_embedders import write_bert
+from tests.gguf_files import SHAPE, VOCABULARY, OllamaStore, write_llama, write_truncated
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +67,9 @@ def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
     found = row("big")
     assert (found["drafter"], found["reason"]) == (None, "refused_by_rule")
     assert "it is quick" in str(found["detail"])
-    assert f"wrote {own}: the rule for big:latest is gone" in said("remove", "big:latest")
+    assert said("remove", "big:latest") == (
+        f"wrote {own}: the rule for big:latest is gone\nFor big:latest no rule is left\n"
+    )
     assert read_rules(own, "user") == ()
     with pytest.raises(InvalidRequest, match="no file of yours has a rule for just big"):
         said("remove", "big")
@@ -150,6 +154,74 @@ def test_root_writes_the_machines_file_and_hears_what_goes_before_it(
     assert f"For big:latest another rule goes before it: {own}: big*" in words
     said("remove", "big*")  # wherever it is
     assert read_rules(own, "user") == ()
+
+
+def test_the_rule_in_force_is_removed_and_what_decides_then_is_said(
+    monkeypatch: pytest.MonkeyPatch, own: Path
+) -> None:
+    said("add", "big", "small")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    said("refuse", "big")
+    machine = registry.MACHINE_FILE
+    assert said("remove", "big") == (
+        f"wrote {own}: the rule for big is gone\n"
+        f"For big:latest this rule decides now: {machine}: big\n"
+    )
+    assert "no rule is left" in said("remove", "big")
+
+
+def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> None:
+    said("add", "big:latest", "small")
+    assert "another rule" not in said("add", "BIG", "small")
+    assert len(read_rules(own, "user")) == 1
+    said("add", "big:late*", "small")
+    assert f"For big:latest another rule goes before it: {own}" in said("refuse", "b*")
+
+
+def test_a_file_that_is_named_and_not_there_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "new" / "mine.toml"
+    monkeypatch.setenv("SPECD_PAIRS", str(named))
+    with pytest.raises(BadSetting, match="`specd pairs add` makes it"):
+        said("suggest")
+    said("add", "big", "small")
+    assert row("big")["drafter"] == "small:latest"
+    named.unlink()
+    said("refuse", "big")
+    assert row("big")["reason"] == "refused_by_rule"
+
+
+def test_what_can_draft_for_nobody_is_refused(
+    store: OllamaStore, tmp_path: Path, own: Path
+) -> None:
+    store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
+    store.add("broken", weights=write_truncated(tmp_path / "broken.gguf"))
+    for target in ("big", "not-here-yet"):
+        with pytest.raises(InvalidRequest, match=r"gives vectors instead of text.*--force"):
+            said("add", target, "minilm")
+        with pytest.raises(InvalidRequest, match=r"broken.*cut short.*--force"):
+            said("add", target, "broken")
+        with pytest.raises(InvalidRequest, match=r"broken.gguf.*cut short.*--force"):
+            said("add", target, str(tmp_path / "broken.gguf"))
+    assert not own.exists()
+    said("add", "big", "broken", "--force")
+    assert read_rules(own, "user")[0].drafters == ("broken",)
+
+
+def test_a_drafter_that_is_larger_than_its_target_is_warned_of(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    huge = write_llama(tmp_path / "huge.gguf", shape=replace(SHAPE, n_layer=6), seed=2)
+    store.add("huge", weights=huge)
+    assert "Warning: huge:latest is larger than big:latest" in said("add", "big", "huge")
+    assert "is larger than" not in said("add", "huge", "big")
+    assert "is larger than" not in said("add", "*", "huge")
+
+
+def test_a_target_that_matches_nothing_is_warned_of() -> None:
+    assert "Warning: no model here is called nosuchmodel." in said("add", "nosuchmodel", "small")
+    assert "Warning: no model here is called x*." in said("refuse", "x*")
 
 
 def test_a_model_called_like_a_command_can_still_be_asked_for(

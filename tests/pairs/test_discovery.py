@@ -122,8 +122,8 @@ def test_of_experts_those_count_that_a_token_meets(shelf: Shelf) -> None:
     shelf.add("sparse", 1, n_expert_parameters=29e9, experts=(128, 8))  # 2.8 billion of 30
     shelf.add("small", 0.5)
     assert shelf.pair("sparse").detail == (
-        "No rule names a drafter for sparse:latest, and a model whose tokens meet but 2.8B"
-        " parameters gains nothing by one from the shelf."
+        "No rule names a drafter for sparse:latest, and it is a mixture of experts of which a token"
+        " meets only 2.8B parameters: it is about as quick as a drafter would be."
     )
     shelf.add("denser", 2, n_expert_parameters=29e9, experts=(128, 8))
     assert shelf.drafter("denser") == "small by shelf"
@@ -172,6 +172,7 @@ def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: Shelf) -> None:
     shelf.library.resolve(shelf.add("gone", 0.2)).weights.unlink()
     shelf.store.add("cloud", weights=None, config={"remote_host": "https://ollama.com"})
     adapted = write_llama(shelf.folder / "adapted.gguf")
+    shelf.store.add("named", weights=adapted, config={"remote_host": "https://ollama.com"})
     shelf.store.add("adapted", weights=adapted, adapter=adapted)
     assert shelf.drafter() == "small by shelf"
 
@@ -198,6 +199,19 @@ def test_rules_go_before_the_shelf(shelf: Shelf, rules: Rules, drafter: str) -> 
     shelf.add("stranger", 0.1, vocabulary=STRANGER)
     shelf.rules = rules
     assert shelf.drafter() == drafter
+
+
+def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(shelf: Shelf) -> None:
+    shelf.add("small", 0.5)
+    by_rule = rule("one", "two", pull=("one", "two"), expected={"code": 2.1})
+    shelf.rules = Rules(packaged=(by_rule,))
+    pair = shelf.pair()
+    assert (pair.rule, pair.pull, pair.expected) == ("registry: big", ("one", "two"), {})
+    shelf.add("one", 1)
+    shelf.learned("big", "one", LOST)  # of what the rule names, that was tried: no more is wanted
+    pair = shelf.pair()
+    assert pair.drafter is not None
+    assert (pair.drafter.source, pair.rule, pair.pull) == ("shelf", "registry: big", ())
 
 
 def test_a_manifests_own_draft_goes_before_the_shelf(shelf: Shelf) -> None:
@@ -275,6 +289,16 @@ def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: Shelf) -> N
     assert shelf.drafter() == "one by registry"
     shelf.learned("big", "one", LOST)
     assert shelf.drafter() == "does_not_pay"
+
+
+def test_why_a_rules_drafter_is_not_taken_is_told_before_what_the_shelf_lost_by(
+    shelf: Shelf,
+) -> None:
+    shelf.add("half", 0.5)
+    shelf.add("stranger", 0.1, vocabulary=STRANGER)
+    shelf.rules = Rules(packaged=(rule("stranger"),))
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "vocabulary_differs"
 
 
 def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: Shelf) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,12 +115,31 @@ def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> 
     reason, detail = resolve_and_pair(store, Rules())[2:]
     assert reason is NoPair.NOT_FOUND
     assert detail == (
-        "No rule names a drafter for big:latest, and a model whose tokens meet but 37.98K"
-        " parameters gains nothing by one from the shelf."
+        "No rule names a drafter for big:latest, and it has only 37.98K parameters: it is about as"
+        " quick as a drafter would be."
     )
     assert resolve_and_pair(store, Rules(packaged=rules("tiny:1b", "tiny:2b")))[2:] == (
         NoPair.NOT_FOUND,
         "No drafter for big:latest is installed; any of these would do: tiny:1b, tiny:2b.",
+    )
+
+
+@pytest.mark.parametrize(
+    "more,words",
+    [
+        ({"pull": ("tiny:1b", "tiny:2b")}, "; `specd pull tiny:1b` gets one."),
+        ({"reason": "few of them fit"}, ": few of them fit."),
+        ({}, "."),
+    ],
+)
+def test_patterns_are_not_said_to_who_asks_what_to_install(
+    store: OllamaStore, more: dict[str, Any], words: str
+) -> None:
+    rule = Rule(targets=("big*",), drafters=("tiny:1b*", "*/*tiny*"), origin="registry", **more)
+    _, _, reason, detail = resolve_and_pair(store, Rules(packaged=(rule,)))
+    assert (reason, detail) == (
+        NoPair.NOT_FOUND,
+        f"No drafter for big:latest is installed{words}",
     )
 
 
@@ -130,7 +150,8 @@ def test_a_model_never_drafts_for_itself(store: OllamaStore) -> None:
 def test_a_rule_without_drafters_forbids(store: OllamaStore, tmp_path: Path) -> None:
     reason, detail = resolve_and_pair(store, Rules(packaged=rules(reason="it is fast")))[2:]
     assert reason is NoPair.REFUSED_BY_RULE
-    assert detail == "big:latest is served plain: it is fast."
+    assert detail == "No model drafts for big:latest: it is fast."
+    assert resolve_and_pair(store, Rules(packaged=rules(reason="It is.")))[3].endswith(": It is.")
     store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
     assert resolve_and_pair(store, Rules(user=users()))[2] is NoPair.REFUSED_BY_RULE
 
@@ -173,6 +194,15 @@ def test_a_hybrid_with_snapshots_is_drafted_for(store: OllamaStore, tmp_path: Pa
     assert found == ("small:latest", "registry", None, "")
 
 
+def test_what_gives_vectors_drafts_for_nobody(store: OllamaStore, tmp_path: Path) -> None:
+    store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
+    _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("minilm")))
+    assert (reason, detail) == (
+        NoPair.UNREADABLE,
+        "The drafter minilm:latest gives vectors instead of text.",
+    )
+
+
 @pytest.mark.parametrize(
     "architecture,reason",
     [("eagle3", NoPair.UNREADABLE), ("llada", NoPair.CANNOT_REWIND)],
@@ -198,3 +228,62 @@ def test_a_drafter_installed_later_is_found(store: OllamaStore, tmp_path: Path) 
     assert finder.pair(target).reason is NoPair.NOT_FOUND
     store.add("late", weights=tmp_path / "small.gguf")
     assert finder.pair(target).drafter is not None
+
+
+def test_a_drafter_of_which_only_the_file_is_gone_is_not_kept(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("other", weights=write_llama(tmp_path / "other.gguf", seed=2))
+    library = Library(store.root, demo=False)
+    finder = Pairs(library, Rules(packaged=rules("small", "other")))
+    target = library.resolve("big")
+    first = finder.pair(target).drafter
+    assert first is not None
+    assert first.name == "small:latest"
+    first.weights.unlink()
+    second = finder.pair(target).drafter
+    assert second is not None
+    assert second.name == "other:latest"
+
+
+def test_a_damaged_drafter_that_is_mended_in_its_place_drafts(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("broken", weights=write_truncated(tmp_path / "x.gguf"))
+    library = Library(store.root, demo=False)
+    finder = Pairs(library, Rules(packaged=rules("broken")))
+    target = library.resolve("big")
+    stamp = library.stamp()
+    assert finder.pair(target).reason is NoPair.UNREADABLE
+    store.weights_path("broken").write_bytes((tmp_path / "small.gguf").read_bytes())
+    assert library.stamp() == stamp
+    assert finder.pair(target).drafter is not None
+
+
+def test_a_file_that_a_rule_names_may_be_exchanged(store: OllamaStore, tmp_path: Path) -> None:
+    library = Library(store.root, demo=False)
+    finder = Pairs(library, Rules(user=users(str(tmp_path / "small.gguf"))))
+    target = library.resolve("big")
+    assert finder.pair(target).drafter is not None
+    write_llama(tmp_path / "small.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))
+    assert finder.pair(target).reason is NoPair.VOCABULARY_DIFFERS
+
+
+def test_a_rule_of_the_registry_does_not_silence_a_models_own_draft(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
+    forbidden = Rules(packaged=rules(reason="it is fast"))
+    assert resolve_and_pair(store, forbidden)[1] == "manifest"
+
+
+def test_of_several_that_do_not_fit_the_first_ones_reason_is_told(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    other = write_llama(tmp_path / "x.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))
+    store.add("stranger", weights=other)
+    store.add("broken", weights=write_truncated(tmp_path / "y.gguf"))
+    found = resolve_and_pair(store, Rules(packaged=rules("broken", "stranger")))
+    assert found[2] is NoPair.UNREADABLE
+    found = resolve_and_pair(store, Rules(packaged=rules("stranger", "broken")))
+    assert found[2] is NoPair.VOCABULARY_DIFFERS

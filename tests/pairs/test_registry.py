@@ -129,7 +129,7 @@ def test_a_bad_file_is_refused_with_its_name_and_the_place(
 
 
 def test_a_file_that_is_missing_no_text_or_no_file_is_refused(path: Path) -> None:
-    with pytest.raises(BadSetting, match="No such file"):
+    with pytest.raises(BadSetting, match=r"SPECD_PAIRS names .*toml, which is not there"):
         RuleFiles(Places(named=path))
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(BadSetting, match="not UTF-8"):
@@ -200,6 +200,21 @@ def test_a_file_that_changed_is_read_again(path: Path) -> None:
     assert drafter_of(rules) == "the second"
 
 
+def test_a_change_that_leaves_a_file_as_long_as_it_was_is_seen(path: Path) -> None:
+    path.write_text(pair("m:*", "one"))
+    rules = RuleFiles(Places(named=path))
+    seen = path.stat()
+    path.write_text(pair("m:*", "two"))
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns + 1_000_000))
+    assert drafter_of(rules) == "two"
+
+
+def test_a_draft_may_have_but_one_length(path: Path) -> None:
+    path.write_text('[[pair]]\ntarget = "a"\ndraft_length = [4, 4]\n')
+    [rule] = read_rules(path, "user")
+    assert rule.draft_length == (4, 4)
+
+
 def test_a_file_of_ones_own_may_come_and_go(path: Path) -> None:
     rules = RuleFiles(Places(own=path))
     assert drafter_of(rules) is None
@@ -222,7 +237,7 @@ def test_an_error_in_a_changed_file_is_said_once_and_the_last_good_rules_stay(
         assert "$.pair[0].target" in warning
         path.unlink()
         assert [drafter_of(rules) for _ in range(2)] == ["good"] * 2
-        assert "No such file" in caplog.messages[1]
+        assert "which is not there" in caplog.messages[1]
         assert len(caplog.messages) == 2
     path.write_text(pair("m:*", "good again"))
     assert drafter_of(rules) == "good again"

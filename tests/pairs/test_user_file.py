@@ -59,6 +59,19 @@ expected = {code = 2}
     assert path.read_text().rstrip() == before.rstrip()
 
 
+def test_rules_stand_apart_and_the_last_one_leaves_nothing(path: Path) -> None:
+    user_file.add(path, "a", ["b"])
+    user_file.add(path, "c", ["d"])
+    header, *rules = path.read_text().split("\n\n")
+    assert [rule.splitlines()[:2] for rule in rules] == [
+        ["[[pair]]", 'target = "a"'],
+        ["[[pair]]", 'target = "c"'],
+    ]
+    user_file.remove(path, "a")
+    user_file.remove(path, "c")
+    assert path.read_text() == header + "\n"
+
+
 def test_what_was_said_of_a_target_is_replaced(path: Path) -> None:
     user_file.add(path, "a", ["first"], draft_length=(1, 4))
     user_file.add(path, "b", ["b1"])
