@@ -16,6 +16,8 @@ from specd.cli.words import make_console
 from specd.core import NoPair, Pair
 from specd.errors import SpecdError
 from specd.pairs import Pairs, Rule, load_rules
+from specd.pairs.refusals import sentence
+from specd.pairs.rules import USER
 from specd.settings import Settings
 from specd.store import Library
 from specd.store.name import parse
@@ -64,7 +66,7 @@ def suggest(
             continue
         found.append(suggestion(pair, rules.rule_for(pair.target.name), here))
     if not model:
-        found = [one for one in found if not one.drafter]
+        found = [one for one in found if one.pull or not one.drafter]
     _print(found, as_json=as_json)
 
 
@@ -73,18 +75,27 @@ def suggestion(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggesti
     name = pair.target.name
     if pair.drafter is not None:
         why = f"{pair.drafter.name} drafts for it already."
-        return Suggestion(model=name, drafter=pair.drafter.name, why=why)
+        if not pair.pull:
+            return Suggestion(model=name, drafter=pair.drafter.name, why=why)
+        # One from the shelf: what a rule names was chosen for this model.
+        why = f"{pair.drafter.name} drafts for it, from the shelf; the published pair is:"
+        if rule is not None and rule.origin == USER:
+            why = f"{pair.drafter.name} drafts for it, from the shelf; your rule names another:"
+        expected = rule.expected if rule is not None else {}
+        return Suggestion(
+            model=name, drafter=pair.drafter.name, pull=pair.pull, expected=expected, why=why
+        )
     if pair.reason not in _HELPED_BY_OTHERS:
         return Suggestion(model=name, why=pair.detail)
     if rule is None:
-        words = "No model is known that would draft for it"
-        return Suggestion(model=name, why=f"{words}; `specd pairs add {name} DRAFTER` names one.")
+        hint = f"`specd pairs add {name} DRAFTER` names one."
+        return Suggestion(model=name, why=f"{pair.detail} {hint}")
     pull = tuple(one for one in rule.pull if parse(one).key not in here)
     if pull:
         why = "" if pair.reason is NoPair.NOT_FOUND else pair.detail
         return Suggestion(model=name, pull=pull, expected=rule.expected, why=why)
     return Suggestion(
-        model=name, why=f"Nothing to pull: {rule.reason}." if rule.reason else pair.detail
+        model=name, why=sentence(f"Nothing to pull: {rule.reason}") if rule.reason else pair.detail
     )
 
 

@@ -1,7 +1,8 @@
 """Drafters that are pulled by themselves, beside the requests (SPECD_AUTO_PULL_DRAFTS).
 
-A target that is served without a drafter, though one could be pulled for it, has that one pulled:
-one at a time, none twice, and no request ever waits or fails for it.  Whether it fits is found out
+A target that is served without a drafter, or with one from the shelf, though one that a rule names
+could be pulled for it, has that one pulled: one at a time, none twice, and no request ever waits or
+fails for it.  Whether it fits is found out
 as of any drafter, when the target is paired again.
 """
 
@@ -18,6 +19,8 @@ from typing import Final, Protocol
 
 from specd import core
 from specd.errors import RegistryUnreachable, SpecdError
+from specd.pairs.finder import SHELF
+from specd.pairs.rules import key_of
 
 log = logging.getLogger(__name__)
 
@@ -134,14 +137,15 @@ class Fetching:
         fetch.again_at = None
         for key, target in list(fetch.targets.items()):
             pair = await asyncio.to_thread(self._pair, target)
-            if pair.drafter is not None:
+            if pair.drafter is not None and key_of(pair.drafter.name) == key_of(fetch.name):
                 fetch.outcome[key] = f"{fetch.name} is here; it drafts from the next load."
                 words = "%s is here; it drafts for %s from its next load"
                 log.info(words, fetch.name, target.name)
             else:
-                fetch.outcome[key] = f"{fetch.name} is here, and does not draft: {pair.detail}"
+                why = f"{pair.drafter.name} does." if pair.drafter is not None else pair.detail
+                fetch.outcome[key] = f"{fetch.name} is here, and does not draft: {why}"
                 words = "%s is here, and does not draft for %s: %s"
-                log.warning(words, fetch.name, target.name, pair.detail)
+                log.warning(words, fetch.name, target.name, why)
 
     def _give_up(self, fetch: _Fetch, error: Exception) -> None:
         said = f"{fetch.name} could not be pulled: {error}"
@@ -157,7 +161,9 @@ class Fetching:
 
 
 def _lacks_one(pair: core.Pair) -> bool:
-    return pair.drafter is None and pair.reason is core.NoPair.NOT_FOUND and bool(pair.pull)
+    """None that was chosen for it, that is: one from the shelf may be better than nothing."""
+    from_shelf = pair.drafter is not None and pair.drafter.source == SHELF
+    return bool(pair.pull) and (pair.reason is core.NoPair.NOT_FOUND or from_shelf)
 
 
 def _names(fetch: _Fetch) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,11 +57,29 @@ def test_where_no_drafter_would_help_it_says_why(reason: NoPair) -> None:
 
 def test_a_rule_may_know_drafters_that_nobody_can_pull() -> None:
     rule = Rule(targets=("big:*",), drafters=("x*",), origin="registry", reason="they differ")
-    assert suggestion(alone(), rule, set()).why == "Nothing to pull: they differ."
+    for reason in ("they differ", "they differ."):
+        found = suggestion(alone(), replace(rule, reason=reason), set())
+        assert found.why == "Nothing to pull: they differ."
 
 
 def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
-    assert "`specd pairs add big:70b DRAFTER`" in suggestion(alone(), None, set()).why
+    found = suggestion(alone(detail="No rule names one, and it is quick."), None, set())
+    assert found.why == (
+        "No rule names one, and it is quick. `specd pairs add big:70b DRAFTER` names one."
+    )
+
+
+@pytest.mark.parametrize(
+    "origin,words", [("registry", "the published pair"), ("user", "your rule")]
+)
+def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, words: str) -> None:
+    drafter = Drafter(name="stopgap:2b", weights=Path("d"), source="shelf")
+    pair = Pair(target=TARGET, drafter=drafter, pull=("small:1b",))
+    found = suggestion(pair, replace(RULE, origin=origin), set())
+    assert (found.drafter, found.pull) == ("stopgap:2b", ("small:1b",))
+    assert found.expected == RULE.expected
+    assert words in found.why
+    assert "stopgap:2b drafts for it, from the shelf" in found.why
 
 
 def test_a_model_that_has_one_needs_none() -> None:

@@ -128,6 +128,28 @@ async def test_nothing_is_pulled_for_another_reason_or_where_there_is_a_drafter(
     assert shop.asked == []
 
 
+@pytest.mark.parametrize("misfits", [set(), {"published:1b"}])
+async def test_what_a_rule_names_is_pulled_beside_one_from_the_shelf(misfits: set[str]) -> None:
+    shop = Shop(misfits=misfits)
+    on_the_shelf = core.Drafter(name="stopgap:2b", weights=Path("s"), source="shelf")
+    served = core.Pair(target=ref("big:70b"), drafter=on_the_shelf, pull=("published:1b",))
+
+    def pair(target: core.ModelRef) -> core.Pair:
+        found = shop.pair(target)
+        return found if found.drafter is not None else served
+
+    fetching = Fetching(shop.pull, pair)
+    fetching.want(served)
+    await begun(shop, "published:1b")
+    await shop.end(fetching, "published:1b")
+    assert fetching.words(served) == (
+        "published:1b is here, and does not draft: stopgap:2b does."
+        if misfits
+        else "published:1b is here; it drafts from the next load."
+    )
+    await fetching.close()
+
+
 async def test_nothing_is_pulled_where_nobody_asked_for_that() -> None:
     shop = Shop()
     fetching = Fetching(shop.pull, shop.pair, enabled=False)
@@ -209,6 +231,30 @@ async def test_out_of_reach_is_tried_again_after_an_hour_then_two_then_four(
     assert caplog.messages == [f"{said} {hours} h" for hours in (1, 2, 4)]
 
 
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (RegistryError("403: no"), "a could not be pulled: 403: no"),
+        (None, "a is here, and does not draft: It differs."),
+    ],
+)
+async def test_what_was_out_of_reach_and_then_is_decided_is_not_tried_again(
+    error: SpecdError | None, said: str
+) -> None:
+    shop, pair = Shop(misfits={"a"}), lacking("a")
+    async with shop.fetching() as fetching:
+        for end in (RegistryUnreachable("no route"), error):
+            fetching.want(pair)
+            await begun(shop, "a")
+            await shop.end(fetching, "a", end)
+            del shop.ends["a"]
+            shop.now += HOUR
+        shop.now += 1000 * HOUR
+        fetching.want(pair)
+        assert fetching.words(pair) == said
+    assert shop.asked == ["a", "a"]
+
+
 async def test_a_fault_of_ours_costs_one_drafter(caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop()
 
@@ -236,7 +282,28 @@ async def test_the_end_of_the_daemon_ends_a_pull_and_begins_no_other() -> None:
         await begun(shop, "a")
     assert shop.closed == ["a"]
     fetching.want(lacking("c"))
+    assert fetching.words(lacking("c")) == ""
     assert shop.asked == ["a"]
+
+
+async def test_a_pull_that_fails_for_being_stopped_lets_no_other_begin() -> None:
+    asked = []
+
+    async def pull(model: str, /) -> AsyncGenerator[core.Progress, None]:
+        asked.append(model)
+        try:
+            yield core.Progress(status="pulling manifest")
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise StoreError("cut off") from None
+
+    fetching = Fetching(pull, Shop().pair)
+    fetching.want(lacking("a"))
+    fetching.want(lacking("b"))
+    while not asked:  # noqa: ASYNC110 - no time passes
+        await asyncio.sleep(0)
+    await fetching.close()
+    assert asked == ["a"]
 
 
 # --------------------------------------------------------------------------- what is said
