@@ -187,6 +187,31 @@ async def test_every_runner_option_reaches_the_engine() -> None:
     assert (spec.n_threads, spec.use_mmap) == (2, False)
 
 
+@pytest.mark.contract("options.runner", "options.truncated")
+@pytest.mark.parametrize(
+    "asked, n_gpu_layers, main_gpu",
+    [
+        ({"num_gpu": 1e20}, 9999, None),
+        ({"num_gpu": -1e20}, -1, None),
+        ({"main_gpu": -1e20}, -1, -1),
+        ({"num_gpu": 999, "main_gpu": 7}, 999, 7),
+    ],
+)
+async def test_layers_and_gpus_are_as_many_as_there_can_be(
+    asked: dict[str, Any], n_gpu_layers: int, main_gpu: int | None
+) -> None:
+    house = House()
+    await house.ask(chat("hello"), options=asked)
+    [(spec, _)] = house.leased
+    assert (spec.n_gpu_layers, spec.main_gpu) == (n_gpu_layers, main_gpu)
+
+
+@pytest.mark.contract("options.runner")
+async def test_a_gpu_of_a_number_that_none_has_is_refused() -> None:
+    with pytest.raises(errors.InvalidOption, match='"main_gpu" must be the number of a GPU'):
+        await House().ask(chat("hello"), options={"main_gpu": 1e20})
+
+
 @pytest.mark.contract("options.sampling")
 async def test_what_is_kept_reaches_the_context() -> None:
     assert (await House().asked(chat("x"), options={"num_keep": 9})).n_keep == 9

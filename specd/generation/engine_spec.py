@@ -6,8 +6,8 @@ from specd import core, errors
 from specd.options import Options
 from specd.settings import Settings
 
-#: A smaller context is never made; nor than the second for a model that can be shown images.
-MIN_CONTEXT, MIN_CONTEXT_WITH_IMAGES = 4, 2048
+#: No model has so many layers, and no machine so many GPUs.
+_MOST_LAYERS, _MOST_GPUS = 9999, 1024
 
 
 def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
@@ -30,6 +30,8 @@ def engine_spec(
     reason, detail = _why_none(pair, embeds=embeds)
     if options.num_batch < 1:
         raise errors.InvalidOption('option "num_batch" must be at least 1')
+    if options.main_gpu is not None and options.main_gpu >= _MOST_GPUS:
+        raise errors.InvalidOption('option "main_gpu" must be the number of a GPU')
     return core.EngineSpec(
         weights=str(target.weights),
         drafter=str(drafter.weights) if drafter else None,
@@ -41,8 +43,8 @@ def engine_spec(
         # Ollama's rule; what is asked at the same time shares passes all the same.
         n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
-        n_gpu_layers=max(options.num_gpu, -1),
-        main_gpu=options.main_gpu,
+        n_gpu_layers=min(max(options.num_gpu, -1), _MOST_LAYERS),
+        main_gpu=None if options.main_gpu is None else max(options.main_gpu, -1),
         n_threads=options.num_thread,
         use_mmap=options.use_mmap,
         flash_attention=settings.flash_attention,
@@ -58,10 +60,10 @@ def engine_spec(
 
 
 def asked_ctx(target: core.ModelRef, options: Options) -> int:
-    """0 is automatic, and never as small as what an image may need (contract 2.4)."""
+    """0 is automatic."""
     if options.num_ctx == 0:
         return 0
-    return max(options.num_ctx, MIN_CONTEXT_WITH_IMAGES if target.projector else MIN_CONTEXT)
+    return max(options.num_ctx, core.smallest_ctx(sees=target.projector is not None))
 
 
 def _why_none(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:
