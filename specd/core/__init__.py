@@ -36,10 +36,12 @@ from specd.core.history import (
 from specd.core.load import (
     KV_CACHE_TYPES,
     MAX_SLOTS,
+    NVIDIA_UUID,
     EngineFacts,
     EngineSpec,
     ModelMemory,
     PassCosts,
+    smallest_ctx,
 )
 from specd.core.model import (
     GPT_OSS,
@@ -75,6 +77,7 @@ __all__ = [
     "GPT_OSS",
     "KV_CACHE_TYPES",
     "MAX_SLOTS",
+    "NVIDIA_UUID",
     "TEMPERATURE_BANDS",
     "THINKING_TAGS",
     "BackendDevice",
@@ -121,5 +124,6 @@ __all__ = [
     "ToolCall",
     "TopLogprob",
     "Usage",
+    "smallest_ctx",
     "thinking_tags",
 ]

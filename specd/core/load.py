@@ -8,6 +8,8 @@ from dataclasses import dataclass
 KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 #: Most slots that one engine can have: llama.cpp's limit on sequences.
 MAX_SLOTS = 256
+#: How the names of NVIDIA's GPUs begin, and of parts of them; others are llama.cpp's own.
+NVIDIA_UUID = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,11 @@ class EngineSpec:
     tensor_split: tuple[float, ...] = ()
     draft_device: int | None = None
     draft_on_cpu: bool = False
+
+
+def smallest_ctx(*, sees: bool) -> int:
+    """No context is shorter: Ollama's own 4, or what one image may need (contract 2.4)."""
+    return 2048 if sees else 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

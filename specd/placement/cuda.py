@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from specd.core import NVIDIA_UUID
 from specd.placement.nvidia import Gpu
 
 #: A card is what CUDA counts: a whole GPU alone, or all instances of one that is split.
@@ -16,7 +17,6 @@ _Card = list[Gpu]
 
 #: CUDA reads a number as far as it goes: "1st" is 1.
 _NUMBER = re.compile(r"\+?(\d+)", re.ASCII)
-_UUID = ("GPU-", "MIG-")
 
 
 def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
@@ -46,7 +46,7 @@ def _in_cuda_order(gpus: Sequence[Gpu], order: str) -> list[_Card]:
 
 def _chosen(cards: list[_Card], entries: list[str]) -> list[Gpu]:
     """Up to the first entry that names none, or several.  One that is named twice hides all."""
-    find = _by_uuid if entries[0].startswith(_UUID) else _by_number
+    find = _by_uuid if entries[0].startswith(NVIDIA_UUID) else _by_number
     chosen: list[Gpu] = []
     for entry in entries:
         if (gpu := find(cards, entry)) is None:
@@ -66,7 +66,7 @@ def _by_number(cards: list[_Card], entry: str) -> Gpu | None:
 
 def _by_uuid(cards: list[_Card], entry: str) -> Gpu | None:
     """By the beginning of a UUID, as long as it fits one alone; a split GPU's own is its first."""
-    if not entry.startswith(_UUID):
+    if not entry.startswith(NVIDIA_UUID):
         return None
     named = {gpu.uuid: gpu for card in cards for gpu in card}
     named |= {card[0].parent: card[0] for card in cards if card[0].parent}

@@ -10,8 +10,6 @@ from specd.placement.cpu import Cpu
 from specd.placement.devices import Device
 
 GIB = 1024**3
-MIN_CTX = 4  # Ollama's own
-MIN_CTX_TO_SEE = 2048  # one image can fill less
 
 # Ollama's tiers: total VRAM of the machine → tokens.
 _CTX_BY_VRAM = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096))
@@ -35,13 +33,12 @@ class Defaults:
         No context is longer than the model was trained for, asked for or not.
         """
         n_ctx = spec.n_ctx or self.n_ctx or num_ctx_for(sum(d.total_bytes for d in self.devices))
-        if spec.projector is not None:
-            n_ctx = max(n_ctx, MIN_CTX_TO_SEE)
+        n_ctx = max(n_ctx, core.smallest_ctx(sees=spec.projector is not None))
         if n_ctx_train > 0:
             n_ctx = min(n_ctx, n_ctx_train)
         return replace(
             spec,
-            n_ctx=max(n_ctx, MIN_CTX),
+            n_ctx=max(n_ctx, core.smallest_ctx(sees=False)),
             n_threads=self._n_threads(spec.n_threads),
         )
 

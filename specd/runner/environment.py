@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from specd import core
+
 #: libgomp's threads wait for each other some hundred times in a pass, and spin for milliseconds
 #: before they sleep.  Where another process wants the cores as well, the spinner holds the one that
 #: its partner needs: 1 B parameters on two busy cores gave 0.3 tokens/s, with this 14, and the same
@@ -13,8 +15,6 @@ THREAD_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
 #: A backtrace means a forked gdb and seconds of delay.
 FIXED = {"GGML_NO_BACKTRACE": "1"}
 
-#: How NVIDIA's UUIDs begin; other names are llama.cpp's own, and the engine finds them by itself.
-_UUID = ("GPU-", "MIG-")
 #: Hides all devices of AMD, whose lists end before the first that there is not, and of Vulkan.
 _NO_OTHERS = {
     "HIP_VISIBLE_DEVICES": "-1",
@@ -33,6 +33,6 @@ def visibility(devices: Sequence[str] | None) -> dict[str, str]:
 
     An engine opens what it sees, and an open GPU has some hundred MiB less.
     """
-    if devices is None or not all(device.startswith(_UUID) for device in devices):
+    if devices is None or not all(device.startswith(core.NVIDIA_UUID) for device in devices):
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} | _NO_OTHERS

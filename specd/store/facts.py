@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from specd.store.gguf import GgufHeader, read_header
+from specd.store.gguf import SENSES, GgufHeader, read_header
 
 #: Names of the infill tokens, today's and those of older files.
 _INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
@@ -18,8 +18,6 @@ _INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middl
 _EXPERTS: Final = "_exps."
 #: Tables of which a token takes a row.
 _TABLES: Final = ("per_layer_token_embd.", "position_embd.", "token_types.")
-#: Parts of a file for images and sounds: no token of a text meets them.
-_SENSES: Final = ("v.", "a.", "mm.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ def _read_by_a_token(header: GgufHeader) -> tuple[int, int]:
     ties = all(tensor.name != "output.weight" for tensor in header.tensors)
     tables = _TABLES if ties else (*_TABLES, "token_embd.")
     for tensor in header.tensors:
-        if tensor.name.startswith(_SENSES):
+        if tensor.name.startswith(SENSES):
             continue
         share, of = (n_used, n_experts) if sparse and _EXPERTS in tensor.name else (1, 1)
         n_active += math.prod(tensor.shape) * share // of

@@ -26,6 +26,9 @@ from specd.store.string_runs import short_strings
 LONG_ARRAY: Final = 1024
 """Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
 
+SENSES: Final = ("v.", "a.", "mm.")
+"""How the tensors for images and sounds are called: no token of a text meets them."""
+
 _MAX_HEADER_BYTES: Final = 1 << 30
 _MAX_ELEMENTS: Final = 1 << 24
 _MAX_DEPTH: Final = 4

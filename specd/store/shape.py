@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from specd.store.gguf import GgufHeader, TensorInfo, read_header
+from specd.store.gguf import SENSES, GgufHeader, TensorInfo, read_header
 from specd.store.kept import (
     Kept,
     can_rewind,
@@ -24,8 +24,6 @@ from specd.store.kept import (
 _BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
 #: More than any model has; what a hostile file claims is not counted up to.
 _MAX_LAYERS: Final = 1 << 12
-#: Parts of a file for images and sounds: a model of texts leaves them there.
-_SENSES: Final = ("v.", "a.", "mm.")
 #: The pooling of the last token, by GGUF's number.
 _LAST: Final = 3
 #: Looked up by token or by position: main memory serves as well.
@@ -126,7 +124,7 @@ def shape_of(header: GgufHeader) -> Shape:
             blocks[int(found[1])] += tensor.n_bytes
         elif tensor.name.startswith(_INPUT):
             inputs += tensor.n_bytes
-        elif not tensor.name.startswith(_SENSES):
+        elif not tensor.name.startswith(SENSES):
             outputs += tensor.n_bytes
     has_head = gives_logits(header.architecture)
     # The layers that guess ahead are left in the file.

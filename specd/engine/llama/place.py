@@ -10,12 +10,9 @@ from typing import Any, Self
 import llama_cpp
 from llama_cpp._ggml import libggml
 
-from specd.core import EngineSpec
+from specd.core import NVIDIA_UUID, EngineSpec
 from specd.engine.llama import devices
 from specd.errors import LoadFailed
-
-#: How names of NVIDIA's GPUs begin.  The process sees these alone, and numbers them in this order.
-_NVIDIA = ("GPU-", "MIG-")
 
 _by_name: Any = libggml["ggml_backend_dev_by_name"]
 _by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
@@ -101,7 +98,7 @@ ANYWHERE = Place()
 def _named_by_llama_cpp(devices: Sequence[str]) -> Iterator[str]:
     n_nvidia = 0
     for device in devices:
-        if device.startswith(_NVIDIA):
+        if device.startswith(NVIDIA_UUID):
             yield f"CUDA{n_nvidia}"
             n_nvidia += 1
         else:
