@@ -8,19 +8,20 @@ model.  The commands below it: pairs_edit.py (add, refuse, remove) and pairs_sug
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from typer.core import TyperGroup
 
 from specd.cli import pairs_edit, pairs_suggest
+from specd.cli.pairs_suggest import silence
+from specd.cli.pairs_table import Row, print_rows, to_json
 from specd.cli.words import make_console
-from specd.core import TEMPERATURE_BANDS, BandHistory, ModelRef, Pair
-from specd.errors import SpecdError, StoreError
+from specd.core import ModelRef, Pair
+from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.pairs import (
     HISTORY_FILE,
     Entry,
@@ -32,28 +33,23 @@ from specd.pairs import (
     identity_of,
     load_rules,
 )
+from specd.pairs.finder import SHELF
+from specd.pairs.rules import has_wildcards, matches
 from specd.placement import Devices, machine_name
 from specd.runner import probe
 from specd.settings import Settings
 from specd.store import Library
-
-#: Each column with the width that it is folded to where the terminal is narrow; the last one takes
-#: what is left.
-_COLUMNS: Final = (
-    ("MODEL", 20),
-    ("DRAFTER", 16),
-    ("CHOSEN BY", 9),
-    ("RULE", 18),
-    ("GAINED HERE, OR WHY NONE", None),
-)
-_NARROW: Final = 140
 
 
 class PairsGroup(TyperGroup):
     """Whatever is no command of its own is meant for `show`: `specd pairs MODEL --json`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or args[0] not in {*self.commands, "--help"}:
+        first = next((arg for arg in args if not arg.startswith("-")), "")
+        if first in self.commands:
+            args.remove(first)
+            args = [first, *args]  # `specd pairs --json suggest` too
+        elif "--help" not in args[:1]:
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -66,23 +62,11 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here.
-
-    draft_length: where drafts begin and end by the rule that chose the drafter.
-    """
-
-    model: str
-    pair: Pair | None = None
-    problem: str = ""
-    learned: Entry | None = None
-    draft_length: tuple[int, int] | None = None
-
-
 @app.command("show")
 def pairs(
-    model: Annotated[str, typer.Argument(help="One model; all of the store without it.")] = "",
+    model: Annotated[
+        str, typer.Argument(help="A model, or a pattern in quotes; all of the store without it.")
+    ] = "",
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
     forget: Annotated[
@@ -97,23 +81,34 @@ def pairs(
         settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
     )
     console = make_console()
+    is_one = bool(model) and not has_wildcards(model)
+    names = [model] if is_one else _names_like(model or "*", library)
     if forget:
-        _forget(history, library.resolve(model) if model else None, console)
+        _forget(history, [library.resolve(name) for name in names] if model else None, console)
         return
     rules = load_rules(settings.pairs_file)
-    names = [model] if model else sorted(name.short for name in library.names())
     entries = history.entries()
     # As the daemon names it; where nothing has been learned, nobody need be asked.
     here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
     on = settings.speculative_decode
     finder = Pairs(library, rules, enabled=on, history=history, machine=here, vocabularies=known)
     learned = Learned(entries, here)
-    rows = [_row(name, library, finder, rules, learned.of, only=bool(model)) for name in names]
+    with silence():
+        rows = [_row(name, library, finder, rules, learned.of, only=is_one) for name in names]
     if as_json:
         typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
         return
-    console.print(table_of(rows, console.width))
+    print_rows(console, rows)
     console.print(f"\nmodels: {settings.models}", style="dim")
+
+
+def _names_like(pattern: str, library: Library) -> list[str]:
+    """Raises InvalidRequest where a pattern has none; a store may be empty."""
+    names = sorted(name.short for name in library.names())
+    found = [name for name in names if matches(pattern, name)]
+    if not found and pattern != "*":
+        raise InvalidRequest(f"no model here matches {pattern}")
+    return found
 
 
 def _row(
@@ -132,7 +127,8 @@ def _row(
         if only:
             raise
         return Row(model=name, problem=str(error))
-    rule = rules.rule_for(pair.target.name) if pair.rule else None
+    by_rule = pair.rule and (pair.drafter is None or pair.drafter.source != SHELF)
+    rule = rules.rule_for(pair.target.name) if by_rule else None
     return Row(
         model=pair.target.name,
         pair=pair,
@@ -164,112 +160,14 @@ class Learned:
         return None
 
 
-def _forget(history: History, model: ModelRef | None, console: Console) -> None:
+def _forget(history: History, models: Sequence[ModelRef] | None, console: Console) -> None:
+    """Without models all that is known, of those that are gone too."""
     try:
-        target = identity_of(model.weights) if model is not None else None
-        n = history.forget(lambda key: target is None or key.target == target)
+        targets = {identity_of(model.weights) for model in models or ()}
+        n = history.forget(lambda key: models is None or key.target in targets)
     except OSError as error:
         raise StoreError(f"the history cannot be changed: {error}") from error
     console.print(f"forgot {n} pair{'' if n == 1 else 's'}")
-
-
-# --------------------------------------------------------------------------- in words
-
-
-def table_of(rows: Iterable[Row], width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header, folded in _COLUMNS:
-        at_most = folded if width < _NARROW else None
-        table.add_column(header, overflow="fold", max_width=at_most)
-    for row in rows:
-        gained_or_why = "\n".join(filter(None, (_gains(row.learned), _why_none(row))))
-        table.add_row(row.model, *_drafter(row), _rule(row), gained_or_why)
-    return table
-
-
-def _drafter(row: Row) -> tuple[str, str]:
-    drafter = row.pair.drafter if row.pair is not None else None
-    return (drafter.name, drafter.source) if drafter is not None else ("-", "-")
-
-
-def _rule(row: Row) -> str:
-    return (row.pair.rule if row.pair is not None else "") or "-"
-
-
-def _why_none(row: Row) -> str:
-    if row.pair is None:
-        return row.problem
-    return row.pair.detail or (row.pair.reason.value if row.pair.reason else "")
-
-
-def _gains(learned: Entry | None) -> str:
-    """A line for each drafter and band that was tried."""
-    if learned is None:
-        return ""
-    return "\n".join(_gain(band) for band in _tried(learned))
-
-
-def _tried(learned: Entry) -> list[BandHistory]:
-    return [
-        band
-        for band in learned.history.bands
-        if band.gain is not None and band.n_drafted and band.band < len(TEMPERATURE_BANDS)
-    ]
-
-
-def _gain(band: BandHistory) -> str:
-    who = "prompt lookup " if band.drafter == "lookup" else ""
-    kept = f"{_rate(band):.0%} of {band.n_drafted} kept"
-    parked = f", resting: {band.parked}" if band.parked else ""
-    return f"{who}{band.gain:.2f}× at {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
-
-
-def _rate(band: BandHistory) -> float:
-    return min(band.n_accepted / band.n_drafted, 1.0)
-
-
-def to_json(row: Row) -> dict[str, Any]:
-    """`gained` is null where nothing was learned here."""
-    if row.pair is None:
-        return {"model": row.model, "error": row.problem}
-    drafter, learned = row.pair.drafter, row.learned
-    return {
-        "model": row.model,
-        "drafter": drafter.name if drafter else None,
-        "pair_source": drafter.source if drafter else None,
-        "rule": row.pair.rule or None,
-        "expected": dict(row.pair.expected),
-        "draft_length": list(row.draft_length) if row.draft_length else None,
-        "reason": row.pair.reason,
-        "detail": row.pair.detail,
-        "pull": list(row.pair.pull),
-        "gained": _gained(learned) if learned is not None else None,
-    }
-
-
-def _gained(learned: Entry) -> dict[str, Any]:
-    key, history = learned.key, learned.history
-    return {
-        "machine": key.machine,
-        "device": history.device,
-        "n_threads": key.n_threads,
-        "kv_cache_type": key.kv_cache_type,
-        "used_at": learned.used_at,
-        "bands": [
-            {
-                "drafter": band.drafter,
-                "temperature": TEMPERATURE_BANDS[band.band],
-                "gain": band.gain,
-                "acceptance_rate": _rate(band),
-                "n_requests": band.n_requests,
-                "draft_n": band.n_drafted,
-                "draft_n_accepted": band.n_accepted,
-                "parked": band.parked,
-            }
-            for band in _tried(learned)
-        ],
-        "target_s": dict(history.target_s),
-    }
 
 
 app.command("suggest")(pairs_suggest.suggest)

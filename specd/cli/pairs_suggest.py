@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
+from specd.cli.pairs_table import wrapped
 from specd.cli.words import make_console
 from specd.core import NoPair, Pair
 from specd.errors import SpecdError
@@ -24,6 +25,8 @@ from specd.store.name import parse
 
 #: Another drafter may do what those that are there do not.
 _HELPED_BY_OTHERS: Final = {NoPair.NOT_FOUND, NoPair.VOCABULARY_DIFFERS, NoPair.UNREADABLE}
+
+_INDENT: Final = " " * 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ def suggest(
     found = []
     for name in [model] if model else sorted(name.short for name in library.names()):
         try:
-            pair = finder.pair(library.resolve(name))
+            with silence():
+                pair = finder.pair(library.resolve(name))
         except SpecdError as error:
             if model:
                 raise
@@ -68,6 +72,17 @@ def suggest(
     if not model:
         found = [one for one in found if one.pull or not one.drafter]
     _print(found, as_json=as_json)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """What the store logs of a damaged model, while the model has a row that says it."""
+    log = logging.getLogger("specd.store.library")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 def suggestion(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggestion:
@@ -117,9 +132,10 @@ def show(rows: Iterable[Suggestion], console: Console) -> None:
     for row in sorted(rows, key=lambda row: not row.pull):
         console.print(row.model, style="bold", markup=False, soft_wrap=True)
         if row.why:
-            console.print(Padding(Text(row.why), (0, 0, 0, 4)))
+            for piece in wrapped(row.why, console.width, _INDENT, _INDENT):
+                console.print(piece, markup=False, soft_wrap=True)
         for i, name in enumerate(row.pull):
-            said = f"    specd pull {name}"
+            said = f"{_INDENT}specd pull {name}"
             # What was measured, was measured with the first.
             said += f"    {_expected(row)}" if i == 0 else "    or this one"
             console.print(said, markup=False, soft_wrap=True)

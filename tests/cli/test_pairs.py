@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +13,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from specd.cli import pairs
 from specd.cli.app import app
-from specd.cli.pairs import Row
+from specd.cli.pairs_table import Row, print_rows
 from specd.core import (
     TEMPERATURE_BANDS,
     BandHistory,
@@ -25,10 +26,12 @@ from specd.core import (
     PairHistory,
 )
 from specd.engine.speculative.controller import temperature_band
+from specd.errors import InvalidRequest
 from specd.pairs import HISTORY_FILE, Entry, History, Key
 from specd.placement import Devices, machine_name
 from specd.runner import probe
 from tests.gguf_files import OllamaStore, write_llama
+from tests.pairs.shelves import SparseStore, write_sparse
 
 HERE = machine_name(Devices(probe())())
 TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
@@ -78,7 +81,7 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 
 def said(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["pairs", *arguments])
+    result = CliRunner().invoke(app, ["pairs", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -88,61 +91,84 @@ def gained() -> list[list[object]]:
     return [[b["drafter"], b["temperature"], b["gain"]] for b in row["gained"]["bands"]]
 
 
-def test_the_table_says_who_drafts_and_why_nobody_does() -> None:
-    drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
-    rule = "registry: big:70b*"
-    detail = "No rule names a drafter for big:70b."
-    console = Console(file=io.StringIO(), width=200)
-    console.print(
-        pairs.table_of(
-            [
-                Row(model="big:70b", pair=Pair(target=TARGET, drafter=drafter, rule=rule)),
-                Row(
-                    model="big:70b",
-                    pair=Pair(target=TARGET, reason=NoPair.NOT_FOUND, detail=detail),
-                ),
-                Row(model="broken:1b", problem="the manifest cannot be read"),
-            ],
-            console.width,
-        )
-    )
+DRAFTER = Drafter(name="small:1b", weights=Path("d"), source="registry")
+RULE = "registry: big:70b*"
+DETAIL = "No rule names a drafter for big:70b."
+ROWS = [
+    Row(model="big:70b", pair=Pair(target=TARGET, drafter=DRAFTER, rule=RULE)),
+    Row(model="big:70b", pair=Pair(target=TARGET, reason=NoPair.NOT_FOUND, detail=DETAIL)),
+    Row(model="broken:1b", problem="the manifest cannot be read"),
+]
+
+
+def printed(rows: list[Row], width: int, *, terminal: bool) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, no_color=True)
+    print_rows(console, rows)
     assert isinstance(console.file, io.StringIO)
-    _, paired, alone, broken = console.file.getvalue().splitlines()
-    assert paired.split() == ["big:70b", "small:1b", "registry", *rule.split()]
-    assert alone.rstrip().endswith(detail)
-    assert broken.split(maxsplit=1)[0] == "broken:1b"
-    assert "cannot be read" in broken
+    return re.sub("\x1b[^m]*m", "", console.file.getvalue()).splitlines()
 
 
-def test_the_table_fits_a_hundred_columns_with_the_names_that_people_have() -> None:
-    name = "hf.co/bartowski/Meta-Llama-3.1-70B-Instruct-GGUF:Q4_K_M"
-    rows = [
-        Row(
-            model=name,
-            pair=Pair(
-                target=TARGET,
-                drafter=Drafter(
-                    name="hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0",
-                    weights=Path("d"),
-                    source="registry",
-                ),
-                rule="~/.config/specd/pairs.toml: */*llama-3.1-70b*",
-            ),
-            learned=Entry(
-                key=Key.of(EngineSpec(weights=__file__, n_threads=1), HERE),
-                history=PairHistory(bands=(band(),), device="CPU"),
-                used_at=1.0,
-            ),
-        ),
-        Row(model="big:70b", pair=Pair(target=TARGET, reason=NoPair.NOT_FOUND, detail="w " * 60)),
+def test_a_pipe_gets_a_line_for_each_model_that_says_who_drafts_or_why_nobody_does() -> None:
+    header, *lines = printed(ROWS, 1000, terminal=False)
+    assert [re.split("   +", line) for line in (header, *lines)] == [
+        ["MODEL", "DRAFTER", "CHOSEN BY", "RULE", "GAINED HERE, OR WHY NONE"],
+        ["big:70b", "small:1b", "registry", RULE, "not used yet"],
+        ["big:70b", "-", "-", "-", DETAIL],
+        ["broken:1b", "-", "-", "-", "the manifest cannot be read"],
     ]
-    console = Console(file=io.StringIO(), width=100)
-    console.print(pairs.table_of(rows, console.width))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 100
-    assert "GAINED HERE, OR WHY NONE" in lines[0]
-    assert len(lines) < 16
+    assert not [line for line in (header, *lines) if line.endswith(" ")]
+
+
+def test_a_person_gets_the_sentences_below_their_rows() -> None:
+    wordy = Row(
+        model="big:70b", pair=Pair(target=TARGET, reason=NoPair.UNREADABLE, detail="w " * 60)
+    )
+    lines = printed([*ROWS, wordy], 80, terminal=True)
+    assert lines[:7] == [
+        "MODEL      DRAFTER   CHOSEN BY  RULE",
+        f"big:70b    small:1b  registry   {RULE}",
+        "  not used yet",
+        "big:70b    -         -          -",
+        f"  {DETAIL}",
+        "broken:1b  -         -          -",
+        "  the manifest cannot be read",
+    ]
+    assert len(lines) == 10  # of 120 letters, two lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_names_too_long_for_columns_stand_below_each_other() -> None:
+    name = "hf.co/bartowski/Meta-Llama-3.1-70B-Instruct-GGUF:Q4_K_M"
+    drafter = "hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"
+    rule = "~/.config/specd/pairs.toml: */*llama-3.1-70b*"
+    row = Row(
+        model=name,
+        pair=Pair(
+            target=TARGET,
+            drafter=Drafter(name=drafter, weights=Path("d"), source="registry"),
+            rule=rule,
+        ),
+        learned=Entry(
+            key=Key.of(EngineSpec(weights=__file__, n_threads=1), HERE),
+            history=PairHistory(bands=(band(),), device="CPU"),
+            used_at=1.0,
+        ),
+    )
+    assert printed([row, ROWS[1]], 80, terminal=True) == [
+        "MODEL",
+        name,
+        f"  drafter: {drafter} (registry)",
+        f"  rule: {rule}",
+        "  1.42× at 0.5 to 1 (78% of 100 kept)",
+        "big:70b",
+        f"  {DETAIL}",
+    ]
+
+
+def test_what_was_loaded_and_never_measured_says_so(learn: Callable[..., None]) -> None:
+    assert said().splitlines()[1].endswith("not used yet")
+    learn(band(gain=None))
+    assert said().splitlines()[1].endswith("nothing measured yet")
 
 
 def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., None]) -> None:
@@ -153,9 +179,10 @@ def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., Non
         band("lookup", 2, gain=0.9, n_accepted=20, parked="low_acceptance"),
         band("model", 9),
     )
-    _, first, second, *_ = said().splitlines()
-    assert "1.42× at 0 (78% of 100 kept)" in first
-    assert "prompt lookup 0.90× at 0.5 to 1 (20% of 100 kept, resting: low_acceptance)" in second
+    assert (
+        "1.42× at 0 (78% of 100 kept);"
+        " prompt lookup 0.90× at 0.5 to 1 (20% of 100 kept, resting: low_acceptance)\n"
+    ) in said()
     assert gained() == [["model", "0", 1.415], ["lookup", "0.5 to 1", 0.9]]
 
 
@@ -189,6 +216,43 @@ def test_another_models_past_is_left_alone(learn: Callable[..., None], tmp_path:
     OllamaStore(tmp_path / "models").add("other", weights=other)
     assert said("other", "--forget") == "forgot 0 pairs\n"
     assert said("big", "--forget") == "forgot 1 pair\n"
+
+
+def test_a_pattern_means_the_models_that_match(learn: Callable[..., None], tmp_path: Path) -> None:
+    learn(band())
+    store = OllamaStore(tmp_path / "models")
+    for i, name in enumerate(("other:1b", "other:7b")):
+        store.add(name, weights=write_llama(tmp_path / f"{i}.gguf", seed=7 + i))
+    assert [row["model"] for row in json.loads(said("o*", "--json"))] == ["other:1b", "other:7b"]
+    assert said("o*", "--forget") == "forgot 0 pairs\n"
+    assert said("*", "--forget") == "forgot 1 pair\n"
+    with pytest.raises(InvalidRequest, match=r"no model here matches x\*"):
+        said("x*")
+
+
+def test_options_may_stand_before_the_command(learn: Callable[..., None]) -> None:
+    learn(band())
+    assert said("--json", "suggest") == said("suggest", "--json")
+    assert json.loads(said("--json", "big")) == json.loads(said("big", "--json"))
+    result = CliRunner().invoke(app, ["pairs", "--forget", "suggest"])
+    assert (result.exit_code, "--forget" in result.output) == (2, True)
+
+
+def test_a_damaged_model_is_said_once(
+    learn: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    learn(band())
+    store = OllamaStore(tmp_path / "models")
+    store.add("broken", weights=write_llama(tmp_path / "b.gguf", seed=9))
+    SparseStore(store.root).put(
+        "lonely", write_sparse(tmp_path / "l.gguf", 4e9)
+    )  # looks through the shelf
+    store.manifest_path("broken").write_text("{")
+    for command in ((), ("suggest",)):
+        with caplog.at_level(logging.WARNING):
+            assert said(*command).count("is damaged") == 1
+    assert not caplog.messages
+    assert not logging.getLogger("specd.store.library").disabled
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 0.5, 0.8, 1.0, 1.7])

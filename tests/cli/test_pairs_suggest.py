@@ -104,7 +104,7 @@ def test_commands_stay_whole_and_reasons_are_folded() -> None:
         f"    specd pull {pull[0]}    published: code 2.1×, 1.3× as fast",
         "    specd pull small:3b    or this one",
         "mid:8b",
-        f"    {'What is here speaks otherwise.':56}",
+        "    What is here speaks otherwise.",
         "    specd pull small:1b    no figure is published",
         "moe:30b",
     ]

@@ -1,0 +1,156 @@
+"""What `specd pairs` shows of each model.
+
+A terminal gets a row of names and, indented under it, the sentences, which fit no column.  What
+reads a pipe gets a table: one header, one line a model.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from specd.cli.words import columns, print_table
+from specd.core import TEMPERATURE_BANDS, BandHistory, Pair
+from specd.pairs import Entry
+
+_HEADERS: Final = ("MODEL", "DRAFTER", "CHOSEN BY", "RULE")
+_SENTENCES: Final = "GAINED HERE, OR WHY NONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here.
+
+    draft_length: where drafts begin and end by the rule that chose the drafter.
+    """
+
+    model: str
+    pair: Pair | None = None
+    problem: str = ""
+    learned: Entry | None = None
+    draft_length: tuple[int, int] | None = None
+
+
+def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    if not console.is_terminal:
+        cells = [(*_names(row), "; ".join(sentences(row))) for row in rows]
+        print_table(console, [(*_HEADERS, _SENTENCES), *cells])
+        return
+    lines = columns([_HEADERS, *map(_names, rows)], gap=2)
+    if max(map(cell_len, lines)) > console.width:
+        lines = ["MODEL", *(row.model for row in rows)]
+        below = [[*_names_below(row), *sentences(row)] for row in rows]
+    else:
+        below = [sentences(row) for row in rows]
+    for line, parts in zip(lines, [[], *below], strict=True):
+        console.print(line, markup=False, soft_wrap=True)
+        for part in parts:
+            for piece in wrapped(part, console.width):
+                console.print(piece, style="dim", markup=False, soft_wrap=True)
+
+
+def sentences(row: Row) -> list[str]:
+    """What the drafter gained here, a line for each band that was tried; why there is none."""
+    if row.pair is None:
+        return [row.problem]
+    gains = [_gain(band) for band in tried(row.learned)] if row.learned is not None else []
+    if row.pair.drafter is not None:
+        unknown = "not used yet" if row.learned is None else "nothing measured yet"
+        return gains or [unknown]
+    why = row.pair.detail or (row.pair.reason.value if row.pair.reason else "")
+    return [*gains, *filter(None, [why])]
+
+
+def tried(learned: Entry) -> list[BandHistory]:
+    return [
+        band
+        for band in learned.history.bands
+        if band.gain is not None and band.n_drafted and band.band < len(TEMPERATURE_BANDS)
+    ]
+
+
+def to_json(row: Row) -> dict[str, Any]:
+    """`gained` is null where nothing was learned here."""
+    if row.pair is None:
+        return {"model": row.model, "error": row.problem}
+    drafter, learned = row.pair.drafter, row.learned
+    return {
+        "model": row.model,
+        "drafter": drafter.name if drafter else None,
+        "pair_source": drafter.source if drafter else None,
+        "rule": row.pair.rule or None,
+        "expected": dict(row.pair.expected),
+        "draft_length": list(row.draft_length) if row.draft_length else None,
+        "reason": row.pair.reason,
+        "detail": row.pair.detail,
+        "pull": list(row.pair.pull),
+        "gained": _gained(learned) if learned is not None else None,
+    }
+
+
+def _names(row: Row) -> tuple[str, str, str, str]:
+    drafter = row.pair.drafter if row.pair is not None else None
+    rule = (row.pair.rule if row.pair is not None else "") or "-"
+    name, source = (drafter.name, drafter.source) if drafter is not None else ("-", "-")
+    return row.model, name, source, rule
+
+
+def _names_below(row: Row) -> Iterator[str]:
+    """The same without the model, where the names are too long for columns."""
+    _, drafter, source, rule = _names(row)
+    if drafter != "-":
+        yield f"drafter: {drafter} ({source})"
+    if rule != "-":
+        yield f"rule: {rule}"
+
+
+def _gain(band: BandHistory) -> str:
+    who = "prompt lookup " if band.drafter == "lookup" else ""
+    kept = f"{_rate(band):.0%} of {band.n_drafted} kept"
+    parked = f", resting: {band.parked}" if band.parked else ""
+    return f"{who}{band.gain:.2f}× at {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
+
+
+def _rate(band: BandHistory) -> float:
+    return min(band.n_accepted / band.n_drafted, 1.0)
+
+
+def _gained(learned: Entry) -> dict[str, Any]:
+    key, history = learned.key, learned.history
+    return {
+        "machine": key.machine,
+        "device": history.device,
+        "n_threads": key.n_threads,
+        "kv_cache_type": key.kv_cache_type,
+        "used_at": learned.used_at,
+        "bands": [
+            {
+                "drafter": band.drafter,
+                "temperature": TEMPERATURE_BANDS[band.band],
+                "gain": band.gain,
+                "acceptance_rate": _rate(band),
+                "n_requests": band.n_requests,
+                "draft_n": band.n_drafted,
+                "draft_n_accepted": band.n_accepted,
+                "parked": band.parked,
+            }
+            for band in tried(learned)
+        ],
+        "target_s": dict(history.target_s),
+    }
+
+
+def wrapped(line: str, width: int, first: str = "  ", others: str = "    ") -> list[str]:
+    return textwrap.wrap(
+        line,
+        max(width, 40),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
