@@ -28,7 +28,7 @@ class BackendDevice:
 class GiveUp(IntEnum):
     """What a model may do without, so that it is loaded at all; each allows those before it."""
 
-    NOTHING = 0  # other models can leave first
+    NOTHING = 0  # other models can leave first; but what no empty machine can have is not had
     DRAFTER = 1
     ANYTHING = 2  # drafter, then context as far as `least_ctx`, then layers on the device
 
@@ -39,7 +39,8 @@ class PlacementRequest:
 
     spec: with context and threads filled in.  least_ctx: tokens per slot below which it must not
     go; spec.n_ctx where the caller chose it.  beside: engines that are there, as they were loaded.
-    n_refusals: how often memory was refused to it while the same callers waited.
+    n_refusals: how often memory was refused to it while the same callers waited.  name: what
+    people call it, "" where nobody said.
     """
 
     spec: EngineSpec
@@ -47,6 +48,7 @@ class PlacementRequest:
     beside: tuple[EngineSpec, ...] = ()
     give_up: GiveUp = GiveUp.ANYTHING
     n_refusals: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,10 @@ class Placement:
 
     fits: False where somebody has to leave first; always True where anything may be given up.
     bytes_by_device: what it is thought to take; the device "CPU" is main memory.
+    shortage: what it needs and what there is, in words, where it finds no room or is only tried.
     """
 
     spec: EngineSpec
     fits: bool
     bytes_by_device: tuple[tuple[str, int], ...] = ()
+    shortage: str = ""

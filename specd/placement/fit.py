@@ -83,6 +83,7 @@ class Fit:
         machine = Machine(
             devices=tuple(found),
             ram_bytes=ram_bytes,
+            total_ram_bytes=cpu.total_bytes,
             are_all=self._are_all(),
             context_bytes=self._learned.contexts(),
         )

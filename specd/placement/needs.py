@@ -13,7 +13,7 @@ from specd.placement.beside import layout_of
 from specd.placement.engine import footprints
 from specd.placement.estimate import Block, Footprint
 from specd.placement.learned import Key, Learned
-from specd.placement.words import short_name
+from specd.placement.shortage import short_name
 from specd.store.shape import Shape
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,13 @@ from typing import Final
 
 from specd import core
 from specd.placement.planner import Machine, Model, Plan, Planner
-from specd.placement.shortage import why_no_drafter
+from specd.placement.shortage import what_is_missing, why_no_drafter
 from specd.placement.wishes import ON_CPU, Wishes
 
 #: What main memory is called among devices.
 CPU: Final = "CPU"
+#: Of layers on devices, in a spec: however many there are, of however many devices.
+ALL_LAYERS: Final = -1
 
 
 def plan(
@@ -28,7 +30,9 @@ def plan(
     planner = Planner(request, target, drafter, machine, wishes)
     found = planner.plan()
     if found is None:
-        return core.Placement(spec=request.spec, fits=False)
+        return core.Placement(
+            spec=request.spec, fits=False, shortage=what_is_missing(planner, found)
+        )
     taken = planner.taken(found.layout, found.n_ctx, found.drafts)
     devices = machine.devices
     return core.Placement(
@@ -40,6 +44,7 @@ def plan(
             else (devices[at].id, n_bytes + machine.context_on(devices[at]))
             for at, n_bytes in taken.items()
         ),
+        shortage="" if found.fits else what_is_missing(planner, found),
     )
 
 
@@ -58,26 +63,22 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
     there = planner.machine.devices
     if not there:
         draft_on_cpu = found.drafts and planner.wishes.draft_device == ON_CPU
-        devices = () if planner.machine.are_all else None
-        return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu, devices=devices)
+        if planner.machine.are_all:  # whatever was asked for of them
+            spec = replace(spec, devices=(), n_gpu_layers=ALL_LAYERS, main_gpu=None)
+        return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
     shares = dict(layout.layers)
     splits = len(layout.devices) > 1 and bool(shares)
     return replace(
         spec,
         n_ctx=found.n_ctx,
-        n_gpu_layers=_n_gpu_layers(planner, found),
+        n_gpu_layers=ALL_LAYERS if _holds_all(planner, found) else layout.n_layers,
+        # It chooses one of several, and none where that leaves nothing to choose.
+        main_gpu=spec.main_gpu if shares and len(there) > 1 else None,
         devices=tuple(there[at].id for at in layout.devices),
         tensor_split=tuple(float(shares.get(at, 0)) for at in layout.devices) if splits else (),
         draft_device=_draft_device(planner, found),
         draft_on_cpu=found.drafts and bool(shares) and layout.drafter is None,
     )
-
-
-def _n_gpu_layers(planner: Planner, found: Plan) -> int:
-    """As it was asked for where all layers are there: −1, or more than there are."""
-    if _holds_all(planner, found):
-        return planner.request.spec.n_gpu_layers
-    return found.layout.n_layers
 
 
 def _draft_device(planner: Planner, found: Plan) -> int | None:

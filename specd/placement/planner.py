@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import combinations, pairwise
 from typing import Final
 
@@ -42,18 +42,27 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """ram_bytes: main memory that nobody uses.  context_bytes: by device, where it was measured.
+    """ram_bytes: main memory that nobody uses.  total_ram_bytes: all of it.
+
+    context_bytes: by device, where it was measured.
 
     are_all: False where llama.cpp may find devices that nobody knows of.
     """
 
     devices: tuple[Device, ...]
     ram_bytes: int
+    total_ram_bytes: int
     are_all: bool = True
     context_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def context_on(self, device: Device) -> int:
         return self.context_bytes.get(device.id, CONTEXT_BYTES)
+
+    def emptied(self) -> Machine:
+        """The same, where nobody else uses any memory."""
+        devices = (replace(d, free_bytes=max(d.total_bytes, d.free_bytes)) for d in self.devices)
+        ram_bytes = max(self.total_ram_bytes, self.ram_bytes)
+        return replace(self, devices=tuple(devices), ram_bytes=ram_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +124,15 @@ class Planner:
     def _ladder(self, place: Callable[[int, bool], Layout | None]) -> Plan | None:
         """Nothing is given up; or the drafter; or context, and the drafter where that is in vain.
 
+        Nobody else has to leave for a drafter that would find no room even then.
         place: where all that is left lies, by tokens per slot and whether there is a drafter.
         """
         give_up, n_ctx = self.request.give_up, self.request.spec.n_ctx
         drafts = self.drafter is not None
         if layout := place(n_ctx, drafts):
             return Plan(layout, n_ctx, drafts)
-        if drafts and give_up >= core.GiveUp.DRAFTER and (layout := place(n_ctx, False)):
+        may_do_without = drafts and (give_up >= core.GiveUp.DRAFTER or self.never_drafts)
+        if may_do_without and (layout := place(n_ctx, False)):
             return Plan(layout, n_ctx, drafts=False)
         if give_up is not core.GiveUp.ANYTHING:
             return None
@@ -130,6 +141,17 @@ class Planner:
                 beside = place(shorter, True) if drafts else None
                 return Plan(beside or layout, shorter, drafts=beside is not None)
         return None
+
+    @cached_property
+    def never_drafts(self) -> bool:
+        """Whether target and drafter are too large for this machine, at the context asked for."""
+        if self.drafter is None:
+            return True
+        request = replace(self.request, n_refusals=0)
+        models = Model(at=self.target), Model(at=self.drafter)
+        alone = Planner(request, *models, self.machine.emptied(), self.wishes)
+        place = alone.on_devices if self._targets else alone.in_main_memory
+        return place(request.spec.n_ctx, True) is None
 
     # ----------------------------------------------------------------------- where it lies
 
@@ -225,6 +247,19 @@ class Planner:
             yield tuple(sorted(sorted(self._targets, key=lambda at: -self.rooms[at])[:n]))
 
     # ----------------------------------------------------------------------- bytes
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """Places of the devices for the target."""
+        return self._targets
+
+    def wanted_bytes(self, n_ctx: int, drafts: bool) -> int:
+        """What has to find room: on devices, or in main memory where the target is for none."""
+        if not self._targets:
+            return self.taken(Layout(), n_ctx, drafts)[None]
+        on_devices = self.target(n_ctx).on_device(self._n_layers(n_ctx))
+        at = next(iter(self.draft_places(on_devices=True)), None) if drafts else None
+        return on_devices + (self.draft_bytes(n_ctx, at) if at is not None else 0)
 
     def draft_places(self, *, on_devices: bool) -> tuple[int | None, ...]:
         """Where a drafter may lie beside a target on devices or in main memory, which is None."""

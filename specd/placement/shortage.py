@@ -1,17 +1,60 @@
-"""Why a drafter was given up, in a sentence: what it needs, what is left, what would help."""
+"""What finds no room, in a sentence: what it needs, what is left, what would help."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
-from specd.placement.planner import Plan, Planner
+from specd.core import GiveUp, PlacementRequest
+from specd.placement.estimate import Footprint
+from specd.placement.layout import Layout
+from specd.placement.planner import Model, Plan, Planner
+from specd.placement.sizes import size
 
-_GIB: Final = 2**30
 #: Nobody is told to chat with less than that.
 _LEAST_CTX: Final = 2048
 #: What a cache saves as q8_0: that is 34 bytes for 32 numbers.
 _SAVED: Final = {"f32": 1 - 34 / 128, "f16": 1 - 34 / 64, "bf16": 1 - 34 / 64}
+
+
+def short_name(weights: str) -> str:
+    """A file's name; of a blob as much of its digest as people tell them apart by."""
+    return re.sub(r"^(sha256-\w{12})\w+$", r"\1", Path(weights).name)
+
+
+def name_of(request: PlacementRequest) -> str:
+    return request.name or short_name(request.spec.weights)
+
+
+def what_is_missing(planner: Planner, tried: Plan | None) -> str:
+    """Of a model that finds no room.  tried: how it is loaded all the same, where it is."""
+    request, machine = planner.request, planner.machine
+    n_ctx = request.spec.n_ctx if tried is None else tried.n_ctx
+    drafts = request.give_up is GiveUp.NOTHING and not planner.never_drafts
+    pair = f" with {request.spec.drafter_name or 'its drafter'}" if drafts else ""
+    needed, places = planner.wanted_bytes(n_ctx, drafts), planner.allowed
+    if tried is not None and not tried.layout.layers:
+        needed, places = planner.taken(Layout(), n_ctx, False)[None], ()
+    memories = [
+        (machine.devices[at].free_bytes, planner.rooms[at], _on(planner, at)) for at in places
+    ] or [(machine.ram_bytes, planner.ram, "in main memory")]
+    if needed > sum(free for free, _, _ in memories):
+        there = [f"{size(free)} {where}" for free, _, where in memories]
+        left = f"free are {', '.join(there)}"
+    else:
+        there = [f"{size(room)} of {size(free)} free {where}" for free, room, where in memories]
+        left = f"it may take {', '.join(there)}"
+    return f"{name_of(request)}{pair} needs about {size(needed)}, and {left}"
+
+
+def _on(planner: Planner, at: int) -> str:
+    device = planner.machine.devices[at]
+    return f"on {device.name} ({device.index})"
 
 
 def why_no_drafter(planner: Planner, found: Plan) -> str:
@@ -33,10 +76,10 @@ def why_no_drafter(planner: Planner, found: Plan) -> str:
     }
     most = max(places, key=lambda at: left[at])
     needed = planner.draft_bytes(found.n_ctx, most)
-    means = _means(planner, found, needed - left[most])
+    means = _means(planner, found)
     return (
-        f"{name} needs {needed / _GIB:.1f} GiB, and {max(left[most], 0) / _GIB:.1f} GiB may still"
-        f" be taken of {_name(planner, most)}{_would(means)}"
+        f"{name} needs {size(needed)}, and {size(left[most])} may still be taken of"
+        f" {_name(planner, most)}{_would(means)}"
     )
 
 
@@ -44,23 +87,51 @@ def _would(means: list[str]) -> str:
     return f": {' or '.join(means)} would make room" if means else ""
 
 
-def _means(planner: Planner, found: Plan, missing: int | None = None) -> list[str]:
-    """What would make room for both: a smaller context, or a cache of smaller numbers."""
-    spec = planner.request.spec
-    means: list[str] = []
-    place = planner.on_devices if found.layout.layers else planner.in_main_memory
-    n_ctx = found.n_ctx // 2
-    while n_ctx >= _LEAST_CTX and not means:
-        if place(n_ctx, True):
-            means.append(f"a num_ctx of {n_ctx}")
-        n_ctx //= 2
-    cache = planner.target(found.n_ctx).cache_bytes
-    if planner.drafter is not None:
-        cache += planner.drafter(found.n_ctx).cache_bytes
-    saved = 0.0 if spec.flash_attention is False else _SAVED.get(spec.kv_cache_type, 0.0)
-    if missing is not None and cache * saved >= missing:
+def _means(planner: Planner, found: Plan) -> list[str]:
+    """What would make room for both, by planning again: one of each kind, the least change."""
+    spec, n_ctx = planner.request.spec, found.n_ctx
+    place = _place(planner, found)
+    lengths = (n for n in _halves(n_ctx, _LEAST_CTX) if place(n, True))
+    # What slots keep is their tokens, more or less.
+    slots = (n for n in _halves(spec.n_slots, 1) if place(n_ctx * n // spec.n_slots, True))
+    means = [f"a num_ctx of {n}" for n in islice(lengths, 1)]
+    means += [f"OLLAMA_NUM_PARALLEL={n}" for n in islice(slots, 1)]
+    smaller = _with_smaller_caches(planner)
+    if smaller is not None and _place(smaller, found)(n_ctx, True):
         means.append("OLLAMA_KV_CACHE_TYPE=q8_0")
     return means
+
+
+def _place(planner: Planner, found: Plan) -> Callable[[int, bool], Layout | None]:
+    return planner.on_devices if found.layout.layers else planner.in_main_memory
+
+
+def _halves(n: int, least: int) -> Iterator[int]:
+    while (n := n // 2) >= least:
+        yield n
+
+
+def _with_smaller_caches(planner: Planner) -> Planner | None:
+    """As though they were q8_0; None where they are as small as that, or cannot be."""
+    spec = planner.request.spec
+    saved = 0.0 if spec.flash_attention is False else _SAVED.get(spec.kv_cache_type, 0.0)
+    if not saved or planner.drafter is None:
+        return None
+
+    def smaller(at: Callable[[int], Footprint]) -> Model:
+        return Model(at=lambda n_ctx: _with_smaller_cache(at(n_ctx), at(n_ctx // 2), saved))
+
+    models = smaller(planner.target), smaller(planner.drafter)
+    return Planner(planner.request, *models, planner.machine, planner.wishes)
+
+
+def _with_smaller_cache(whole: Footprint, half: Footprint, saved: float) -> Footprint:
+    """What does not grow with the tokens is a state, or behind a window: that is left as it is."""
+    blocks = []
+    for block, shorter in zip(whole.blocks, half.blocks, strict=True):
+        grows = min(2 * (block.cache_bytes - shorter.cache_bytes), block.cache_bytes)
+        blocks.append(replace(block, cache_bytes=block.cache_bytes - int(saved * grows)))
+    return replace(whole, blocks=tuple(blocks))
 
 
 def _names(planner: Planner, found: Plan) -> str:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from specd import core
 from specd.placement.estimate import Footprint
 from specd.placement.plan import CPU
 from specd.placement.planner import Machine
-
-_MIB, _GIB = 2**20, 2**30
-
-
-def short_name(weights: str) -> str:
-    """A file's name; of a blob as much of its digest as people tell them apart by."""
-    return re.sub(r"^(sha256-\w{12})\w+$", r"\1", Path(weights).name)
+from specd.placement.shortage import name_of
+from specd.placement.sizes import size
 
 
 def in_words(
@@ -26,16 +19,12 @@ def in_words(
     needed: Footprint,
 ) -> str:
     """needed: by the target, as it was asked for."""
-    name = short_name(request.spec.weights)
     if not placement.fits:
-        free = ", ".join(_free(machine))
-        return (
-            f"{name} needs about {_size(needed.total_bytes)}, and free are {free}:"
-            " another model has to leave first"
-        )
+        return f"{placement.shortage}: another model has to leave first"
     spec = placement.spec
     pair = f" with {spec.drafter_name or 'its drafter'}" if spec.drafter else ""
-    parts = [f"{name}{pair}: {' and '.join(_places(placement, machine))}"]
+    places = " and ".join(_places(placement, machine))
+    parts = [f"{name_of(request)}{pair} takes {places}"]
     if spec.devices and 0 <= spec.n_gpu_layers <= len(needed.blocks):
         n_there = max(spec.n_gpu_layers - 1, 0)  # the output is one, too
         parts.append(f"{n_there} of {len(needed.blocks)} layers on the GPU")
@@ -44,6 +33,8 @@ def in_words(
         parts[-1] += f", for {request.spec.n_ctx} find no room"
     if request.spec.drafter and not spec.drafter:
         parts.append(f"no drafter, for {spec.no_pair_detail}")
+    if placement.shortage:
+        parts.append("more than there is, and tried all the same")
     return "; ".join(parts)
 
 
@@ -53,15 +44,4 @@ def _places(placement: core.Placement, machine: Machine) -> Iterator[str]:
         device = devices.get(where)
         place = f"on {device.name} ({device.index})" if device is not None else "in main memory"
         free = device.free_bytes if device is not None else machine.ram_bytes
-        yield f"{_size(n_bytes)} of {_size(free)} free {place}"
-
-
-def _free(machine: Machine) -> Iterator[str]:
-    for device in machine.devices:
-        yield f"{_size(device.free_bytes)} on {device.name} ({device.index})"
-    if not machine.devices:
-        yield f"{_size(machine.ram_bytes)} in main memory"
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / _GIB:.1f} GiB" if n_bytes >= _GIB else f"{n_bytes / _MIB:.0f} MiB"
+        yield f"{size(n_bytes)} of {size(free)} free {place}"

@@ -16,12 +16,14 @@ from specd.placement.wishes import Wishes
 from tests.placement.shelves import GIB, main_memory, shape
 
 
-def model(name: str, cache: str = "f16", extra_gib: float = 0.0) -> Model:
-    """Such as "llama3.1:8b Q4_K_M", in an engine with one slot."""
+def model(name: str, cache: str = "f16", extra_gib: float = 0.0, n_slots: int = 1) -> Model:
+    """Such as "llama3.1:8b Q4_K_M"."""
     embeds = shape(name).architecture == "nomic-bert"
 
     def at(n_ctx: int) -> Footprint:
-        spec = core.EngineSpec(weights=name, n_ctx=n_ctx, kv_cache_type=cache, embeds=embeds)
+        spec = core.EngineSpec(
+            weights=name, n_ctx=n_ctx, n_slots=n_slots, kv_cache_type=cache, embeds=embeds
+        )
         return footprints(spec, shape(name), extra_bytes=int(extra_gib * GIB))[0]
 
     return Model(at=at)
@@ -43,10 +45,10 @@ class Case:
     extra: float = 0.0
     ram: int = 64
     n_refusals: int = 0
+    n_slots: int = 1
+    name: str = ""
 
-    def place(
-        self, gpus: Sequence[Device], give_up: core.GiveUp = core.GiveUp.ANYTHING
-    ) -> core.Placement:
+    def request(self, gpus: Sequence[Device], give_up: core.GiveUp) -> core.PlacementRequest:
         cpu = main_memory(self.ram)
         defaults = Defaults(devices=gpus, cpu=cpu)
         asked = core.EngineSpec(
@@ -54,22 +56,31 @@ class Case:
             drafter=self.drafter,
             drafter_name=self.drafter or "",
             n_ctx=self.n_ctx,
+            n_slots=self.n_slots,
             n_gpu_layers=self.num_gpu,
             main_gpu=self.main_gpu,
             kv_cache_type=self.cache,
         )
         spec = defaults.fill(asked, shape(self.target).n_ctx_train)
-        request = core.PlacementRequest(
+        return core.PlacementRequest(
             spec=spec,
             least_ctx=self.n_ctx or defaults.least_ctx(spec.n_ctx),
             give_up=give_up,
             n_refusals=self.n_refusals,
+            name=self.name,
         )
+
+    def place(
+        self, gpus: Sequence[Device], give_up: core.GiveUp = core.GiveUp.ANYTHING
+    ) -> core.Placement:
+        cpu = main_memory(self.ram)
         return plan(
-            request,
-            model(self.target, self.cache, self.extra),
-            model(self.drafter, self.cache) if self.drafter else None,
-            Machine(devices=tuple(gpus), ram_bytes=cpu.available_bytes),
+            self.request(gpus, give_up),
+            model(self.target, self.cache, self.extra, self.n_slots),
+            model(self.drafter, self.cache, n_slots=self.n_slots) if self.drafter else None,
+            Machine(
+                devices=tuple(gpus), ram_bytes=cpu.available_bytes, total_ram_bytes=cpu.total_bytes
+            ),
             Wishes(
                 overhead_bytes=int(self.overhead * GIB),
                 spread=self.spread,

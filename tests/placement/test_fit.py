@@ -95,7 +95,7 @@ def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCapt
     assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + CONTEXT_BYTES
     (line,) = caplog.messages
     assert re.fullmatch(
-        r"t\.gguf with small: 40\d MiB of 3\.9 GiB free on NVIDIA GeForce RTX 4060 \(1\) and"
+        r"t\.gguf with small takes 40\d MiB of 3\.9 GiB free on NVIDIA GeForce RTX 4060 \(1\) and"
         r" \d MiB of 8\.0 GiB free in main memory; 512 tokens of context",
         line,
     )
@@ -107,11 +107,11 @@ def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
 ) -> None:
     with caplog.at_level(logging.INFO):
         placement = Box([gpu(0, 700)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
-    assert placement == core.Placement(spec=spec, fits=False)
+    assert (placement.spec, placement.fits) == (spec, False)
     (line,) = caplog.messages
     assert re.fullmatch(
-        r"t\.gguf needs about \d MiB, and free are 700 MiB on NVIDIA GeForce RTX 4060 \(0\):"
-        r" another model has to leave first",
+        r"t\.gguf needs about \d MiB, and it may take 0 MiB of 700 MiB free on NVIDIA GeForce"
+        r" RTX 4060 \(0\): another model has to leave first",
         line,
     )
 
@@ -123,7 +123,7 @@ def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO):
         placement = Box([gpu(0, free_mib)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
     assert placement.spec.drafter is None
-    assert "512 tokens of context; no drafter, for small needs 0.0 GiB" in caplog.text
+    assert "512 tokens of context; no drafter, for small needs 1 MiB, and" in caplog.text
 
 
 @pytest.mark.contract("sched.memory")

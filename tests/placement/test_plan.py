@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -54,8 +55,29 @@ def test_main_gpu_is_a_number_among_those_that_are_there() -> None:
 @pytest.mark.contract("options.runner")
 def test_more_layers_than_there_are_is_all_of_them() -> None:
     spec = replace(PAIR, num_gpu=999).place(gpus("24")).spec
-    assert spec.n_gpu_layers == 999
+    assert spec.n_gpu_layers == -1
     assert layers(PAIR, spec) == {"GPU-0": 33}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"num_gpu": 0}, {"num_gpu": 9}, {"num_gpu": 999}, {"main_gpu": 3}, {"main_gpu": -1}],
+)
+def test_without_gpus_nothing_that_is_said_of_them_makes_another_engine(
+    asked: dict[str, Any],
+) -> None:
+    assert replace(PAIR, **asked).place(()).spec == PAIR.place(()).spec
+
+
+def test_the_same_place_is_the_same_engine_whatever_was_asked_for() -> None:
+    one, two = gpus("24"), gpus("24+24")
+    everywhere = PAIR.place(one).spec
+    assert replace(PAIR, num_gpu=33, main_gpu=0).place(one).spec == everywhere
+    nowhere = replace(PAIR, num_gpu=0).place(two).spec
+    assert nowhere == replace(PAIR, num_gpu=0, main_gpu=1).place(two).spec
+    assert nowhere == replace(PAIR, main_gpu=-1).place(two).spec
+    assert nowhere != everywhere
+    assert replace(PAIR, main_gpu=1).place(two).spec.main_gpu == 1
 
 
 def test_so_many_layers_as_the_caller_wants_are_tried_though_they_do_not_fit() -> None:

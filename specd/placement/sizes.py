@@ -1,0 +1,13 @@
+"""Bytes in a unit that people read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MIB: Final = 2**20
+_GIB: Final = 2**30
+
+
+def size(n_bytes: int) -> str:
+    n_bytes = max(n_bytes, 0)
+    return f"{n_bytes / _GIB:.1f} GiB" if n_bytes >= _GIB else f"{n_bytes / _MIB:.0f} MiB"
