@@ -39,6 +39,7 @@ class Runner:
 
     asked: what its loader wanted, with nothing left open.  spec: how it was loaded in the end,
     which may be with less.  least_ctx: the context that its loader could not do without.
+    shortage: what memory lacks for it, as far as that was known before (`core.Placement`).
     """
 
     id: int
@@ -48,6 +49,7 @@ class Runner:
     model: core.ModelRef
     pair: core.Pair
     keep_alive_s: float
+    shortage: str = ""
     phase: Phase = Phase.LOADING
     expires_at: float = math.inf
     users: set[int] = field(default_factory=set)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from specd import core, errors
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
@@ -207,8 +208,12 @@ class Scheduler:
         request, refused = question.request, self._refused.get(head.weights)
         effects = self._inquiry.put(question)
         if (placement := self._inquiry.placement) is not None:
+            costs_drafter = request.spec.drafter is not None and placement.spec.drafter is None
+            if costs_drafter and self._outgrown.pop(head.weights, None) is not None:
+                # No context longer than is asked for is worth that.
+                return [*effects, *self._find_room_for(head, others)]
             if refused is None or not refused.again(placement.spec, others):
-                return [self._start(head, request, placement.spec)]
+                return [self._start(head, request, placement)]
             if not others:
                 return self._give_up(refused, head)
         elif not self._inquiry.is_full:
@@ -234,6 +239,7 @@ class Scheduler:
             beside=tuple(runner.spec for runner in self._runners.values()),
             give_up=give_up,
             n_refusals=refused.n if refused is not None else 0,
+            name=head.model.name,
         )
         return Place(head.id, request)
 
@@ -267,6 +273,8 @@ class Scheduler:
 
     def _memory_was_refused(self, runner: Runner, error: errors.OutOfMemory) -> list[Effect]:
         before = self._refused.get(runner.weights)
+        if runner.shortage:
+            error = errors.OutOfMemory(f"{runner.shortage}: {error}")
         refused = self._refused[runner.weights] = Refused(
             n=before.n + 1 if before is not None else 1,
             runner=runner,
@@ -290,7 +298,7 @@ class Scheduler:
     # ----------------------------------------------------------------------- steps
 
     def _start(
-        self, waiter: Waiter, request: core.PlacementRequest, spec: core.EngineSpec
+        self, waiter: Waiter, request: core.PlacementRequest, placement: core.Placement
     ) -> Effect:
         self._inquiry = Inquiry()
         keep_alive_s = waiter.keep_alive_s
@@ -300,11 +308,13 @@ class Scheduler:
         runner = Runner(
             id=self._n_started,
             asked=request.spec,
-            spec=spec,
+            # With less than was asked for it would be loaded for nobody, and that for ever.
+            spec=replace(placement.spec, n_ctx=max(placement.spec.n_ctx, request.least_ctx)),
             least_ctx=request.least_ctx,
             model=waiter.model,
             pair=waiter.pair,
             keep_alive_s=keep_alive_s,
+            shortage=placement.shortage,
         )
         self._runners[waiter.weights] = runner
         return Start(runner.id, runner.spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specd import core, errors
@@ -39,7 +41,7 @@ def test_every_load_is_asked_for_and_the_first_may_give_up_anything() -> None:
     s = careful()
     first = asked(s.request(waiter(1, "a")))
     assert first.request == core.PlacementRequest(
-        spec=core.EngineSpec(weights="a", n_ctx=262_144, n_threads=2), least_ctx=4096
+        spec=core.EngineSpec(weights="a", n_ctx=262_144, n_threads=2), least_ctx=4096, name="a"
     )
     # What it has given up is loaded, and is there for the next question.
     runner_id = started(s.placed(first, fits(first, n_gpu_layers=7)))
@@ -133,6 +135,64 @@ def test_a_count_that_is_full_needs_no_asking() -> None:
     assert s.request(waiter(2, "b")) == [Stop(runner_id)]
 
 
+@pytest.mark.contract("sched.memory")
+def test_a_drafter_is_not_given_up_for_one_who_has_become_idle() -> None:
+    s = careful()
+    a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b", keep_alive_s=600.0))
+    question = asked(s.request(waiter(3, "c", drafter="d")))
+    assert question.request.give_up is DRAFTER
+    s.leave(1, 0.0)
+    again = asked(s.placed(question, fits(question, drafter=None)))
+    assert again.request.give_up is NOTHING
+    # Busy once more, it costs no further question: there is room with the drafter, or none.
+    assert s.request(waiter(4, "a")) == [Grant(4, a)]
+    s.leave(2, 0.0)
+    assert s.placed(again, full(again)) == [Stop(b)]
+    last = asked(s.ended(b))
+    assert last.request.give_up is DRAFTER
+    assert start_of(s.placed(last, fits(last))).spec.drafter == "d"
+
+
+@pytest.mark.contract("sched.memory")
+def test_where_nobody_is_idle_after_all_the_drafter_is_given_up_as_was_known() -> None:
+    s = careful()
+    a = load(s, waiter(1, "a"))
+    question = asked(s.request(waiter(2, "c", drafter="d")))
+    s.leave(1, 0.0)
+    again = asked(s.placed(question, fits(question, drafter=None)))
+    assert s.request(waiter(3, "a")) == [Grant(3, a)]
+    assert start_of(s.placed(again, full(again))).spec.drafter is None
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_keeps_its_drafter_loads_whoever_is_idle_by_now() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    question = asked(s.request(waiter(2, "c", drafter="d")))
+    s.leave(1, 0.0)
+    assert start_of(s.placed(question, fits(question))).spec.drafter == "d"
+
+
+def test_no_drafter_is_given_up_for_a_context_longer_than_is_asked_for() -> None:
+    s = careful()
+    runner_id = load(s, waiter(1, "a", n_ctx=1000, drafter="d"))
+    s.leave(1, 0.0)
+    s.request(waiter(2, "a", n_ctx=1200, drafter="d"))
+    grown = asked(s.ended(runner_id))
+    assert grown.request.spec.n_ctx == 2000
+    plain = asked(s.placed(grown, fits(grown, drafter=None)))
+    assert plain.request.spec.n_ctx == 1200
+    assert start_of(s.placed(plain, fits(plain))).spec.drafter == "d"
+
+
+def test_less_context_than_somebody_needs_is_never_loaded() -> None:
+    s = careful()
+    question = asked(s.request(waiter(1, "a", n_ctx=4096)))
+    start = start_of(s.placed(question, fits(question, n_ctx=2048)))
+    assert start.spec.n_ctx == 4096
+    assert s.loaded(start.runner_id, 0.0) == [Grant(1, start.runner_id)]
+
+
 def test_an_answer_that_comes_too_late_decides_nothing() -> None:
     s = careful()
     load(s, waiter(1, "a"))
@@ -191,6 +251,33 @@ def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
     assert told == [Refuse(1, STARVED), Refuse(3, STARVED)]
     assert isinstance(next_question, Place)
     assert (next_question.waiter_id, next_question.request.n_refusals) == (2, 0)
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_other_words_for_the_same_load_are_no_second_attempt() -> None:
+    s = careful()
+    question = asked(s.request(waiter(1, "a", n_ctx=512, drafter="d")))
+    without = {"drafter": None, "no_pair_reason": "drafter_no_vram"}
+    first = started(s.placed(question, fits(question, **without, no_pair_detail="16.2 GiB")))
+    s.failed(first, STARVED)
+    question = asked(s.ended(first))
+    assert s.placed(question, fits(question, **without, no_pair_detail="13.0 GiB")) == [
+        Refuse(1, STARVED)
+    ]
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_what_was_known_to_be_too_large_says_what_it_needs() -> None:
+    s = careful()
+    question = asked(s.request(waiter(1, "a", n_ctx=512)))
+    tried = replace(fits(question), shortage="a needs about 40 GiB, and free are 20 GiB")
+    first = started(s.placed(question, tried))
+    s.failed(first, STARVED)
+    question = asked(s.ended(first))
+    [refused] = s.placed(question, tried)
+    assert isinstance(refused, Refuse)
+    assert isinstance(refused.error, errors.OutOfMemory)
+    assert str(refused.error) == f"a needs about 40 GiB, and free are 20 GiB: {STARVED}"
 
 
 @pytest.mark.contract("sched.oom")
