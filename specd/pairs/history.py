@@ -97,7 +97,6 @@ class History:
         self._n_put = 0
         self._known: tuple[dict[Key, Entry], int, tuple[Entry, ...]] = {}, 0, ()
         self._lock = threading.Lock()  # of _unsaved
-        self._complained = False
 
     def get(self, key: Key) -> core.PairHistory | None:
         """What is known of the pair, from whichever daemon."""
@@ -126,7 +125,6 @@ class History:
         except OSError as error:
             self._complain("cannot keep what was learned of the pairs in %s: %s", error)
             return False
-        self._complained = False
         with self._lock:
             for key, entry in unsaved.items():
                 if self._unsaved.get(key) is entry:
@@ -188,9 +186,7 @@ class History:
 
     def _complain(self, words: str, error: Exception) -> None:
         assert self._file is not None
-        level = logging.DEBUG if self._complained else logging.WARNING
-        log.log(level, words, self._file.path, error)
-        self._complained = True
+        self._file.complain(words, error)
 
 
 def _decode(data: bytes) -> dict[Key, Entry]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from tomlkit.items import Array, InlineTable, Table
 from specd.errors import BadSetting
 from specd.pairs.registry import Places, parse_rules
 from specd.pairs.rules import USER, key_of
-from specd.store.durable import locked, move, store_errors
+from specd.store.durable import locked, replacing, store_errors
 
 _HEADER: Final = (
     "Which drafter serves which model here, before specd's own registry (docs/pairs.md)."
@@ -117,18 +116,12 @@ def _parsed(text: str, path: Path) -> TOMLDocument:
 def _write(path: Path, text: str) -> None:
     """Whole or not at all, with the owner and the rights that it had."""
     was = path.stat() if path.exists() else None
-    opened, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
-            file.write(text)
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
         part.chmod(was.st_mode & 0o777 if was is not None else 0o644)
         if was is not None:
             with contextlib.suppress(PermissionError):
                 os.chown(part, was.st_uid, was.st_gid)
-        move(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 # --------------------------------------------------------------------------- one target

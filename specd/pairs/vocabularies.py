@@ -203,7 +203,7 @@ class Vocabularies:
 
     def _complain(self, words: str, error: Exception) -> None:
         assert self._file is not None
-        log.warning(words, self._file.path, error)
+        self._file.complain(words, error)
 
 
 def _read(path: Path) -> Vocabulary:

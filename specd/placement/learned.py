@@ -136,7 +136,6 @@ class Learned:
         self._known = _Known()
         self._stamp: Stamp | None = None
         self._lock = threading.Lock()
-        self._complained = False
 
     def corrected(self, key: Key, estimate: Footprint) -> Footprint:
         """The estimate, made better by what was learned of the same."""
@@ -203,15 +202,12 @@ class Learned:
         try:
             self._file.write(msgspec.json.encode(_File(_VERSION, lessons, contexts)))
             self._stamp = self._file.stamp()
-            self._complained = False
         except OSError as error:
             self._complain("cannot keep what was learned of memory in %s: %s", error)
 
     def _complain(self, words: str, error: Exception) -> None:
         assert self._file is not None
-        level = logging.DEBUG if self._complained else logging.WARNING
-        log.log(level, words, self._file.path, error)
-        self._complained = True
+        self._file.complain(words, error)
 
 
 def _decode(data: bytes) -> _Known:

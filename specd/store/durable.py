@@ -11,6 +11,7 @@ import errno
 import fcntl
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,22 @@ def remove_unless_held(path: Path) -> bool:
         return False
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, its owner's alone; it takes that place if all goes well.
+
+    Whoever reads sees the old file or the new one.
+    """
+    opened, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(opened)
+    part = Path(name)
+    try:
+        yield part
+        move(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def move(source: Path, target: Path) -> None:

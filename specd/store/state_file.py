@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+
+from specd.store.durable import replacing
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class StateFile:
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path = path
         self._max_bytes = max_bytes
+        self._complained = False
 
     def stamp(self) -> Stamp | None:
         """Differs whenever the content may; None where there is no file.  OSError."""
@@ -63,18 +64,15 @@ class StateFile:
         """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep()
-        handle, name = tempfile.mkstemp(
-            dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".part"
-        )
-        part = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(self.path) as part:
+            part.write_bytes(data)
+        self._complained = False
+
+    def complain(self, words: str, error: Exception) -> None:
+        """Say why it cannot be used, "... in %s: %s": once until it can be written again."""
+        level = logging.DEBUG if self._complained else logging.WARNING
+        log.log(level, words, self.path, error)
+        self._complained = True
 
     def _sweep(self) -> None:
         """Remove what writers left that were killed in the middle."""

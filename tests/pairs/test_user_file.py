@@ -222,3 +222,25 @@ def test_the_machines_file_is_left_to_who_may_write_it(
 def test_who_has_no_home_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="SPECD_PAIRS"):
         file_to_write(Places(machine=tmp_path / "none.toml"), is_root=False)
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+def test_what_could_not_be_read_again_is_not_written(path: Path) -> None:
+    for drafters in ([" "], [""]):
+        with pytest.raises(BadSetting, match=r"pairs\.toml"):
+            user_file.add(path, "m", drafters)
+        assert not path.exists()
+    user_file.add(path, "m", ["d"])
+    before = path.read_bytes()
+    with pytest.raises(BadSetting, match=r"pairs\.toml"):
+        user_file.add(path, " ", ["d"])
+    assert path.read_bytes() == before
+
+
+def test_a_pattern_that_ends_in_a_star_has_every_tag(path: Path) -> None:
+    user_file.add(path, "m*", ["a"])
+    assert not user_file.remove(path, "m*:latest")
+    user_file.add(path, "m*:latest", ["b"])
+    assert rules_of(path) == {"m*": ("a",), "m*:latest": ("b",)}
