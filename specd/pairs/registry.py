@@ -16,6 +16,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from specd.errors import BadSetting
+from specd.pairs import complaints
 from specd.pairs.rules import PACKAGED, USER, Rule, Rules, has_wildcards, is_file
 from specd.settings import own_config_dir
 
@@ -186,21 +187,27 @@ def read_rules(path: Path, origin: str) -> tuple[Rule, ...]:
 def parse_rules(text: str, path: Path, origin: str) -> tuple[Rule, ...]:
     """path: what the text is, or is to be, the content of."""
     try:
-        file = msgspec.convert(tomllib.loads(text), _File)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"the pairs file {path} is not TOML: {error}") from error
+    try:
+        file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        raise BadSetting(f"the pairs file {path} has a bad field: {error}") from error
-    return tuple(_rule(entry, origin, path, i) for i, entry in enumerate(file.pair))
+        said = complaints.of_field(str(error), document)
+        raise BadSetting(f"the pairs file {path} is wrong: {said}") from error
+    return tuple(
+        _rule(entry, origin, path, complaints.of_pair(i, document))
+        for i, entry in enumerate(file.pair)
+    )
 
 
-def _rule(entry: Entry, origin: str, path: Path, index: int) -> Rule:
+def _rule(entry: Entry, origin: str, path: Path, pair: str) -> Rule:
     targets = [entry.target] if isinstance(entry.target, str) else entry.target
     pull = entry.pull
     if pull is None:
         pull = [name for name in entry.drafters if not (has_wildcards(name) or is_file(name))]
     if wrong := _wrong(entry, [*targets, *entry.drafters, *pull], pull):
-        raise BadSetting(f"the pairs file {path} has a bad field: {wrong} - at `$.pair[{index}]`")
+        raise BadSetting(f"the pairs file {path} is wrong: {pair}: {wrong}")
     return Rule(
         targets=tuple(targets),
         drafters=tuple(entry.drafters),
@@ -217,7 +224,7 @@ def _rule(entry: Entry, origin: str, path: Path, index: int) -> Rule:
 def _wrong(entry: Entry, names: list[str], pull: list[str]) -> str:
     """What the types do not say; "" where all is well."""
     if not all(name.strip() for name in names):
-        return "an empty name"
+        return "a name is empty"
     for name in pull:
         if has_wildcards(name) or is_file(name):
             return f"`pull` has {name}, which cannot be pulled"

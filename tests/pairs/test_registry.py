@@ -95,27 +95,43 @@ def test_an_empty_file_has_no_rules(path: Path) -> None:
 @pytest.mark.parametrize(
     "text,words",
     [
-        ("[[pair]\n", "line 1"),
-        ("[[pair]]\ndrafters = []\n", "`target`"),
-        ('[[pair]]\ntarget = "a"\ndrafters = "b"\n', "$.pair[0].drafters"),
-        ('[[pair]]\ntarget = "a"\ndrafter = ["b"]\n', "drafter"),
-        ('[[pair]]\ntarget = []\ndrafters = ["b"]\n', "$.pair[0]"),
-        ('[[pair]]\ntarget = ""\ndrafters = ["b"]\n', "$.pair[0]"),
-        ('[[pair]]\ntarget = "a"\ndrafters = [""]\n', "$.pair[0]"),
-        ('[[pair]]\ntarget = "a"\ndrafters = ["b", " "]\n', "an empty name - at `$.pair[0]`"),
-        ('[[pair]]\ntarget = "a"\nexpected = { poems = 2 }\n', "$.pair[0].expected"),
-        ('[[pair]]\ntarget = "a"\nexpected = { code = 0 }\n', "$.pair[0].expected"),
-        ('[[pair]]\ntarget = "a"\nexpected = { code = nan }\n', "$.pair[0]"),
-        ('[[pair]]\ntarget = "a"\nexpected = { code = "2" }\n', "$.pair[0].expected"),
-        ('[[pair]]\ntarget = "a"\ndraft_length = [0, 4]\n', "$.pair[0].draft_length"),
-        ('[[pair]]\ntarget = "a"\ndraft_length = [2, 17]\n', "$.pair[0].draft_length"),
-        ('[[pair]]\ntarget = "a"\ndraft_length = [4]\n', "$.pair[0].draft_length"),
+        ("[[pair]\n", "is not TOML: .*line 1"),
+        ("[[pair]]\ndrafters = []\n", "pair 1: the field `target` is missing"),
+        ('[[pair]]\ntarget = "a"\ndrafters = "b"\n', "`drafters` must be a list, and is text"),
+        ('[[pair]]\ntarget = "a"\ndrafter = ["b"]\n', "there is no field `drafter`"),
+        ('[[pair]]\ntarget = "a"\nstr = 1\n', "there is no field `str`"),
+        ('[[pair]]\ntarget = []\ndrafters = ["b"]\n', "pair 1: `target` must not be empty"),
+        (
+            "[[pair]]\ntarget = 1\n",
+            "pair 1: `target` must be text or a list, and is a whole number",
+        ),
+        ('[[pair]]\ntarget = "a"\ndrafters = [""]\n', "item 1 of `drafters` must not be empty"),
+        ('[[pair]]\ntarget = "a"\ndrafters = ["b", " "]\n', r"pair 1 \(a\): a name is empty"),
+        ('[[pair]]\ntarget = "a"\nexpected = { poems = 2 }\n', "`expected`: there is no `poems`"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = 0 }\n', "of `expected` must be above 0"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = nan }\n', "of `expected` must be above 0"),
+        ('[[pair]]\ntarget = "a"\nexpected = { code = "2" }\n', "must be a number, and is text"),
+        (
+            '[[pair]]\ntarget = "a"\ndraft_length = [0, 4]\n',
+            "1 of `draft_length` must be at least 1",
+        ),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [2, 17]\n', "`draft_length` must be at most 16"),
+        ('[[pair]]\ntarget = "a"\ndraft_length = [4]\n', "must have 2 items, and has 1"),
         ('[[pair]]\ntarget = "a"\ndraft_length = [8, 4]\n', "`draft_length` begins above its end"),
-        ('[[pair]]\ntarget = "a"\npull = ["b:*"]\n', "b:*, which cannot be pulled"),
+        ('[[pair]]\ntarget = "a"\npull = ["b:*"]\n', r"b:\*, which cannot be pulled"),
         ('[[pair]]\ntarget = "a"\npull = ["/b.gguf"]\n', "/b.gguf, which cannot be pulled"),
-        ('[[pair]]\ntarget = "a"\n[[pair.measured]]\ntarget = "a"\n', "$.pair[0].measured[0]"),
-        ("pair = 1\n", "$.pair"),
-        ("pears = []\n", "pears"),
+        (
+            '[[pair]]\ntarget = "a"\n[[pair.measured]]\ntarget = "a"\n',
+            "item 1 of `measured`: the field `drafter` is missing",
+        ),
+        (
+            pair("a", "b") + '[[pair]]\ntarget = ["c:1b", "d"]\nreason = 1\n',
+            r"pair 2 \(c:1b\): `rea",
+        ),
+        (pair("a", "b") + '[[pair]]\ntarget = "c"\npull = ["~"]\n', r"pair 2 \(c\): `pull` has ~"),
+        ("pair = 1\n", "wrong: `pair` must be a list, and is a whole number"),
+        ("pair = [1]\n", "pair 1: it must be a table"),
+        ("pears = []\n", "wrong: there is no field `pears`"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_and_the_place(
@@ -125,7 +141,8 @@ def test_a_bad_file_is_refused_with_its_name_and_the_place(
     with pytest.raises(BadSetting) as refused:
         RuleFiles(Places(named=path))
     assert str(path) in str(refused.value)
-    assert words in str(refused.value)
+    assert re.search(words, str(refused.value))
+    assert "$" not in str(refused.value)
 
 
 def test_a_file_that_is_missing_no_text_or_no_file_is_refused(path: Path) -> None:
@@ -234,7 +251,7 @@ def test_an_error_in_a_changed_file_is_said_once_and_the_last_good_rules_stay(
         assert [drafter_of(rules) for _ in range(3)] == ["good"] * 3
         [warning] = caplog.messages
         assert str(path) in warning
-        assert "$.pair[0].target" in warning
+        assert "pair 1: `target` must be text" in warning
         path.unlink()
         assert [drafter_of(rules) for _ in range(2)] == ["good"] * 2
         assert "which is not there" in caplog.messages[1]
