@@ -31,6 +31,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
+        self.contexts: list[int] = []
         self.n_under_way = self.n_most = 0
         self.dies = 0
         self.n_buried = 0
@@ -51,8 +52,9 @@ class FakeEngine:
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         raise NotImplementedError
 
-    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
         self.asked.append((text, truncate))
+        self.contexts.append(n_ctx)
         self.n_under_way += 1
         self.n_most = max(self.n_most, self.n_under_way)
         try:
@@ -120,6 +122,7 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
     assert found.load_ns == 1_000_000_000
     [(spec, keep_alive_s)] = house.leased
     assert (spec.embeds, spec.n_ctx, keep_alive_s) == (True, 64, 7.0)
+    assert house.engine.contexts == [64, 64, 64]  # though a longer one may be loaded
     assert house.n_released == 1
 
 

@@ -95,11 +95,12 @@ class Embedder:
     def busy(self) -> bool:
         return bool(self._waiting)
 
-    def submit(self, request_id: int, text: str, *, truncate: bool) -> None:
-        """Queue a text; a bad one is answered at once."""
+    def submit(self, request_id: int, text: str, *, truncate: bool, n_ctx: int = 0) -> None:
+        """Queue a text; a bad one is answered at once.  n_ctx: of the context, 0 is all of it."""
+        n_ctx = min(n_ctx or self._encoder.n_ctx, self._encoder.n_ctx)
         tokens = self._tokenizer.tokenize(text, add_bos=True)
         try:
-            tokens = self._frame.fit(tokens, self._encoder.n_ctx, truncate=truncate)
+            tokens = self._frame.fit(tokens, n_ctx, truncate=truncate)
         except ContextLengthExceeded as error:
             kind = FailureKind.CONTEXT_LENGTH
             self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)

@@ -128,7 +128,12 @@ class Worker:
             case Submit() if isinstance(work, Loop):
                 work.submit(message.request_id, message.request)
             case Embed() if isinstance(work, Embedder):
-                work.submit(message.request_id, message.text, truncate=message.truncate)
+                work.submit(
+                    message.request_id,
+                    message.text,
+                    truncate=message.truncate,
+                    n_ctx=message.n_ctx,
+                )
             case Submit() | Embed():
                 gives = "vectors" if isinstance(work, Embedder) else "text"
                 refusal = Failed(kind=FailureKind.INVALID, message=f"this engine gives {gives}")

@@ -14,9 +14,12 @@ log = logging.getLogger(__name__)
 N_UNDER_WAY = 128
 
 
-async def embed_all(request: core.EmbedRequest, lease: Lease) -> tuple[core.Embedding, ...]:
+async def embed_all(
+    request: core.EmbedRequest, lease: Lease, n_ctx: int
+) -> tuple[core.Embedding, ...]:
     """One entry per text, in order; the first failure takes the others along.
 
+    n_ctx: as was asked for, whatever is loaded; 0 is what is there.
     Raises InvalidRequest in Ollama's words for a text that is too long and may not be cut.
     """
     found: dict[int, core.Embedding] = {}
@@ -24,7 +27,7 @@ async def embed_all(request: core.EmbedRequest, lease: Lease) -> tuple[core.Embe
 
     async def work() -> None:
         for index, text in waiting:
-            found[index] = await lease.embed(text, truncate=request.truncate)
+            found[index] = await lease.embed(text, truncate=request.truncate, n_ctx=n_ctx)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -19,7 +19,7 @@ from specd import core, errors
 from specd.generation.call import Call
 from specd.generation.count import n_prompt_tokens
 from specd.generation.embedding import embed_all
-from specd.generation.engine_spec import drafters, engine_spec
+from specd.generation.engine_spec import asked_ctx, drafters, engine_spec
 from specd.generation.fit import fitted
 from specd.options import Options
 from specd.prompt import AnswerParser, RenderJinja, render_here
@@ -166,7 +166,8 @@ class Generation:
         leased = self._lease(model, options, request.keep_alive_s, embeds=True)
         async with leased as (lease, _):
             load_ns = int((self._clock() - started) * 1e9)
-            return core.Embeddings(entries=await embed_all(request, lease), load_ns=load_ns)
+            entries = await embed_all(request, lease, asked_ctx(model, options))
+            return core.Embeddings(entries=entries, load_ns=load_ns)
 
     async def load(
         self,

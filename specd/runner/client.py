@@ -112,14 +112,14 @@ class Client:
         request = messages.Tokenize(next(self._ids), pieces, add_bos)
         return await self._ask(request, self._tokenized)
 
-    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
         """The vector of `text`.  Leaving early takes the text out of the engine's queue.
 
         Raises ContextLengthExceeded, InvalidRequest, or what became of the engine.
         """
         if self._end is not None:
             raise self._end.error()
-        request = messages.Embed(next(self._ids), text, truncate)
+        request = messages.Embed(next(self._ids), text, truncate, n_ctx)
         try:
             return await self._ask(request, self._embedded)
         except asyncio.CancelledError:

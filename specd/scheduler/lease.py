@@ -28,8 +28,11 @@ class Engine(Protocol):
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""
 
-    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
-        """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none."""
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+        """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none.
+
+        n_ctx: as if it had so short a context; 0 is its own.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +57,5 @@ class Lease:
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return await self.engine.tokenize(*pieces, add_bos=add_bos)
 
-    async def embed(self, text: str, *, truncate: bool) -> core.Embedding:
-        return await self.engine.embed(text, truncate=truncate)
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+        return await self.engine.embed(text, truncate=truncate, n_ctx=n_ctx)

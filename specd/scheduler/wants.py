@@ -53,14 +53,10 @@ class Wants:
 
     def outgrows(self, waiter: Waiter, runner: Runner) -> bool:
         """Whether its context is too short, and a longer one than is asked for would do no harm."""
-        return not (waiter.spec.embeds or self._has_context(waiter, runner))
+        return not self._has_context(waiter, runner)
 
     def _has_context(self, waiter: Waiter, runner: Runner) -> bool:
-        if waiter.spec.n_ctx == 0:
-            return True
-        wanted, there = self.filled(waiter).n_ctx, runner.spec.n_ctx
-        # What is embedded is cut off at the end of the context, wherever that is.
-        return wanted == there if waiter.spec.embeds else wanted <= there
+        return waiter.spec.n_ctx == 0 or self.filled(waiter).n_ctx <= runner.spec.n_ctx
 
 
 def _what_reloads(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:

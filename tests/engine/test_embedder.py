@@ -120,6 +120,18 @@ def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
     assert fine == vector_of("b")
 
 
+@pytest.mark.contract("embed.truncate", "embed.truncate-off")
+def test_a_request_may_want_less_of_the_context_than_there_is() -> None:
+    house = House()
+    for request_id, (n_ctx, truncate) in enumerate([(5, True), (99, True), (5, False)]):
+        house.embedder.submit(request_id, "a" * 30, truncate=truncate, n_ctx=n_ctx)
+    ends = house.run()
+    short, whole, failed = (ends[request_id] for request_id in range(3))
+    assert (short, whole) == (vector_of("a" * 3), vector_of("a" * 14))
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 32, 5)
+
+
 def test_a_text_without_a_token_is_the_requests_own_fault() -> None:
     house = House(tokenizer=FakeTokenizer(before=(), behind=()))
     house.submit("")

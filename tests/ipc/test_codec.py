@@ -70,7 +70,7 @@ def body(frame: bytes) -> bytes:
         messages.Load(SPEC),
         messages.Load(SPEC, HISTORY),
         messages.Submit(7, REQUEST),
-        messages.Embed(8, "text", truncate=False),
+        messages.Embed(8, "text", truncate=False, n_ctx=64),
         messages.Cancel(7),
         messages.Tokenize(8, ("text", core.Image(b"\x89PNG")), add_bos=True),
         messages.Shutdown(),

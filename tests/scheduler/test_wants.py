@@ -71,14 +71,14 @@ def test_what_is_automatic_or_shorter_or_only_drafts_reloads_nothing(spec: dict[
 
 
 @pytest.mark.contract("sched.reload")
-def test_the_context_of_an_embedder_is_what_was_asked_for() -> None:
+def test_an_embedder_serves_who_asks_for_a_shorter_context_and_grows_for_a_longer() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=512, embeds=True))
-    assert s.request(waiter(2, "a", n_ctx=0, embeds=True)) == [Grant(2, runner_id)]
-    s.leave(1, 0.0)
-    s.leave(2, 0.0)
-    assert reload(s, 3, 100, embeds=True) == 100
-    assert reload(s, 4, 101, embeds=True) == 101
+    for who, n_ctx in ((2, 0), (3, 100), (4, 512)):
+        assert s.request(waiter(who, "a", n_ctx=n_ctx, embeds=True)) == [Grant(who, runner_id)]
+    for who in range(1, 5):
+        s.leave(who, 0.0)
+    assert reload(s, 5, 513, embeds=True) == 1024
 
 
 @pytest.mark.contract("sched.reload")

@@ -41,6 +41,9 @@ async def test_vectors_of_texts_asked_together_are_those_asked_alone(tmp_path: P
         assert len(await process.tokenize("ab", add_bos=True)) == 4
         with pytest.raises(errors.ContextLengthExceeded):
             await process.embed(texts[-1], truncate=False)
+        assert (await process.embed(texts[-1], truncate=True, n_ctx=16)).n_tokens == 16
+        with pytest.raises(errors.ContextLengthExceeded):
+            await process.embed(texts[-1][:40], truncate=False, n_ctx=16)
 
 
 async def test_an_engine_says_so_where_it_is_asked_for_the_other_thing(tmp_path: Path) -> None:
