@@ -40,8 +40,8 @@ hf.co/bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M    */*llama-3.1-8b*
 hf.co/NousResearch/Hermes-3-Llama-3.1-8B-GGUF:Q4_K_M      */*llama-3.1-8b*
 llama3.1-claude:latest
 llama3:70b                                                llama3:70b*
-llama3:8b
-llama3:latest
+llama3:8b                                                 llama3:8b*
+llama3:latest                                             llama3:latest
 hf.co/bartowski/Meta-Llama-3-70B-Instruct-GGUF:Q4_K_M     */*llama-3-70b*
 llama2:70b-chat-q4_K_M                                    llama2:70b*
 llama2:7b
@@ -72,9 +72,9 @@ hf.co/mradermacher/Josiefied-Qwen3-8B-abliterated-v1-GGUF:Q4_K_M  */*qwen3-8b*
 qwen3:1.7b                                                *:1.?b*
 qwen3:0.6b                                                *:0.?b*
 hf.co/unsloth/Qwen3-0.6B-GGUF:Q8_0                        */*-0.?b-*
-qwen3-vl:8b
+qwen3-vl:8b                                               qwen3-vl:8b*
 qwen3-vl:2b                                               *:2b*
-hf.co/Qwen/Qwen3-VL-8B-Instruct-GGUF:Q4_K_M
+hf.co/Qwen/Qwen3-VL-8B-Instruct-GGUF:Q4_K_M               */*qwen3-vl-8b*
 qwen3-embedding:8b
 hf.co/Qwen/Qwen3-Embedding-8B-GGUF:Q8_0
 qwen3:30b                                                 qwen3:30b*
@@ -138,7 +138,7 @@ deepseek-v3.1:671b                                        deepseek-v3.1:*
 deepseek-v2:16b                                           deepseek-v2:16b*
 deepseek-v2:236b
 deepseek-coder-v2:latest                                  deepseek-coder-v2:latest
-deepseek-coder:33b
+deepseek-coder:33b                                        deepseek-coder:33b*
 hf.co/bartowski/DeepSeek-Coder-V2-Lite-Instruct-GGUF:Q4_K_M  */*deepseek-coder-v2-lite*
 gemma3:27b                                                gemma3:27b*
 gemma3:27b-it-qat                                         gemma3:27b*
@@ -188,9 +188,9 @@ hf.co/TheBloke/Mixtral-8x7B-Instruct-v0.1-GGUF:Q4_K_M     */*mixtral-8x*
 phi4:14b                                                  phi4:*
 phi4:latest                                               phi4:*
 hf.co/microsoft/phi-4-gguf:Q4_K                           */*phi-4-gguf*
-hf.co/unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M
-phi4-mini:3.8b
-phi4-mini-reasoning:latest
+hf.co/unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M             */*phi-4-mini*
+phi4-mini:3.8b                                            phi4-mini:*
+phi4-mini-reasoning:latest                                phi4-mini-reasoning:*
 phi3:14b                                                  phi3:14b*
 phi3:medium-128k                                          phi3:medium*
 phi3:mini
@@ -229,6 +229,30 @@ specd-demo:latest
 starcoder2:3b                                             *:3b*
 starcoder2:15b
 mymodel:latest
+hf.co/bartowski/Meta-Llama-3-8B-Instruct-GGUF:Q4_K_M      */*llama-3-8b*
+codellama:34b-instruct-q4_K_M                             codellama:34b*
+codellama:70b                                             codellama:70b*
+codellama:13b
+codellama:latest
+phind-codellama:latest                                    phind-codellama:*
+hf.co/TheBloke/Phind-CodeLlama-34B-v2-GGUF:Q4_K_M         */*phind-codellama-34b*
+qwen3-vl:32b                                              qwen3-vl:32b*
+qwen3-vl:4b
+qwen2:72b-instruct                                        qwen2:72b*
+qwen2:latest                                              qwen2:latest
+qwen2:1.5b                                                *:1.?b*
+hf.co/Qwen/Qwen2-7B-Instruct-GGUF:Q4_K_M                  */*qwen2-7b*
+deepseek-coder:6.7b                                       deepseek-coder:6.7b*
+deepseek-coder:latest                                     deepseek-coder:latest
+hf.co/TheBloke/deepseek-coder-33B-instruct-GGUF:Q4_K_M    */*deepseek-coder-33b*
+exaone3.5:32b                                             exaone3.5:32b*
+exaone3.5:latest                                          exaone3.5:latest
+exaone3.5:2.4b                                            *:2.?b*
+hf.co/LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct-GGUF:Q4_K_M    */*exaone-3.5-7.8b*
+falcon3:10b                                               falcon3:10b*
+falcon3:latest                                            falcon3:latest
+hf.co/tiiuae/Falcon3-7B-Instruct-GGUF:Q4_K_M              */*falcon3-7b*
+dolphin-mixtral:8x7b                                      dolphin-mixtral:*
 """
 
 ROWS = [(row.split()[0], "".join(row.split()[1:])) for row in TABLE.strip().splitlines()]
