@@ -181,6 +181,14 @@ def test_a_bad_value_of_ours_names_the_variable_and_what_is_allowed(
     assert str(caught.value).startswith(f"{variable}={text!r} must be {allowed}")
 
 
+def test_a_number_that_is_too_large_is_told_how_large_it_may_be(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "99999999999999999999")
+    assert Settings().gpu_overhead_bytes == 0
+    assert "must be a whole number from 0 to 2^64−1" in caplog.messages[0]
+
+
 def test_a_pairs_file_need_not_be_there_yet(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

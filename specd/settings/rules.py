@@ -149,7 +149,7 @@ AutoFlagSetting = Annotated[
     bool | None, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
 ]
 StrictFlagSetting = Annotated[bool | None, Rule(_parse_bool, _BOOL_WORDS)]
-UintSetting = Annotated[int, Rule(_parse_uint, "a whole number ≥ 0")]
+UintSetting = Annotated[int, Rule(_parse_uint, "a whole number from 0 to 2^64−1")]
 CountSetting = Annotated[int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
 KeepAliveSetting = Annotated[
     float, Rule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
