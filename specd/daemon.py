@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from logging.handlers import QueueHandler, QueueListener
 
 from aiohttp import web
@@ -58,83 +59,25 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
     stop, hurry = _signals()
-    devices, machine = await asyncio.to_thread(_machine, settings, command)
-    history, here = _history(settings), machine_name(machine.devices)
-    notebooks = Notebooks(history, here)
-    known = await asyncio.to_thread(Vocabularies.beside, history)
-    library = Library(
-        settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
-    )
-    fit = Fit(
-        library.shape,
-        wishes=wishes(settings, machine.devices),
-        learned=_learned(settings),
-        devices=devices,
-        are_all=devices.are_all,
-    )
-    scheduler = _scheduler(settings, machine, fit, command, notebooks)
-    rules = await asyncio.to_thread(load_rules, settings.pairs_file)
-    pairs = Pairs(
-        library,
-        rules,
-        enabled=settings.speculative_decode,
-        history=history,
-        machine=here,
-        vocabularies=known,
-    )
-    renderer = Renderer()
-    writer = Writer(settings.models, noprune=settings.noprune)
-    registry = Registry(writer, keys=default_folder())
-    fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
-    generation = Generation(
-        library,
-        pairs,
-        scheduler,
-        settings,
-        render_jinja=renderer.render,
-        on_leased=fetching.want,
-    )
-    creator = Creator(
-        writer,
-        check_template=check_template,
-        pull=registry.pull,
-        command=command,
-        stall_s=settings.load_timeout_s,
-    )
-    app = build_app(
-        generation=generation,
-        library=library,
-        scheduler=scheduler,
-        settings=settings,
-        registry=registry,
-        workshop=Workshop(writer=Changes(writer), creator=creator),
-        efforts=fetching.words,
-    )
-    server = _server(app)
+    house = await _built(settings, command)
+    server = _server(house.app)
     await server.setup()
     try:
         site = await _listen(server, settings)
-        chores = [
-            asyncio.create_task(_prune(writer)),
-            asyncio.create_task(asyncio.to_thread(pairs.survey, stop.is_set)),
-        ]
-        await asyncio.gather(
-            asyncio.wait(chores[:1], timeout=PRUNE_S), asyncio.to_thread(renderer.start)
-        )
-        scheduler.start()
-        _announce(server, settings, machine)
+        await _open(house, stop)
+        _announce(server, settings, house.machine)
         await stop.wait()
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
         notify("STOPPING=1", "STATUS=waiting for running answers")
         await site.stop()
-        await scheduler.stop(settings.shutdown_grace_s, hurry)
+        await house.scheduler.stop(settings.shutdown_grace_s, hurry)
     finally:
-        await scheduler.stop()
-        await notebooks.close()
-        await fetching.close()
-        await registry.close()
+        await house.scheduler.stop()
+        await house.notebooks.close()
+        await house.fetching.close()
+        await house.registry.close()
         await server.cleanup()
-        await asyncio.to_thread(renderer.close)
+        await asyncio.to_thread(house.renderer.close)
     log.info("stopped")
 
 
@@ -152,6 +95,104 @@ def main(settings: Settings) -> int:
 # --------------------------------------------------------------------------- wiring
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _House:
+    """What has work of its own to begin and to end, and what is known of the machine."""
+
+    app: web.Application
+    machine: Defaults
+    scheduler: SchedulerLoop
+    pairs: Pairs
+    notebooks: Notebooks
+    fetching: Fetching
+    writer: Writer
+    registry: Registry
+    renderer: Renderer
+    chores: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+async def _built(settings: Settings, command: Sequence[str]) -> _House:
+    """Nothing runs yet.  Raises BadSetting."""
+    devices, machine = await asyncio.to_thread(_machine, settings, command)
+    history, here = _history(settings), machine_name(machine.devices)
+    notebooks = Notebooks(history, here)
+    known = await asyncio.to_thread(Vocabularies.beside, history)
+    library = Library(
+        settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
+    )
+    fit = Fit(
+        library.shape,
+        wishes=wishes(settings, machine.devices),
+        learned=_learned(settings),
+        devices=devices,
+        are_all=devices.are_all,
+    )
+    scheduler = _scheduler(settings, machine, fit, command, notebooks)
+    pairs = Pairs(
+        library,
+        await asyncio.to_thread(load_rules, settings.pairs_file),
+        enabled=settings.speculative_decode,
+        history=history,
+        machine=here,
+        vocabularies=known,
+    )
+    renderer = Renderer()
+    writer = Writer(settings.models, noprune=settings.noprune)
+    registry = Registry(writer, keys=default_folder())
+    fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
+    app = build_app(
+        generation=Generation(
+            library,
+            pairs,
+            scheduler,
+            settings,
+            render_jinja=renderer.render,
+            on_leased=fetching.want,
+        ),
+        library=library,
+        scheduler=scheduler,
+        settings=settings,
+        registry=registry,
+        workshop=_workshop(settings, writer, registry, command),
+        efforts=fetching.words,
+    )
+    return _House(
+        app=app,
+        machine=machine,
+        scheduler=scheduler,
+        pairs=pairs,
+        notebooks=notebooks,
+        fetching=fetching,
+        writer=writer,
+        registry=registry,
+        renderer=renderer,
+    )
+
+
+async def _open(house: _House, stop: asyncio.Event) -> None:
+    """Until all is there that a first request needs; the chores go on beside it."""
+    prune = asyncio.create_task(_prune(house.writer))
+    survey = asyncio.create_task(asyncio.to_thread(house.pairs.survey, stop.is_set))
+    house.chores.extend((prune, survey))
+    await asyncio.gather(
+        asyncio.wait([prune], timeout=PRUNE_S), asyncio.to_thread(house.renderer.start)
+    )
+    house.scheduler.start()
+
+
+def _workshop(
+    settings: Settings, writer: Writer, registry: Registry, command: Sequence[str]
+) -> Workshop:
+    creator = Creator(
+        writer,
+        check_template=check_template,
+        pull=registry.pull,
+        command=command,
+        stall_s=settings.load_timeout_s,
+    )
+    return Workshop(writer=Changes(writer), creator=creator)
+
+
 def _machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defaults]:
     """Waited for: contexts, the history and how many models may be loaded follow from it.
 
@@ -159,8 +200,8 @@ def _machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defau
     """
     ask = functools.partial(probe, command)
     devices = Devices(ask(), ask_again=ask, igpu=settings.igpu)
-    for name in devices.unused():
-        log.warning("%s is not used: the llama.cpp that is installed cannot use it", name)
+    for complaint in devices.complaints():
+        log.warning("%s", complaint)
     return devices, Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 

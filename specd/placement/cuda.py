@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Final
 
 from specd.core import NVIDIA_UUID
 from specd.placement.nvidia import Gpu
 
+#: What CUDA shows is named here.
+VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 #: A card is what CUDA counts: a whole GPU alone, or all instances of one that is split.
 _Card = list[Gpu]
 
@@ -25,7 +28,7 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
     A process sees one instance of split GPUs at most, and no other GPU beside it.
     """
     cards = _in_cuda_order(gpus, environ.get("CUDA_DEVICE_ORDER", ""))
-    variable = environ.get("CUDA_VISIBLE_DEVICES")
+    variable = environ.get(VARIABLE)
     if variable is None:
         shown = [gpu for card in cards for gpu in card]
     else:

@@ -82,11 +82,24 @@ class Devices:
         with self._lock:
             return self._offered is not None or bool(self._seats)
 
-    def unused(self) -> list[str]:
-        """Names of NVIDIA's GPUs that are there, and of no use to this build of llama.cpp."""
-        if self._offered is None or self._offered:
-            return []
-        return [gpu.name for gpu in cuda.visible(self._gpus() or [], self._environ)]
+    def complaints(self) -> list[str]:
+        """Of GPUs that are there and of no use, and why: sentences for the log."""
+        gpus, used = self._gpus() or [], self()
+        shown = cuda.visible(gpus, self._environ)
+        if gpus and not shown and not used:
+            variable = self._environ.get(cuda.VARIABLE, "")
+            return [f"{cuda.VARIABLE}={variable} hides all GPUs: models lie in main memory"]
+        if self._offered is not None and not self._offered:
+            return [
+                f"{gpu.name} is not used: the llama.cpp that is installed cannot use it"
+                for gpu in shown
+            ]
+        known = {device.id for device in used}
+        return [
+            f"{seat.name} is not used: how much memory it has is not known"
+            for seat in self._seats
+            if seat.id not in known
+        ]
 
     def _read(self) -> list[Device]:
         if self._offered is not None and not self._offered:

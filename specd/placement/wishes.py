@@ -34,13 +34,19 @@ def wishes(settings: Settings, devices: Sequence[Device]) -> Wishes:
 
 
 def _draft_device(asked: str, devices: Sequence[Device]) -> str:
-    """By its number, or by its id or the beginning of it, as CUDA takes UUIDs."""
+    """By its number, llama.cpp's name, or its id or the beginning of it, as CUDA takes UUIDs."""
     if asked in {AUTO, ON_CPU}:
         return asked
+    if not devices:
+        raise errors.BadSetting(
+            f"SPECD_DRAFT_DEVICE is {asked}, and this machine has no GPU that llama.cpp can use;"
+            " auto and cpu are always possible"
+        )
     found = [
         device.id
         for device in devices
         if asked in {str(device.index), device.id}
+        or (device.uuid and asked == f"CUDA{device.index}")
         or (not asked.isdigit() and device.id.startswith(asked))
     ]
     exact = [name for name in found if name == asked]
@@ -50,5 +56,5 @@ def _draft_device(asked: str, devices: Sequence[Device]) -> str:
     fault = "names several devices" if found else "names no device"
     raise errors.BadSetting(
         f"SPECD_DRAFT_DEVICE is {asked} and {fault}:"
-        f" there is {there or 'none'}; auto and cpu are always possible"
+        f" there is {there}; auto and cpu are always possible"
     )

@@ -241,6 +241,9 @@ class SchedulerLoop:
         self._inbox.put_nowait(lambda _now: self._forget(runner_id))
 
     def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
+        for runner in self._scheduler.runners():
+            if runner.id == runner_id and not isinstance(error, errors.ShuttingDown):
+                log.warning("%s was not loaded: %s", runner.model.name, error)
         self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
 
     async def _tell(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:

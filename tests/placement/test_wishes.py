@@ -31,7 +31,7 @@ def test_ollamas_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "asked, device",
-    [("auto", "auto"), ("cpu", "cpu"), ("1", "GPU-1"), ("GPU-0", "GPU-0")],
+    [("auto", "auto"), ("cpu", "cpu"), ("1", "GPU-1"), ("GPU-0", "GPU-0"), ("CUDA1", "GPU-1")],
 )
 def test_drafters_have_a_device(monkeypatch: pytest.MonkeyPatch, asked: str, device: str) -> None:
     assert read(monkeypatch, SPECD_DRAFT_DEVICE=asked).draft_device == device
@@ -52,5 +52,7 @@ def test_a_device_that_is_not_there_is_a_wrong_setting(
 
 def test_without_devices_there_is_none_for_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_DRAFT_DEVICE", "0")
-    with pytest.raises(BadSetting, match="there is none; auto and cpu"):
+    with pytest.raises(
+        BadSetting, match="this machine has no GPU that llama.cpp can use; auto and cpu"
+    ):
         wishes(Settings(), ())

@@ -163,7 +163,9 @@ async def test_residents_say_when_they_expire() -> None:
         assert loop.residents()[0].expires_at == math.inf
 
 
-async def test_a_failed_load_reaches_the_caller_and_the_next_one_loads_again() -> None:
+async def test_a_failed_load_reaches_caller_and_log_and_the_next_one_loads_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     starter = Starter()
     async with running(starter) as loop:
         asking = asyncio.create_task(take(loop))
@@ -172,6 +174,7 @@ async def test_a_failed_load_reaches_the_caller_and_the_next_one_loads_again() -
         engine.gone.set()
         with pytest.raises(errors.LoadFailed, match="why"):
             await asking
+        assert caplog.messages == ["a was not loaded: why"]
         again = asyncio.create_task(take(loop))
         (await starter.started.get()).loading.set_result(FACTS)
         await again
