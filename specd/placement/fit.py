@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ MIB: Final = 2**20
 _PAUSES_S: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 #: So much less is free than was thought, before it is waited for.
 _LATE_BYTES: Final = 256 * MIB
+#: So many are placed before the first of them is loaded, at the most.
+_MAX_LOADING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class _Question:
 
 
 class Fit:
-    """Blocks: called in threads, one question after the other."""
+    """Blocks; safe to use from several threads, which wait for each other."""
 
     def __init__(
         self,
@@ -70,10 +73,26 @@ class Fit:
         self._sleep = sleep
         self._engines: frozenset[core.EngineSpec] = frozenset()  # as far as is known
         self._others_bytes: dict[str, int] = {}  # what nobody of ours held of each device
-        self._last: _Question | None = None
+        self._questions: dict[core.EngineSpec, _Question] = {}  # the last one at the end
+        self._lock = threading.Lock()
 
     def place(self, request: core.PlacementRequest) -> core.Placement:
         """Raises InvalidOption where the caller names a GPU that is not there."""
+        with self._lock:
+            return self._place(request)
+
+    def learn(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+        """What an engine took in truth, for the next estimate.  spec: as it was placed."""
+        with self._lock:
+            question = self._questions.get(spec)
+            was_refused = question is not None and question.n_refusals > 0
+            self._needs.learn(spec, facts, was_refused=was_refused)
+            # Once another is placed, what is gone of a device may be gone for that one.
+            if question is not None and spec == next(reversed(self._questions)):
+                self._learn_contexts(question, facts)
+            self._questions.pop(spec, None)
+
+    def _place(self, request: core.PlacementRequest) -> core.Placement:
         found = self._devices()
         held = beside(request.beside, self._needs.of, gpus=bool(found))
         found = self._rested(request, held, found)
@@ -90,17 +109,16 @@ class Fit:
         target, drafter = self._models(request.spec, held)
         placement = plan(request, target, drafter, machine, self._wishes)
         self._engines = frozenset({*request.beside, placement.spec})
-        self._last = _Question(placement.spec, request.n_refusals, machine.devices)
+        self._remember(_Question(placement.spec, request.n_refusals, machine.devices))
         needed = target.at(request.spec.n_ctx)
         log.info("%s", in_words(request, placement, machine, needed))
         return placement
 
-    def learn(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
-        """What an engine took in truth, for the next estimate."""
-        last = self._last if self._last is not None and self._last.spec == spec else None
-        self._needs.learn(spec, facts, was_refused=last is not None and last.n_refusals > 0)
-        if last is not None:
-            self._learn_contexts(last, facts)
+    def _remember(self, question: _Question) -> None:
+        self._questions.pop(question.spec, None)
+        self._questions[question.spec] = question
+        while len(self._questions) > _MAX_LOADING:
+            del self._questions[next(iter(self._questions))]
 
     def _learn_contexts(self, last: _Question, facts: core.EngineFacts) -> None:
         """What is gone of a device beyond what the models say they took."""

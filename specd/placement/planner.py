@@ -25,6 +25,10 @@ _RESERVE, _LEAST_RESERVE, _MOST_RESERVE = 0.04, 384 * MIB, 1024 * MIB
 CONTEXT_BYTES: Final = 400 * MIB
 #: Every time memory was refused, all that is needed is thought to be so much larger.
 _REFUSED = 0.25
+#: Automatic contexts are a multiple of that, or the least one.
+_CTX_STEP = 1024
+#: Where the context has to shrink anyway, so much of it is worth a drafter.
+_WORTH_A_DRAFTER = 0.25
 #: Beyond so many GPUs not all ways to choose some of them are tried.
 _MANY = 8
 
@@ -96,13 +100,17 @@ class Planner:
         harder = 1 + _REFUSED * request.n_refusals
         self.ram = int(SHARE * machine.ram_bytes / harder)
         self.rooms = [int(self._room(device) / harder) for device in machine.devices]
+        #: Where a layer would have to go otherwise: only what nobody can do without stays free.
+        self._brims = [
+            int(self._room(device, most=_LEAST_RESERVE) / harder) for device in machine.devices
+        ]
         self._targets = _allowed(request.spec, machine.devices)
 
-    def _room(self, device: Device) -> int:
-        """Bytes that the models of one process may take there."""
-        reserve = min(max(int(_RESERVE * device.total_bytes), _LEAST_RESERVE), _MOST_RESERVE)
+    def _room(self, device: Device, most: int = _MOST_RESERVE) -> int:
+        """Bytes that the models of one process may take there.  most: of it that stays free."""
+        reserve = min(max(int(_RESERVE * device.total_bytes), _LEAST_RESERVE), most)
         spared = self.wishes.overhead_bytes + reserve + self.machine.context_on(device)
-        return max(device.free_bytes - spared, 0)
+        return max(min(device.free_bytes, device.total_bytes) - spared, 0)
 
     # ----------------------------------------------------------------------- what is given up
 
@@ -112,6 +120,8 @@ class Planner:
         anything = self.request.give_up is core.GiveUp.ANYTHING
         if self._targets:
             if (plan := self._ladder(self.on_devices)) or not anything:
+                return plan
+            if plan := self._to_the_brim(least):
                 return plan
             if spec.n_gpu_layers > 0:  # the caller's word
                 return Plan(self._crammed(least), least, drafts=False, fits=False)
@@ -128,7 +138,8 @@ class Planner:
         place: where all that is left lies, by tokens per slot and whether there is a drafter.
         """
         give_up, n_ctx = self.request.give_up, self.request.spec.n_ctx
-        drafts = self.drafter is not None
+        # A device for drafters that is lost is no reason to send anybody away.
+        drafts = self.drafter is not None and bool(self.draft_places(on_devices=True))
         if layout := place(n_ctx, drafts):
             return Plan(layout, n_ctx, drafts)
         may_do_without = drafts and (give_up >= core.GiveUp.DRAFTER or self.never_drafts)
@@ -136,10 +147,37 @@ class Planner:
             return Plan(layout, n_ctx, drafts=False)
         if give_up is not core.GiveUp.ANYTHING:
             return None
-        for shorter in _shorter(n_ctx, self.request.least_ctx):
-            if layout := place(shorter, False):
-                beside = place(shorter, True) if drafts else None
-                return Plan(beside or layout, shorter, drafts=beside is not None)
+        if (alone := self._longest(place, drafts=False)) is None or not drafts:
+            return alone
+        pair = self._longest(place, drafts=True)
+        if pair is not None and pair.n_ctx >= (1 - _WORTH_A_DRAFTER) * alone.n_ctx:
+            return pair
+        return alone
+
+    def _longest(self, place: Callable[[int, bool], Layout | None], *, drafts: bool) -> Plan | None:
+        """With as long a context as there is room for, shorter than what is asked for."""
+        least = self.request.least_ctx
+        if (layout := place(least, drafts)) is None:
+            return None
+        longest = Plan(layout, least, drafts)
+        fits, fails = least // _CTX_STEP, -(-self.request.spec.n_ctx // _CTX_STEP)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            if layout := place(middle * _CTX_STEP, drafts):
+                longest, fits = Plan(layout, middle * _CTX_STEP, drafts), middle
+            else:
+                fails = middle
+        return longest
+
+    def _to_the_brim(self, n_ctx: int) -> Plan | None:
+        """All layers on devices with hardly a reserve, before one of them is left out.
+
+        A drafter would only take the room of some, unless it lies in main memory anyway.
+        """
+        elsewhere = self.drafter is not None and self.wishes.draft_device == ON_CPU
+        for drafts in (True, False) if elsewhere else (False,):
+            if layout := self.on_devices(n_ctx, drafts, self._brims):
+                return Plan(layout, n_ctx, drafts)
         return None
 
     @cached_property
@@ -163,12 +201,14 @@ class Planner:
                 return layout
         return None
 
-    def on_devices(self, n_ctx: int, drafts: bool) -> Layout | None:
+    def on_devices(
+        self, n_ctx: int, drafts: bool, rooms: Sequence[int] | None = None
+    ) -> Layout | None:
         """All layers, or as many as the caller asked for, on the devices that are best for it."""
         n_layers = self._n_layers(n_ctx)
         places = self.draft_places(on_devices=True) if drafts else (None,)
         for devices, drafter in self._choices(places):
-            layout = self._shared_out(n_ctx, n_layers, devices, drafter)
+            layout = self._shared_out(n_ctx, n_layers, devices, drafter, rooms)
             if layout and self._ram_allows(layout, n_ctx, drafts):
                 return layout
         return None
@@ -197,11 +237,16 @@ class Planner:
         return _layout(self._targets, counts, None)
 
     def _shared_out(
-        self, n_ctx: int, n_layers: int, devices: Sequence[int], drafter: int | None
+        self,
+        n_ctx: int,
+        n_layers: int,
+        devices: Sequence[int],
+        drafter: int | None,
+        rooms: Sequence[int] | None = None,
     ) -> Layout | None:
         """The last layers of the target on these devices, the drafter on one of them or another."""
         target = self.target(n_ctx)
-        left = list(self.rooms)
+        left = list(rooms or self.rooms)
         if drafter is not None:
             left[drafter] -= self.draft_bytes(n_ctx, drafter)
             if left[drafter] < 0:
@@ -321,9 +366,3 @@ def _allowed(spec: core.EngineSpec, devices: Sequence[Device]) -> tuple[int, ...
 def _layout(devices: Sequence[int], counts: Sequence[int], drafter: int | None) -> Layout:
     layers = tuple((at, n) for at, n in zip(devices, counts, strict=True) if n)
     return Layout(layers=layers, drafter=drafter)
-
-
-def _shorter(n_ctx: int, least: int) -> Iterator[int]:
-    while n_ctx > least:
-        n_ctx = max(n_ctx // 2, least)
-        yield n_ctx

@@ -10,20 +10,30 @@ from specd import core
 from specd.placement import Defaults, Device
 from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint
-from specd.placement.plan import plan
+from specd.placement.plan import CPU, plan
 from specd.placement.planner import CONTEXT_BYTES, Machine, Model
 from specd.placement.wishes import Wishes
 from tests.placement.shelves import GIB, main_memory, shape
 
 
-def model(name: str, cache: str = "f16", extra_gib: float = 0.0, n_slots: int = 1) -> Model:
-    """Such as "llama3.1:8b Q4_K_M"."""
+def model(
+    name: str,
+    cache: str = "f16",
+    extra_gib: float = 0.0,
+    n_slots: int = 1,
+    drafts_for: str | None = None,
+) -> Model:
+    """Such as "llama3.1:8b Q4_K_M".  drafts_for: its target, where it is a drafter."""
     embeds = shape(name).architecture == "nomic-bert"
 
     def at(n_ctx: int) -> Footprint:
         spec = core.EngineSpec(
             weights=name, n_ctx=n_ctx, n_slots=n_slots, kv_cache_type=cache, embeds=embeds
         )
+        if drafts_for is not None:
+            _, drafter = footprints(spec, shape(drafts_for), shape(name))
+            assert drafter is not None
+            return drafter
         return footprints(spec, shape(name), extra_bytes=int(extra_gib * GIB))[0]
 
     return Model(at=at)
@@ -31,7 +41,7 @@ def model(name: str, cache: str = "f16", extra_gib: float = 0.0, n_slots: int = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is asked of a machine.  n_ctx 0 is automatic, ram in GiB."""
+    """What is asked of a machine.  n_ctx 0 is automatic, ram in GiB; held: of it by others."""
 
     target: str
     drafter: str | None = None
@@ -46,6 +56,7 @@ class Case:
     ram: int = 64
     n_refusals: int = 0
     n_slots: int = 1
+    held: int = 0
     name: str = ""
 
     def request(self, gpus: Sequence[Device], give_up: core.GiveUp) -> core.PlacementRequest:
@@ -77,9 +88,13 @@ class Case:
         return plan(
             self.request(gpus, give_up),
             model(self.target, self.cache, self.extra, self.n_slots),
-            model(self.drafter, self.cache, n_slots=self.n_slots) if self.drafter else None,
+            model(self.drafter, self.cache, 0.0, self.n_slots, self.target)
+            if self.drafter
+            else None,
             Machine(
-                devices=tuple(gpus), ram_bytes=cpu.available_bytes, total_ram_bytes=cpu.total_bytes
+                devices=tuple(gpus),
+                ram_bytes=cpu.available_bytes - self.held * GIB,
+                total_ram_bytes=cpu.total_bytes,
             ),
             Wishes(
                 overhead_bytes=int(self.overhead * GIB),
@@ -90,13 +105,22 @@ class Case:
 
 
 def without(gpus: Sequence[Device], loaded: Sequence[str]) -> tuple[Device, ...]:
-    """What is left where others are loaded: "MODEL" or "TARGET + DRAFTER", "on" a GPU."""
+    """What is left of GPUs where others are loaded: "MODEL" or "TARGET + DRAFTER", "on" one."""
     left = {gpu.id: gpu.free_bytes for gpu in gpus}
     for engine in loaded:
         models, _, gpu = engine.rpartition(" on ")
+        if gpu == CPU:
+            continue
         taken = sum(model(name).at(4096).on_device(-1) for name in models.split(" + "))
         left[gpu] -= taken + CONTEXT_BYTES
     return tuple(replace(gpu, free_bytes=left[gpu.id]) for gpu in gpus)
+
+
+def held_in_main_memory(loaded: Sequence[str]) -> int:
+    """GiB, of those "on CPU"."""
+    engines = (engine.rpartition(" on ") for engine in loaded)
+    names = [name for models, _, at in engines if at == CPU for name in models.split(" + ")]
+    return -(-sum(model(name).at(4096).total_bytes for name in names) // GIB)
 
 
 def layers_by_llama_cpp(spec: core.EngineSpec, n_blocks: int) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from specd.placement import Cpu, Device
+from specd.placement import Cpu, Device, Kind
 from specd.store.gguf import GgufHeader, TensorInfo, Value
 from specd.store.shape import Shape, shape_of
 
@@ -233,6 +233,21 @@ PUBLISHED = {
         n_used=4,
         expert_ff=2880,
     ),
+    "gpt-oss:120b": Published(
+        architecture="gpt-oss",
+        n_layers=36,
+        n_embd=2880,
+        n_ff=2880,
+        n_heads=64,
+        n_kv_heads=8,
+        head_width=64,
+        n_vocab=201_088,
+        n_ctx=131_072,
+        window=128,
+        n_experts=128,
+        n_used=4,
+        expert_ff=2880,
+    ),
     "deepseek-v2:16b": Published(
         architecture="deepseek2",
         n_layers=27,
@@ -269,6 +284,21 @@ PUBLISHED = {
         inner=3072,
         state=128,
     ),
+    "granite4:350m-h": Published(
+        architecture="granitehybrid",
+        n_layers=32,
+        n_embd=768,
+        n_ff=2048,
+        n_heads=12,
+        n_kv_heads=4,
+        head_width=64,
+        n_vocab=100_352,
+        n_ctx=32_768,
+        ties=True,
+        attention=(10, 13, 17, 27),
+        inner=1536,
+        state=128,
+    ),
     "nomic-embed-text": _llama(
         12, 768, 3072, 12, 12, 64, architecture="nomic-bert", n_vocab=30_522, n_ctx=2048, ties=True
     ),
@@ -284,23 +314,28 @@ def shape(name: str) -> Shape:
 
 #: By the size that is printed on the box: MiB that the driver counts, and that are free headless.
 _CARDS = {
+    "4": ("NVIDIA GeForce GTX 1650", 4096, 3900),
     "8": ("NVIDIA GeForce RTX 4060", 8188, 7930),
     "12": ("NVIDIA GeForce RTX 3060", 12_288, 12_030),
     "16": ("NVIDIA GeForce RTX 4080", 16_376, 16_060),
     "24": ("NVIDIA GeForce RTX 4090", 24_564, 24_200),
     "48": ("NVIDIA RTX A6000", 49_140, 48_640),
     "80": ("NVIDIA H100 80GB HBM3", 81_559, 81_000),
+    "mig": ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9984, 9970),
+    "igpu": ("AMD Radeon 780M", 16_000, 15_000),
 }
 
 
 def gpus(cards: str) -> tuple[Device, ...]:
-    """Such as "24+8"; "" for none."""
+    """Such as "24+8"; "" for none; "mig" is a slice of one, "igpu" has its memory in ours."""
     return tuple(
-        _gpu(index, *_CARDS[card]) for index, card in enumerate(filter(None, cards.split("+")))
+        _gpu(card, index, *_CARDS[card])
+        for index, card in enumerate(filter(None, cards.split("+")))
     )
 
 
-def _gpu(index: int, name: str, total_mib: int, free_mib: int) -> Device:
+def _gpu(card: str, index: int, name: str, total_mib: int, free_mib: int) -> Device:
+    device = {"mig": "MIG", "igpu": "Vulkan"}.get(card, "GPU")
     return Device(
         vendor="nvidia",
         index=index,
@@ -308,7 +343,8 @@ def _gpu(index: int, name: str, total_mib: int, free_mib: int) -> Device:
         uuid=f"GPU-{index}",
         total_bytes=total_mib * MIB,
         free_bytes=free_mib * MIB,
-        id=f"GPU-{index}",
+        id=f"{device}-{index}",
+        kind=Kind.INTEGRATED if card == "igpu" else Kind.DISCRETE,
     )
 
 

@@ -340,6 +340,51 @@ def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: Engin
     assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + 500 * MIB
 
 
+def test_what_another_engine_takes_meanwhile_is_no_context(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    placed = fit.place(asked(spec)).spec
+    other = fit.place(asked(replace(spec, n_ctx=256), placed)).spec
+    box.readings = [[gpu(0, 2500)]]  # 1.5 GiB: both of them
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.learn(placed, facts)
+    box.readings = [[gpu(0, 4000)]]
+    on_gpu = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    assert on_gpu == sum(model.on_device(-1) for model in models(spec)) + CONTEXT_BYTES
+    assert other.devices == ("GPU-0",)
+
+
+def test_who_was_refused_is_known_though_another_was_placed_since(spec: EngineSpec) -> None:
+    spec = replace(spec, drafter=None)
+    fit = Box([gpu(0, 4000)]).fit()
+    placed = fit.place(replace(asked(spec), n_refusals=1)).spec
+    before = fit.place(asked(spec)).bytes_by_device
+    fit.place(asked(replace(spec, n_ctx=256)))
+    fit.place(replace(asked(spec), n_refusals=1))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.learn(placed, facts)
+    assert fit.place(asked(spec)).bytes_by_device > before
+
+
+def test_nobody_is_placed_while_a_lesson_is_taken(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    placed = fit.place(asked(spec)).spec
+    held: list[bool] = []
+    read = box.devices
+
+    def devices() -> Sequence[Device]:
+        held.append(fit._lock.locked())
+        return read()
+
+    fit._devices = devices
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.learn(placed, facts)
+    fit.place(asked(spec))
+    assert held == [True, True]
+
+
 def test_main_memory_is_no_gpus_own(spec: EngineSpec) -> None:
     """Of an integrated GPU anybody takes."""
     shared = replace(gpu(0, 4000), kind=Kind.INTEGRATED)

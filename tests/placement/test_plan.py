@@ -176,8 +176,13 @@ def test_a_drafter_has_the_gpu_that_is_named_though_its_target_is_on_none() -> N
     assert not spec.draft_on_cpu
 
 
-def test_a_device_for_drafters_that_is_lost_is_said() -> None:
-    spec = replace(PAIR, draft_device="GPU-1").place(gpus("24")).spec
+@pytest.mark.parametrize("level", GiveUp)
+def test_a_device_for_drafters_that_is_lost_is_said_and_nobody_leaves_for_it(
+    level: GiveUp,
+) -> None:
+    placement = replace(PAIR, draft_device="GPU-1").place(gpus("24"), level)
+    assert placement.fits
+    spec = placement.spec
     assert (spec.drafter, spec.devices) == (None, ("GPU-0",))
     assert spec.no_pair_detail == (
         "the device that SPECD_DRAFT_DEVICE names for llama3.2:1b Q4_K_M is not there any more"
@@ -192,8 +197,8 @@ def test_memory_that_was_refused_makes_everything_larger() -> None:
     given_up = [replace(case, n_refusals=n).place(gpus("24")).spec for n in range(5)]
     assert [(spec.n_ctx, spec.drafter is not None) for spec in given_up[:3]] == [
         (32_768, True),
-        (16_384, True),
-        (4096, False),
+        (29_696, False),
+        (6144, False),
     ]
     assert [spec.n_gpu_layers for spec in given_up[:2]] == [-1, -1]
     n_layers = [layers(case, spec).get("GPU-0", 0) for spec in given_up]
@@ -219,6 +224,33 @@ def test_no_help_is_promised_that_is_none() -> None:
     assert said(replace(PAIR, drafter="llama3.1:8b Q8_0"), gpus("8")).endswith("RTX 4060")
 
 
+def test_a_smaller_cache_of_the_target_is_of_no_use_to_a_drafter_elsewhere() -> None:
+    """The drafter's own cache of 4 GiB is what counts."""
+    large, small = gpus("24+24")
+    cards = [large, replace(small, free_bytes=3000 * MIB)]
+    case = replace(PAIR, n_ctx=131_072, draft_device="GPU-1")
+    assert said(case, cards).endswith("RTX 4090: a num_ctx of 16384 would make room")
+    assert replace(case, n_ctx=16_384).place(cards, GiveUp.NOTHING).spec.drafter
+    assert replace(case, cache="q8_0").place(cards).spec.drafter is None
+
+
+def test_what_is_promised_to_make_room_does() -> None:
+    case = replace(PAIR, drafter="llama3.2:3b Q4_K_M")
+    for better in (replace(case, n_ctx=2048), replace(case, cache="q8_0")):
+        assert better.place(gpus("8"), GiveUp.NOTHING).spec.drafter
+    small = Case(target="gemma3:12b Q4_K_M", drafter="gemma3:4b Q4_K_M", n_ctx=16_384)
+    assert "q8_0" in said(small, gpus("12"))
+    assert replace(small, cache="q8_0").place(gpus("12")).spec.drafter
+
+
+def test_slots_that_take_the_room_of_a_drafter_are_said() -> None:
+    case = replace(PAIR, n_slots=16)
+    assert said(case, gpus("16")).endswith(
+        ": a num_ctx of 2048 or OLLAMA_NUM_PARALLEL=8 or OLLAMA_KV_CACHE_TYPE=q8_0 would make room"
+    )
+    assert replace(case, n_slots=8).place(gpus("16"), GiveUp.NOTHING).spec.drafter
+
+
 def test_a_target_that_is_cut_says_so() -> None:
     assert said(LARGE, gpus("24")).startswith("only 4")
     assert said(LARGE, gpus("24")).endswith(
@@ -233,7 +265,8 @@ def test_a_target_that_is_cut_says_so() -> None:
 def test_a_context_is_as_long_as_layers_allow_and_no_longer_than_the_least() -> None:
     case = replace(LARGE, drafter=None, n_ctx=0)
     lengths = [case.place(gpus(cards)).spec.n_ctx for cards in ("48", "48+48", "80", "24")]
-    assert lengths == [16_384, 131_072, 65_536, 4096]
+    assert not replace(case, n_ctx=lengths[0] + 1024).place(gpus("48"), GiveUp.NOTHING).fits
+    assert lengths == [21_504, 131_072, 124_928, 4096]
 
 
 def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
@@ -244,6 +277,21 @@ def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
     a_layer = max(layer.weights_bytes for layer in shape(LARGE.target).layers)
     reserve = int(0.04 * card.total_bytes)
     assert 0 <= card.free_bytes - reserve - there - a_layer < a_layer
+
+
+@pytest.mark.parametrize("free_mib, n_layers", [(24_500, 81), (24_000, 81), (23_900, 76)])
+def test_the_reserve_shrinks_before_a_layer_is_left_out(free_mib: int, n_layers: int) -> None:
+    case = Case(target="qwen2.5:72b Q4_K_M", drafter="qwen2.5:0.5b Q4_K_M", n_ctx=4096)
+    cards = [replace(card, free_bytes=free_mib * MIB) for card in gpus("24+24")]
+    assert not case.place(cards, GiveUp.DRAFTER).fits
+    placement = case.place(cards)
+    there = layers(case, placement.spec)
+    assert there["GPU-0"] + there["GPU-1"] == n_layers
+    for card in cards:
+        left = card.free_bytes - dict(placement.bytes_by_device)[card.id]
+        assert left >= (384 if n_layers == 81 else 982) * MIB
+    spec = replace(case, draft_device="cpu").place(cards).spec
+    assert spec.draft_on_cpu
 
 
 @pytest.mark.parametrize("free_mib", [1000, 1450])
