@@ -83,7 +83,7 @@ async def test_a_killed_engine_costs_one_answer(tmp_path: Path) -> None:
             lines = [json.loads(line) async for line in response.content]
         [line] = lines
         assert line["error"].startswith("model runner has unexpectedly stopped, this may be due")
-        assert line["error"].endswith("signal: SIGKILL")
+        assert "signal: SIGKILL" in line["error"]
         assert (await daemon.answer("a"))[-1]["done"]
 
 
