@@ -146,6 +146,19 @@ def test_four_fifths_of_main_memory_may_be_taken(spec: EngineSpec) -> None:
     assert not Box([], available=enough - 2).fit().place(asked(spec)).fits
 
 
+@pytest.mark.contract("sched.memory")
+@pytest.mark.parametrize("total, leaves", [(16 * GIB, True), (3 * MIB, False)])
+def test_others_leave_for_a_drafter_where_all_of_main_memory_has_room_for_it(
+    spec: EngineSpec, total: int, leaves: bool
+) -> None:
+    target, drafter = (model.total_bytes for model in models(spec))
+    available = int((target + drafter / 2) / 0.8)
+    box = Box([], available=available, total=max(total, available))
+    placement = box.fit().place(asked(spec))
+    assert placement.fits is not leaves
+    assert leaves or placement.spec.drafter is None
+
+
 @pytest.mark.contract("options.runner")
 def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> None:
     with pytest.raises(InvalidOption) as raised:
