@@ -20,6 +20,7 @@ COMMANDS = {
     "cli/pairs.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},
     "cli/pairs_suggest.py": {"pairs", "store"},
+    "cli/pairs_table.py": {"pairs"},
 }
 
 
