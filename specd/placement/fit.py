@@ -157,8 +157,9 @@ class Fit:
             return self._needs.of(replace(spec, n_ctx=n_ctx))[0]
 
         def drafter(n_ctx: int) -> Footprint:
-            of_target, of_drafter = self._needs.of(replace(spec, n_ctx=n_ctx))
-            return of_drafter or of_target
+            of_drafter = self._needs.of(replace(spec, n_ctx=n_ctx))[1]
+            assert of_drafter is not None, "a spec with a drafter needs room for one"
+            return of_drafter
 
         mapped = held.are_mapped(spec)
         return (

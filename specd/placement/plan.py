@@ -67,7 +67,7 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
             spec = replace(spec, devices=(), n_gpu_layers=ALL_LAYERS, main_gpu=None)
         return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
     shares = dict(layout.layers)
-    splits = len(layout.devices) > 1 and bool(shares)
+    splits = len(layout.devices) > 1
     return replace(
         spec,
         n_ctx=found.n_ctx,
