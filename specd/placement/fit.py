@@ -20,7 +20,7 @@ from specd.placement.estimate import Footprint
 from specd.placement.learned import Learned
 from specd.placement.needs import Needs
 from specd.placement.plan import plan
-from specd.placement.planner import CONTEXT_BYTES, Machine, Model
+from specd.placement.planner import PROCESS_BYTES, Machine, Model
 from specd.placement.seats import Kind
 from specd.placement.wishes import Wishes
 from specd.placement.words import in_words
@@ -89,7 +89,7 @@ class Fit:
             self._needs.learn(spec, facts, was_refused=was_refused)
             # Once another is placed, what is gone of a device may be gone for that one.
             if question is not None and spec == next(reversed(self._questions)):
-                self._learn_contexts(question, facts)
+                self._learn_process_bytes(question, facts)
             self._questions.pop(spec, None)
 
     def _place(self, request: core.PlacementRequest) -> core.Placement:
@@ -104,7 +104,7 @@ class Fit:
             ram_bytes=ram_bytes,
             total_ram_bytes=cpu.total_bytes,
             are_all=self._are_all(),
-            context_bytes=self._learned.contexts(),
+            process_bytes=self._learned.process_bytes(),
         )
         target, drafter = self._models(request.spec, held)
         placement = plan(request, target, drafter, machine, self._wishes)
@@ -120,14 +120,14 @@ class Fit:
         while len(self._questions) > _MAX_LOADING:
             del self._questions[next(iter(self._questions))]
 
-    def _learn_contexts(self, last: _Question, facts: core.EngineFacts) -> None:
+    def _learn_process_bytes(self, last: _Question, facts: core.EngineFacts) -> None:
         """What is gone of a device beyond what the models say they took."""
         taken = _on_devices(last.spec, facts)
         now = {device.id: device.free_bytes for device in self._devices()}
         for device in last.devices:
             if device.kind is Kind.DISCRETE and device.id in taken and device.id in now:
                 gone = device.free_bytes - now[device.id]
-                self._learned.note_context(device.id, gone - taken[device.id])
+                self._learned.note_process_bytes(device.id, gone - taken[device.id])
 
     # ------------------------------------------------------------------------- devices
 
@@ -141,13 +141,13 @@ class Fit:
                     break
                 self._sleep(pause_s)
                 found = self._devices()
-        self._others_bytes = dict(_held_by_others(found, held, self._learned.contexts()))
+        self._others_bytes = dict(_held_by_others(found, held, self._learned.process_bytes()))
         return found
 
     def _is_late(self, found: Sequence[Device], held: Beside) -> bool:
         return any(
             n_bytes > self._others_bytes.get(device, n_bytes) + _LATE_BYTES
-            for device, n_bytes in _held_by_others(found, held, self._learned.contexts())
+            for device, n_bytes in _held_by_others(found, held, self._learned.process_bytes())
         )
 
     # -------------------------------------------------------------------------- models
@@ -169,12 +169,12 @@ class Fit:
 
 
 def _held_by_others(
-    found: Sequence[Device], held: Beside, context_bytes: Mapping[str, int]
+    found: Sequence[Device], held: Beside, process_bytes: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
     """What nobody of ours holds, by the device's id."""
     for device in found:
-        contexts = held.n_engines[device.id] * context_bytes.get(device.id, CONTEXT_BYTES)
-        ours = held.on_devices[device.id] + contexts
+        processes = held.n_engines[device.id] * process_bytes.get(device.id, PROCESS_BYTES)
+        ours = held.on_devices[device.id] + processes
         yield device.id, max(device.total_bytes - device.free_bytes - ours, 0)
 
 

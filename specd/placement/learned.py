@@ -41,7 +41,7 @@ _TOO_SMALL: Final = 2**20
 #: A refusal makes the next estimate so much larger; a success forgets half of them.
 _REFUSED, _MOST_REFUSALS, _FORGOTTEN = 0.25, 8.0, 0.2
 #: What a process takes on a device before anything lies there; more is somebody else's.
-_MOST_CONTEXT: Final = 2 * 2**30
+_MOST_OF_A_PROCESS: Final = 2 * 2**30
 
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=_MAX_COUNT)]
 _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
@@ -150,13 +150,13 @@ class Learned:
         """It was not loaded: there was not enough memory, though there should have been."""
         self._change(key, _after_refusal)
 
-    def contexts(self) -> Mapping[str, int]:
+    def process_bytes(self) -> Mapping[str, int]:
         """By a device's id: what a process takes there before anything lies in it."""
         return self._look().contexts
 
-    def note_context(self, device: str, n_bytes: int) -> None:
+    def note_process_bytes(self, device: str, n_bytes: int) -> None:
         """What an engine took of a device beyond what it says that it took."""
-        if not 0 < n_bytes <= _MOST_CONTEXT:
+        if not 0 < n_bytes <= _MOST_OF_A_PROCESS:
             return
         with self._lock:
             known = self._read_or_complain()
@@ -220,7 +220,7 @@ def _decode(data: bytes) -> _Known:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
     lessons = {lesson.key: lesson for _, lesson in sound(enumerate(file.lessons), Lesson)}
     measured = [each for _, each in sound(enumerate(file.contexts), _Context) if each.n_bytes > 0]
-    contexts = {each.device: min(each.n_bytes, _MOST_CONTEXT) for each in measured}
+    contexts = {each.device: min(each.n_bytes, _MOST_OF_A_PROCESS) for each in measured}
     return _bounded(_Known(lessons, contexts))
 
 

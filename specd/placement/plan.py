@@ -41,7 +41,7 @@ def plan(
         bytes_by_device=tuple(
             (CPU, n_bytes)
             if at is None
-            else (devices[at].id, n_bytes + machine.context_on(devices[at]))
+            else (devices[at].id, n_bytes + machine.process_bytes_on(devices[at]))
             for at, n_bytes in taken.items()
         ),
         shortage="" if found.fits else what_is_missing(planner, found),

@@ -22,7 +22,7 @@ SHARE: Final = 0.8
 #: Of a GPU so much stays free, within bounds: drivers, desktops and cuBLAS want their part.
 _RESERVE, _LEAST_RESERVE, _MOST_RESERVE = 0.04, 384 * MIB, 1024 * MIB
 #: What a process takes on a GPU before anything lies there, where that is not known better.
-CONTEXT_BYTES: Final = 400 * MIB
+PROCESS_BYTES: Final = 400 * MIB
 #: Every time memory was refused, all that is needed is thought to be so much larger.
 _REFUSED = 0.25
 #: Automatic contexts are a multiple of that, or the least one.
@@ -48,7 +48,7 @@ class Model:
 class Machine:
     """ram_bytes: main memory that nobody uses.  total_ram_bytes: all of it.
 
-    context_bytes: by device, where it was measured.
+    process_bytes: by device, where it was measured.
 
     are_all: False where llama.cpp may find devices that nobody knows of.
     """
@@ -57,10 +57,10 @@ class Machine:
     ram_bytes: int
     total_ram_bytes: int
     are_all: bool = True
-    context_bytes: Mapping[str, int] = field(default_factory=dict)
+    process_bytes: Mapping[str, int] = field(default_factory=dict)
 
-    def context_on(self, device: Device) -> int:
-        return self.context_bytes.get(device.id, CONTEXT_BYTES)
+    def process_bytes_on(self, device: Device) -> int:
+        return self.process_bytes.get(device.id, PROCESS_BYTES)
 
     def emptied(self) -> Machine:
         """The same, where nobody else uses any memory."""
@@ -109,7 +109,7 @@ class Planner:
     def _room(self, device: Device, most: int = _MOST_RESERVE) -> int:
         """Bytes that the models of one process may take there.  most: of it that stays free."""
         reserve = min(max(int(_RESERVE * device.total_bytes), _LEAST_RESERVE), most)
-        spared = self.wishes.overhead_bytes + reserve + self.machine.context_on(device)
+        spared = self.wishes.overhead_bytes + reserve + self.machine.process_bytes_on(device)
         return max(min(device.free_bytes, device.total_bytes) - spared, 0)
 
     # ----------------------------------------------------------------------- what is given up

@@ -11,7 +11,7 @@ from specd.placement import Defaults, Device
 from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint
 from specd.placement.plan import CPU, plan
-from specd.placement.planner import CONTEXT_BYTES, Machine, Model
+from specd.placement.planner import PROCESS_BYTES, Machine, Model
 from specd.placement.wishes import Wishes
 from tests.placement.shelves import GIB, main_memory, shape
 
@@ -112,7 +112,7 @@ def without(gpus: Sequence[Device], loaded: Sequence[str]) -> tuple[Device, ...]
         if gpu == CPU:
             continue
         taken = sum(model(name).at(4096).on_device(-1) for name in models.split(" + "))
-        left[gpu] -= taken + CONTEXT_BYTES
+        left[gpu] -= taken + PROCESS_BYTES
     return tuple(replace(gpu, free_bytes=left[gpu.id]) for gpu in gpus)
 
 

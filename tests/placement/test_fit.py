@@ -19,7 +19,7 @@ from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint
 from specd.placement.fit import MIB
 from specd.placement.layout import Layout
-from specd.placement.planner import CONTEXT_BYTES
+from specd.placement.planner import PROCESS_BYTES
 from specd.store.shape import read_shape
 from tests.gguf_files import write_llama
 
@@ -92,7 +92,7 @@ def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCapt
     assert placement.spec.devices == ("GPU-1",)
     assert placement.spec.drafter == spec.drafter
     on_gpu = sum(model.on_device(-1) for model in models(spec))
-    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + CONTEXT_BYTES
+    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + PROCESS_BYTES
     (line,) = caplog.messages
     assert re.fullmatch(
         r"t\.gguf with small takes 40\d MiB of 3\.9 GiB free on NVIDIA GeForce RTX 4060 \(1\) and"
@@ -192,7 +192,7 @@ def test_a_file_that_tells_nothing_takes_what_it_is_long(
     spec = replace(spec, weights=long) if damaged == "weights" else replace(spec, drafter=long)
     placement = Box([gpu(0, 4000)]).fit().place(asked(spec))
     assert placement.spec.devices == ("GPU-0",)
-    assert dict(placement.bytes_by_device)["GPU-0"] > CONTEXT_BYTES + 50_000
+    assert dict(placement.bytes_by_device)["GPU-0"] > PROCESS_BYTES + 50_000
 
 
 def test_files_that_are_gone_are_left_to_the_engine() -> None:
@@ -332,11 +332,11 @@ def test_who_was_refused_before_gets_more_room_the_next_time(spec: EngineSpec) -
     spec = replace(spec, drafter=None)
     fit = Box([gpu(0, 4000)]).fit()
     request = asked(spec)
-    before = dict(fit.place(request).bytes_by_device)["GPU-0"] - CONTEXT_BYTES
+    before = dict(fit.place(request).bytes_by_device)["GPU-0"] - PROCESS_BYTES
     placed = fit.place(replace(request, n_refusals=1)).spec
     facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
     fit.learn(placed, facts)
-    after = dict(fit.place(request).bytes_by_device)["GPU-0"] - CONTEXT_BYTES
+    after = dict(fit.place(request).bytes_by_device)["GPU-0"] - PROCESS_BYTES
     assert after == pytest.approx(1.25 * before, rel=0.01)
 
 
@@ -363,7 +363,7 @@ def test_what_another_engine_takes_meanwhile_is_no_context(spec: EngineSpec) -> 
     fit.learn(placed, facts)
     box.readings = [[gpu(0, 4000)]]
     on_gpu = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
-    assert on_gpu == sum(model.on_device(-1) for model in models(spec)) + CONTEXT_BYTES
+    assert on_gpu == sum(model.on_device(-1) for model in models(spec)) + PROCESS_BYTES
     assert other.devices == ("GPU-0",)
 
 

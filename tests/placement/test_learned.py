@@ -165,16 +165,16 @@ def test_a_refusal_takes_nothing_back_of_what_was_measured() -> None:
 def test_what_a_process_takes_of_a_device_is_the_most_of_late() -> None:
     learned = Learned(None)
     for n_bytes in (300, 500, 100):
-        learned.note_context("GPU-1", n_bytes * MIB)
-    learned.note_context("GPU-2", 200 * MIB)
-    assert learned.contexts() == {"GPU-1": 450 * MIB, "GPU-2": 200 * MIB}
+        learned.note_process_bytes("GPU-1", n_bytes * MIB)
+    learned.note_process_bytes("GPU-2", 200 * MIB)
+    assert learned.process_bytes() == {"GPU-1": 450 * MIB, "GPU-2": 200 * MIB}
 
 
 @pytest.mark.parametrize("n_bytes", [0, -5, 2**40])
 def test_what_no_process_takes_is_not_believed(n_bytes: int) -> None:
     learned = Learned(None)
-    learned.note_context("GPU-1", n_bytes)
-    assert learned.contexts() == {}
+    learned.note_process_bytes("GPU-1", n_bytes)
+    assert learned.process_bytes() == {}
 
 
 # --------------------------------------------------------------------------------- keys
@@ -223,10 +223,10 @@ def test_lessons_outlive_the_daemon(tmp_path: Path) -> None:
     before = Learned(path)
     wrong(before)
     before.refused(KEY)
-    before.note_context("GPU-1", 300 * MIB)
+    before.note_process_bytes("GPU-1", 300 * MIB)
     after = Learned(path)
     assert after.corrected(KEY, ESTIMATE) == before.corrected(KEY, ESTIMATE) != ESTIMATE
-    assert after.contexts() == {"GPU-1": 300 * MIB}
+    assert after.process_bytes() == {"GPU-1": 300 * MIB}
 
 
 def test_two_daemons_learn_from_each_other(tmp_path: Path) -> None:
@@ -289,14 +289,14 @@ def test_a_damaged_row_takes_no_other_along(
     path = tmp_path / "memory.json"
     learned = Learned(path)
     wrong(learned)
-    learned.note_context("GPU-1", MIB)
+    learned.note_process_bytes("GPU-1", MIB)
     written = json.loads(path.read_bytes())
     written["lessons"].insert(0, {**written["lessons"][0], "cache": -1})
     written["contexts"].append({"device": 7, "n_bytes": 2**70})
     path.write_text(json.dumps(written))
     found = Learned(path)
     assert found.corrected(KEY, ESTIMATE).cache_bytes == 300 * MIB
-    assert found.contexts() == {"GPU-1": MIB}
+    assert found.process_bytes() == {"GPU-1": MIB}
     assert "1 of 2 things that were learned are damaged" in caplog.text
     assert [p.name for p in tmp_path.iterdir()] == ["memory.json"]
 
@@ -305,14 +305,14 @@ def test_figures_that_are_too_large_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     learned = Learned(path)
     wrong(learned)
-    learned.note_context("GPU-1", MIB)
+    learned.note_process_bytes("GPU-1", MIB)
     written = json.loads(path.read_bytes())
     written["lessons"][0] |= {"cache": 1e9, "scratch": 1e9, "weights_bytes": 2**50}
     written["contexts"] = [{"device": "GPU-1", "n_bytes": 2**50}, {"device": "x", "n_bytes": -1}]
     path.write_text(json.dumps(written))
     found = Learned(path)
     assert found.corrected(KEY, ESTIMATE).total_bytes == (500 * 1.5 + 200 * 2 + 100 * 8) * MIB
-    assert found.contexts() == {"GPU-1": 2 * 2**30}
+    assert found.process_bytes() == {"GPU-1": 2 * 2**30}
 
 
 def test_the_lessons_that_were_used_longest_ago_are_dropped(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from specd.core import GiveUp
 from specd.placement import Device, Kind
 from specd.placement.estimate import Block, Footprint
 from specd.placement.plan import CPU, plan
-from specd.placement.planner import CONTEXT_BYTES, MIB, SHARE, Machine, Model
+from specd.placement.planner import MIB, PROCESS_BYTES, SHARE, Machine, Model
 from specd.placement.wishes import Wishes
 from tests.placement.placing import layers_by_llama_cpp
 
@@ -162,7 +162,7 @@ class Asked:
             drafter = self.drafter.at(spec.n_ctx).on_device(-1)
             taken[spec.devices[spec.draft_device or 0]] += drafter
         for device in spec.devices or ():
-            taken[device] += CONTEXT_BYTES
+            taken[device] += PROCESS_BYTES
         return taken
 
 
