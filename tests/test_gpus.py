@@ -96,3 +96,18 @@ async def test_one_of_many_is_chosen_by_the_user(tmp_path: Path, driver: Driver)
     offered = replace(OFFERED[1], name="CUDA0")
     async with running(tmp_path, driver, [offered], CUDA_VISIBLE_DEVICES="1") as daemon:
         assert await visible_to(daemon, "first") == uuid(1)
+
+
+async def test_memory_that_is_free_and_refused_all_the_same_is_asked_for_less(
+    tmp_path: Path, driver: Driver
+) -> None:
+    driver.shows(gpu(0))
+    once = tmp_path / "once"
+    once.touch()
+    with (tmp_path / "log").open("wb") as log:
+        refusing = {"FAKE_OUT_OF_MEMORY": str(once)}
+        async with running(tmp_path, driver, OFFERED[:1], log=log.fileno(), **refusing) as daemon:
+            # Of so small a model nothing is left to give up but the GPU itself.
+            assert await visible_to(daemon, "first") == ""
+    assert not once.exists()
+    assert "first:latest was not loaded" in (tmp_path / "log").read_text()

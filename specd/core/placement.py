@@ -39,8 +39,8 @@ class PlacementRequest:
 
     spec: with context and threads filled in.  least_ctx: tokens per slot below which it must not
     go; spec.n_ctx where the caller chose it.  beside: engines that are there, as they were loaded.
-    n_refusals: how often memory was refused to it while the same callers waited.  name: what
-    people call it, "" where nobody said.
+    n_refusals: how often memory was refused to it while the same callers waited; n_refused_alone:
+    how often of these nobody was beside it.  name: what people call it, "" where nobody said.
     """
 
     spec: EngineSpec
@@ -48,6 +48,7 @@ class PlacementRequest:
     beside: tuple[EngineSpec, ...] = ()
     give_up: GiveUp = GiveUp.ANYTHING
     n_refusals: int = 0
+    n_refused_alone: int = 0
     name: str = ""
 
 

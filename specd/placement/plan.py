@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from specd import core
-from specd.placement.planner import Machine, Model, Plan, Planner
+from specd.placement.planner import SHARE, Machine, Model, Plan, Planner
 from specd.placement.shortage import what_is_missing, why_no_drafter
 from specd.placement.wishes import ON_CPU, Wishes
 
@@ -17,6 +17,9 @@ from specd.placement.wishes import ON_CPU, Wishes
 CPU: Final = "CPU"
 #: Of layers on devices, in a spec: however many there are, of however many devices.
 ALL_LAYERS: Final = -1
+
+#: Of what an engine took that was refused its memory, so much is thought to be there.
+STILL_BELIEVED: Final = 0.75
 
 
 def plan(
@@ -27,6 +30,9 @@ def plan(
     wishes: Wishes,
 ) -> core.Placement:
     """Raises InvalidOption where the caller names a GPU that is not there."""
+    if request.n_refused_alone and request.give_up is core.GiveUp.ANYTHING:
+        machine = _as_refused(request, target, drafter, machine, wishes)
+        request = replace(request, n_refusals=request.n_refusals - request.n_refused_alone)
     planner = Planner(request, target, drafter, machine, wishes)
     found = planner.plan()
     if found is None:
@@ -46,6 +52,34 @@ def plan(
         ),
         shortage="" if found.fits else what_is_missing(planner, found),
     )
+
+
+def _as_refused(
+    request: core.PlacementRequest,
+    target: Model,
+    drafter: Model | None,
+    machine: Machine,
+    wishes: Wishes,
+) -> Machine:
+    """The machine as far as it can be believed that refused its memory to an engine all alone.
+
+    It has less than that engine took of it, whatever it says.
+    """
+    first = Planner(replace(request, n_refusals=0), target, drafter, machine, wishes)
+    found = first.plan()
+    assert found is not None, "where anything may be given up there is a plan"
+    taken = first.taken(found.layout, found.n_ctx, found.drafts)
+    share = STILL_BELIEVED**request.n_refused_alone
+    if not found.layout.devices:
+        ram_bytes = min(machine.ram_bytes, int(share * taken[None] / SHARE))
+        return replace(machine, ram_bytes=ram_bytes)
+    devices = list(machine.devices)
+    for at in found.layout.devices:
+        device = devices[at]
+        free = min(device.free_bytes, device.total_bytes)
+        less = max(first.brims[at] - int(share * taken[at]), 0)
+        devices[at] = replace(device, free_bytes=free - less)
+    return replace(machine, devices=tuple(devices))
 
 
 def _spec(planner: Planner, found: Plan) -> core.EngineSpec:

@@ -11,7 +11,7 @@ from typing import Final
 from specd import core, errors
 from specd.placement.devices import Device
 from specd.placement.estimate import Footprint
-from specd.placement.layout import Layout, brought_over_bytes, layer_bytes
+from specd.placement.layout import Layout, brought_over_bytes, copies_bytes, layer_bytes
 from specd.placement.seats import Kind
 from specd.placement.split import share_out
 from specd.placement.wishes import AUTO, ON_CPU, Wishes
@@ -101,7 +101,7 @@ class Planner:
         self.ram = int(SHARE * machine.ram_bytes / harder)
         self.rooms = [int(self._room(device) / harder) for device in machine.devices]
         #: Where a layer would have to go otherwise: only what nobody can do without stays free.
-        self._brims = [
+        self.brims = [
             int(self._room(device, most=_LEAST_RESERVE) / harder) for device in machine.devices
         ]
         self._targets = _allowed(request.spec, machine.devices)
@@ -176,7 +176,7 @@ class Planner:
         """
         elsewhere = self.drafter is not None and self.wishes.draft_device == ON_CPU
         for drafts in (True, False) if elsewhere else (False,):
-            if layout := self.on_devices(n_ctx, drafts, self._brims):
+            if layout := self.on_devices(n_ctx, drafts, self.brims):
                 return Plan(layout, n_ctx, drafts)
         return None
 
@@ -254,7 +254,9 @@ class Planner:
         counts = share_out(
             layer_bytes(target, n_layers),
             [left[at] for at in devices],
-            each=target.device_scratch_bytes + brought_over_bytes(target, n_layers),
+            each=target.device_scratch_bytes
+            + brought_over_bytes(target, n_layers)
+            + copies_bytes(target, n_layers, len(devices)),
             once=target.extra_bytes,
         )
         return None if counts is None else _layout(devices, counts, drafter)

@@ -74,9 +74,13 @@ def _essence(question: Place) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A load that found no memory.  n: how many in a row.  beside: the runners that were there."""
+    """A load that found no memory.  n: how many in a row, n_alone: of these with nobody beside it.
+
+    beside: the runners that were there.
+    """
 
     n: int
+    n_alone: int
     runner: Runner
     beside: frozenset[int]
     error: errors.OutOfMemory

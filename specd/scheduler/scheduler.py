@@ -239,6 +239,7 @@ class Scheduler:
             beside=tuple(runner.spec for runner in self._runners.values()),
             give_up=give_up,
             n_refusals=refused.n if refused is not None else 0,
+            n_refused_alone=refused.n_alone if refused is not None else 0,
             name=head.model.name,
         )
         return Place(head.id, request)
@@ -275,10 +276,12 @@ class Scheduler:
         before = self._refused.get(runner.weights)
         if runner.shortage:
             error = errors.OutOfMemory(f"{runner.shortage}: {error}")
+        beside = frozenset(r.id for r in self._runners.values() if r is not runner)
         refused = self._refused[runner.weights] = Refused(
-            n=before.n + 1 if before is not None else 1,
+            n=1 + (before.n if before is not None else 0),
+            n_alone=(not beside) + (before.n_alone if before is not None else 0),
             runner=runner,
-            beside=frozenset(r.id for r in self._runners.values() if r is not runner),
+            beside=beside,
             error=error,
         )
         return self._give_up(refused) if refused.is_final else []

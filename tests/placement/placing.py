@@ -55,6 +55,7 @@ class Case:
     extra: float = 0.0
     ram: int = 64
     n_refusals: int = 0
+    n_refused_alone: int = 0
     n_slots: int = 1
     held: int = 0
     name: str = ""
@@ -78,6 +79,7 @@ class Case:
             least_ctx=self.n_ctx or defaults.least_ctx(spec.n_ctx),
             give_up=give_up,
             n_refusals=self.n_refusals,
+            n_refused_alone=self.n_refused_alone,
             name=self.name,
         )
 

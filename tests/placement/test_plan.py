@@ -205,6 +205,36 @@ def test_memory_that_was_refused_makes_everything_larger() -> None:
     assert n_layers == sorted(n_layers, reverse=True)
 
 
+def test_memory_that_was_refused_to_an_engine_alone_is_not_there() -> None:
+    """However much of the GPU seems to be free: what was asked for is given up step by step."""
+    case = replace(PAIR, n_ctx=0)
+    given_up = [
+        replace(case, n_refusals=n, n_refused_alone=n).place(gpus("80")).spec for n in range(4)
+    ]
+    assert [spec.drafter is None for spec in given_up] == [False, True, True, True]
+    lengths = [spec.n_ctx for spec in given_up]
+    assert lengths == sorted(set(lengths), reverse=True)
+    assert lengths[3] < lengths[0] / 2
+    assert {spec.n_gpu_layers for spec in given_up} == {-1}
+
+
+def test_a_context_that_was_asked_for_stays_and_layers_are_given_up() -> None:
+    case = replace(PAIR, drafter=None, n_ctx=4096)
+    first, second = (
+        replace(case, n_refusals=n, n_refused_alone=n).place(gpus("24")).spec for n in range(2)
+    )
+    assert (first.n_ctx, second.n_ctx) == (4096, 4096)
+    assert first.n_gpu_layers == -1
+    assert 0 < second.n_gpu_layers < 30
+
+
+def test_refused_main_memory_is_not_there_either() -> None:
+    case = replace(PAIR, n_ctx=0)
+    refused = replace(case, n_refusals=1, n_refused_alone=1)
+    assert case.place(()).spec.drafter is not None
+    assert refused.place(()).spec.drafter is None
+
+
 def said(case: Case, devices: Sequence[Device]) -> str:
     spec = case.place(devices).spec
     assert spec.no_pair_reason == "drafter_no_vram"

@@ -228,6 +228,7 @@ def test_a_load_that_finds_no_memory_is_asked_for_again_four_times_in_all() -> N
     for n_refusals in range(4):
         question = asked(effects)
         assert question.request.n_refusals == n_refusals
+        assert question.request.n_refused_alone == n_refusals
         n_ctx = 262_144 >> n_refusals
         runner_id = started(s.placed(question, fits(question, n_ctx=n_ctx)))
         told = s.failed(runner_id, STARVED)
@@ -329,6 +330,7 @@ def test_idle_models_leave_before_anything_is_given_up() -> None:
     assert s.ended(one) == []
     question = asked(s.ended(two))
     assert (question.request.give_up, question.request.n_refusals) == (DRAFTER, 1)
+    assert question.request.n_refused_alone == 0
     # The same may do, now that the others are gone.
     started(s.placed(question, fits(question)))
 
