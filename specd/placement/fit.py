@@ -108,6 +108,12 @@ class Fit:
         )
         target, drafter = self._models(request.spec, held)
         placement = plan(request, target, drafter, machine, self._wishes)
+        on_gpus = any(held.n_engines[device.id] for device in found)
+        if not placement.fits and request.beside and found and not on_gpus:
+            # Of those that could leave nobody holds anything of a GPU.
+            anything = replace(request, give_up=core.GiveUp.ANYTHING)
+            tried = plan(anything, target, drafter, machine, self._wishes)
+            placement = placement if tried.shortage else tried
         self._engines = frozenset({*request.beside, placement.spec})
         self._remember(_Question(placement.spec, request.n_refusals, machine.devices))
         needed = target.at(request.spec.n_ctx)

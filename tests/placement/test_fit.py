@@ -116,6 +116,19 @@ def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
     )
 
 
+@pytest.mark.contract("sched.memory")
+def test_nobody_leaves_main_memory_for_room_on_a_gpu(spec: EngineSpec, tmp_path: Path) -> None:
+    other = EngineSpec(weights=str(write_llama(tmp_path / "o.gguf")), n_ctx=512)
+    in_memory = replace(other, devices=(), n_gpu_layers=-1)
+    full = Box([gpu(0, 700)]).fit()
+    placement = full.place(asked(spec, in_memory))
+    assert placement.fits
+    assert placement.spec.devices == ()
+    assert not full.place(asked(spec, replace(other, devices=("GPU-0",)))).fits
+    # Unless there is too little of the other memory as well.
+    assert not Box([gpu(0, 700)], available=0).fit().place(asked(spec, in_memory)).fits
+
+
 def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
     target, drafter = models(spec)
     spared_mib = 384 + 400

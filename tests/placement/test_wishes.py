@@ -53,6 +53,6 @@ def test_a_device_that_is_not_there_is_a_wrong_setting(
 def test_without_devices_there_is_none_for_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_DRAFT_DEVICE", "0")
     with pytest.raises(
-        BadSetting, match="this machine has no GPU that llama.cpp can use; auto and cpu"
+        BadSetting, match=r"this machine has no GPU that llama\.cpp can use; auto and cpu"
     ):
         wishes(Settings(), ())
