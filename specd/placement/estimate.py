@@ -45,6 +45,7 @@ class Footprint:
     extra_bytes: projector and adapters, on the first device where there is one.
     device_scratch_bytes: on each device that is used.  host_scratch_bytes: in main memory, whatever
     is used; staged_bytes: there as well, as soon as a device is used.
+    handed_bytes: of the device's scratch what comes from elsewhere with every pass.
     """
 
     blocks: tuple[Block, ...]
@@ -55,6 +56,7 @@ class Footprint:
     host_scratch_bytes: int
     tied_bytes: int = 0
     staged_bytes: int = 0
+    handed_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -150,6 +152,7 @@ def footprint(
         host_scratch_bytes=needed.logits_bytes,
         tied_bytes=shape.tied_bytes,
         staged_bytes=needed.staged_bytes,
+        handed_bytes=needed.handed_bytes,
     )
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from specd.placement.estimate import Footprint
+
+#: llama.cpp's GGML_SCHED_MAX_COPIES.
+_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,9 @@ class Layout:
         """Bytes by the device's place."""
         taken: Counter[int] = Counter()
         layers = layer_bytes(target, self.n_layers)
+        scratch = target.device_scratch_bytes + self._copies_bytes(target)
         for at, n in self.layers:
-            taken[at] += sum(layers[:n]) + target.device_scratch_bytes
+            taken[at] += sum(layers[:n]) + scratch
             layers = layers[n:]
         if self.layers:
             taken[self.layers[0][0]] += target.extra_bytes
@@ -46,11 +51,23 @@ class Layout:
         self, target: Footprint, drafter: Footprint | None, mapped: tuple[bool, bool]
     ) -> int:
         """mapped: whether the weights of target and drafter lie there anyway."""
-        taken = _in_main_memory(target, self.n_layers, mapped[0])
+        taken = _in_main_memory(target, self.n_layers, mapped[0]) + self._copies_bytes(target)
         if drafter is not None:
             n_layers = 0 if self.drafter is None else len(drafter.blocks) + 1
             taken += _in_main_memory(drafter, n_layers, mapped[1])
         return taken
+
+    def as_loaded(self, target: Footprint) -> Footprint:
+        """Scratch with all that it has where several devices work at once."""
+        copies = self._copies_bytes(target)
+        return replace(
+            target,
+            device_scratch_bytes=target.device_scratch_bytes + copies,
+            host_scratch_bytes=target.host_scratch_bytes + copies,
+        )
+
+    def _copies_bytes(self, target: Footprint) -> int:
+        return copies_bytes(target, self.n_layers, len(self.layers))
 
     def total_bytes(self, target: Footprint, drafter: Footprint | None = None) -> int:
         """Of all memories together."""
@@ -62,6 +79,16 @@ def layer_bytes(model: Footprint, n_layers: int) -> Sequence[int]:
     """The last layers, weights and cache, as llama.cpp counts them: the output is the very last."""
     blocks = [block.weights_bytes + block.cache_bytes for block in model.blocks]
     return [*blocks, model.output_bytes][len(blocks) + 1 - n_layers :]
+
+
+def copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
+    """More of what is handed over, on every device and in main memory.
+
+    Several devices that hold all of a model work at once, on so many passes.  Assumed from
+    llama.cpp's source, where a pass that finds no memory for this does without it.
+    """
+    works_at_once = n_devices > 1 and n_layers > len(model.blocks)
+    return (_AT_ONCE - 1) * model.handed_bytes if works_at_once else 0
 
 
 def brought_over_bytes(model: Footprint, n_layers: int) -> int:

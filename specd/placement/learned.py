@@ -285,4 +285,5 @@ def _applied(lesson: Lesson, estimate: Footprint) -> Footprint:
         device_scratch_bytes=round(scratch * estimate.device_scratch_bytes),
         host_scratch_bytes=round(scratch * estimate.host_scratch_bytes),
         staged_bytes=round(scratch * estimate.staged_bytes),
+        handed_bytes=round(scratch * estimate.handed_bytes),
     )

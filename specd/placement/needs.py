@@ -63,7 +63,8 @@ class Needs:
         target, drafter = self._estimates(spec)
         try:
             key = Key.of_target(spec)
-            self._learned.note(key, target, facts.target)
+            layout = layout_of(spec, len(target.blocks))
+            self._learned.note(key, layout.as_loaded(target), facts.target)
             if was_refused:
                 self._learned.refused(key)  # next time there is more room from the beginning
             if drafter is not None and facts.drafter is not None:

@@ -28,7 +28,7 @@ _REFUSED = 0.25
 #: Automatic contexts are a multiple of that, or the least one.
 _CTX_STEP = 1024
 #: Where the context has to shrink anyway, so much of it is worth a drafter.
-_WORTH_A_DRAFTER = 0.25
+_WORTH_A_DRAFTER = 1 / 3
 #: Beyond so many GPUs not all ways to choose some of them are tried.
 _MANY = 8
 

@@ -34,12 +34,14 @@ class Pass:
 class Scratch:
     """device_bytes: where the layers lie.  staged_bytes: what a device is handed, from main memory.
 
+    handed_bytes: of device_bytes what comes from elsewhere.
     logits_bytes: where the results are read, in main memory.
     """
 
     device_bytes: int
     staged_bytes: int
     logits_bytes: int
+    handed_bytes: int
 
 
 def scratch(shape: Shape, largest: Pass) -> Scratch:
@@ -58,6 +60,7 @@ def scratch(shape: Shape, largest: Pass) -> Scratch:
     return Scratch(
         device_bytes=masks + _FLOAT * max(moments),
         staged_bytes=masks + staged,
+        handed_bytes=masks + staged // 2,
         logits_bytes=_FLOAT * largest.n_outputs * shape.n_vocab,
     )
 

@@ -131,6 +131,19 @@ def test_no_lesson_makes_an_estimate_absurd(
     assert 0.7 <= found.weights_bytes / ESTIMATE.weights_bytes <= 3 * 1.5
 
 
+def test_all_that_is_weights_is_corrected_alike() -> None:
+    """The projector with its target, and the copy of the embeddings that a device has."""
+    learned = Learned(None)
+    whole = replace(ESTIMATE, extra_bytes=100 * MIB, tied_bytes=40 * MIB, handed_bytes=10 * MIB)
+    weights = whole.weights_bytes + whole.extra_bytes
+    learned.note(KEY, whole, replace(TAKEN, weights_bytes=weights + weights // 4))
+    found = learned.corrected(KEY, whole)
+    assert found.weights_bytes + found.extra_bytes == weights + weights // 4
+    assert (found.extra_bytes, found.tied_bytes) == (125 * MIB, 50 * MIB)
+    learned.note(KEY, whole, replace(TAKEN, weights_bytes=weights, scratch_bytes=200 * MIB))
+    assert learned.corrected(KEY, whole).handed_bytes == 20 * MIB
+
+
 # ----------------------------------------------------------------------------- refusals
 
 

@@ -45,6 +45,7 @@ class Size:
             extra_bytes=self.extra * MIB,
             device_scratch_bytes=self.scratch * MIB,
             host_scratch_bytes=MIB,
+            handed_bytes=self.scratch * MIB // 5,
         )
 
 
@@ -73,7 +74,7 @@ def gpu(index: int, free_mib: int, kind: Kind = Kind.DISCRETE) -> Device:
 
 
 class Quality(NamedTuple):
-    """What counts, in the order in which it counts, but for a quarter of context for a drafter."""
+    """What counts, in the order in which it counts, but for a third of context for a drafter."""
 
     fits: bool
     n_layers: int
@@ -81,7 +82,7 @@ class Quality(NamedTuple):
     drafts: bool
 
     def is_no_worse_than(self, other: Quality) -> bool:
-        worth_it = self.drafts and not other.drafts and self.n_ctx >= 0.75 * other.n_ctx
+        worth_it = self.drafts and not other.drafts and 3 * self.n_ctx >= 2 * other.n_ctx
         return self >= other or (self[:2] == other[:2] and worth_it)
 
 
@@ -156,6 +157,8 @@ class Asked:
             taken[device] += n_bytes
         for device in {*layers} - {""}:
             taken[device] += target.device_scratch_bytes
+            if "" not in layers and len({*layers}) > 1:
+                taken[device] += 3 * target.handed_bytes
         if spec.devices:
             taken[spec.devices[0] if {*layers} - {""} else ""] += target.extra_bytes
         if spec.drafter and self.drafter and spec.devices and not spec.draft_on_cpu:
