@@ -93,6 +93,11 @@ def test_the_fastest_is_the_first_unless_the_bus_decides() -> None:
     assert shown(gpus, "0", order="PCI_BUS_ID") == ["GPU-slow"]
 
 
+def test_where_the_speed_of_one_is_not_known_the_bus_decides() -> None:
+    gpus = [gpu(0, "GPU-a"), gpu(1, "GPU-b", speed=10), gpu(2, "GPU-c", speed=20)]
+    assert shown(gpus, None) == ["GPU-a", "GPU-b", "GPU-c"]
+
+
 def test_gpus_of_one_speed_stay_in_the_order_of_the_bus() -> None:
     gpus = [gpu(1, "GPU-b", speed=10), gpu(0, "GPU-a", speed=10)]
     assert shown(gpus, None) == ["GPU-a", "GPU-b"]

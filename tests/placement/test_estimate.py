@@ -110,6 +110,17 @@ def test_states_are_kept_for_each_sequence_and_each_step_back() -> None:
     assert taken(fixed, n_rewind=3).cache_bytes == 4 * MIB + attention
 
 
+def test_rows_of_a_cache_come_in_blocks_of_32_numbers() -> None:
+    shape = replace(LLAMA, layers=(Layer(weights_bytes=0, kept=Kept(key=33, value=32)),))
+    assert taken(shape, kv_cache_type="q8_0").cache_bytes == 8192 * 3 * 34
+
+
+def test_a_pass_has_as_many_rows_of_every_sequence() -> None:
+    odd, even = (taken(n_slots=3, n_batch=n) for n in (512, 513))
+    assert odd.device_scratch_bytes == even.device_scratch_bytes
+    assert odd.staged_bytes == even.staged_bytes
+
+
 # ----------------------------------------------------------------------- where it lies
 
 

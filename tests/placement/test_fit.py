@@ -296,6 +296,34 @@ def test_memory_that_somebody_else_took_is_waited_for_once_and_not_long(spec: En
     assert sum(box.slept) == pytest.approx(2.0)
 
 
+def test_a_little_more_than_was_thought_is_not_waited_for(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 3800)])
+    fit = box.fit()
+    fit.place(asked(spec))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    assert box.slept == []
+
+
+def test_a_gpu_that_answers_again_is_not_waited_for(spec: EngineSpec) -> None:
+    """What others hold of it is not known from before."""
+    box = Box([gpu(0, 4000)], [gpu(0, 4000), gpu(1, 1000)])
+    fit = box.fit()
+    fit.place(asked(spec))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    assert box.slept == []
+
+
+def test_every_engine_that_is_there_holds_what_a_process_takes(spec: EngineSpec) -> None:
+    """Two of three engines stay; what their processes hold is nobody else's."""
+    spec = replace(spec, drafter=None)
+    one, two, gone = (replace(spec, n_ctx=n, devices=("GPU-0",)) for n in (512, 1024, 2048))
+    box = Box([gpu(0, 6000)], [gpu(0, 5200)])
+    fit = box.fit()
+    fit.place(asked(gone))
+    fit.place(asked(spec, one, two))
+    assert box.slept == []
+
+
 def test_nobody_is_waited_for_while_all_are_there(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)], [gpu(0, 700)])
     fit = box.fit()

@@ -198,6 +198,13 @@ def test_of_a_split_gpu_the_instance_that_is_named_is_the_device(
         assert asking.ids() == [instance_uuid(0, 1)]
 
 
+def test_an_instance_is_as_fast_as_its_gpu_where_the_fastest_is_the_first(driver: Driver) -> None:
+    driver.shows(gpu(0, cores=1000), gpu(1, cores=9000, split=1), instance(1, 0))
+    for variable, order in (("0", [instance_uuid(1, 0)]), ("1", [uuid(0)])):
+        with Asking(driver.variables | {"CUDA_VISIBLE_DEVICES": variable}) as asking:
+            assert asking.ids() == order
+
+
 def test_a_split_gpu_without_instances_is_no_device(driver: Driver) -> None:
     driver.shows(gpu(0, split=1))
     with Asking(driver.variables) as asking:
