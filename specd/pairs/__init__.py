@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specd.pairs.fetching import Fetching
-from specd.pairs.finder import Pairs
+from specd.pairs.finder import SHELF, Pairs
 from specd.pairs.history import HISTORY_FILE, Entry, History, Key
 from specd.pairs.notebook import Notebooks
 from specd.pairs.registry import RuleFiles, load_rules
@@ -13,6 +13,7 @@ from specd.store.identity import identities_of, identity_of
 
 __all__ = [
     "HISTORY_FILE",
+    "SHELF",
     "Entry",
     "Fetching",
     "History",

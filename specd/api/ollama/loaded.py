@@ -12,6 +12,7 @@ from specd.api.ollama.models import Json, details_object
 from specd.api.ports import Library
 from specd.api.wire import expiry_time
 from specd.errors import SpecdError
+from specd.pairs import SHELF
 from specd.scheduler import Resident
 from specd.store import ModelDetails
 
@@ -73,7 +74,8 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
     """Where target and drafter lie, what the pair came to so far, or why there is none."""
     facts, tally = resident.facts, resident.tally
     drafter = _drafter(resident)
-    reason, detail = _why_resting(resident) if drafter else _why_none(resident, efforts)
+    reason, detail = _why_resting(resident) if drafter else _why_none(resident)
+    detail = _with_efforts(resident.pair, reason, detail, efforts)
     return {
         "target": _memory(facts.target),
         "drafter": drafter,
@@ -130,7 +132,7 @@ def _why_resting(resident: Resident) -> tuple[str, str]:
     return (last.reason, last.detail) if last is not None else ("", "")
 
 
-def _why_none(resident: Resident, efforts: Efforts) -> tuple[str, str]:
+def _why_none(resident: Resident) -> tuple[str, str]:
     """What the load found comes first: the pair may have had a drafter that was given up."""
     facts, spec, pair = resident.facts, resident.spec, resident.pair
     if facts.no_pair_reason:
@@ -139,19 +141,25 @@ def _why_none(resident: Resident, efforts: Efforts) -> tuple[str, str]:
         reason, detail = spec.no_pair_reason, spec.no_pair_detail
     else:
         reason, detail = pair.reason or "", pair.detail
-    doing = efforts(pair) if reason == core.NoPair.NOT_FOUND else ""
-    return str(reason), " ".join(filter(None, (detail, doing)))
+    return str(reason), detail
 
 
 def pair_object(pair: core.Pair, efforts: Efforts) -> Json:
     """What would draft for a model that is loaded now."""
-    doing = efforts(pair) if pair.reason is core.NoPair.NOT_FOUND else ""
     return {
         "drafter": pair.drafter.name if pair.drafter else None,
         "pair_source": pair.drafter.source if pair.drafter else None,
         "rule": pair.rule,
         "reason": pair.reason.value if pair.reason else "",
-        "detail": " ".join(filter(None, (pair.detail, doing))),
+        "detail": _with_efforts(pair, pair.reason or "", pair.detail, efforts),
         "expected": dict(pair.expected),
         "pull": list(pair.pull),
     }
+
+
+def _with_efforts(pair: core.Pair, reason: str, detail: str, efforts: Efforts) -> str:
+    """One that was on the shelf drafts until the one that a rule names has come."""
+    from_shelf = pair.drafter is not None and pair.drafter.source == SHELF
+    if from_shelf or reason == core.NoPair.NOT_FOUND:
+        return " ".join(filter(None, (detail, efforts(pair))))
+    return detail

@@ -208,7 +208,13 @@ async def test_what_is_done_about_a_missing_drafter_is_said_too() -> None:
     assert (await specd(plain, doing))["detail"] == f"No drafter fits. {doing}"
     other = replace(plain, pair=replace(plain.pair, reason=NoPair.VOCABULARY_DIFFERS))
     assert (await specd(other, doing))["detail"] == "No drafter fits."
-    assert (await specd(resident("plain", paired=True), doing))["detail"] == ""
+    paired = resident("plain", paired=True)
+    assert (await specd(paired, doing))["detail"] == ""
+    # A better one than what was on the shelf.
+    assert paired.pair.drafter is not None
+    found = replace(paired.pair.drafter, source="shelf")
+    shelved = replace(paired, pair=replace(paired.pair, drafter=found))
+    assert (await specd(shelved, doing))["detail"] == doing
 
 
 # --------------------------------------------------------------------------- what came of it
