@@ -27,7 +27,8 @@ async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker
     store.add("ordinary", weights=target, draft=write_llama(folder / "small.gguf", noise=0.01))
     store.add("heads", weights=write_qwen35(folder / "heads.gguf", heads=True))
     dflash = write_llama(folder / "dflash.gguf", architecture="dflash")
-    store.add("flash", weights=target, draft=dflash)
+    # Of weights of its own: an engine that is there draws on its drafter for whoever comes.
+    store.add("flash", weights=write_llama(folder / "flash.gguf", seed=7), draft=dflash)
     mllama = write_llama(folder / "mllama.gguf", architecture="mllama")
     store.add("mllama", weights=mllama, projector=write_llava(folder / "p.gguf"))
     async with running(folder) as daemon:
