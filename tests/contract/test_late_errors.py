@@ -19,7 +19,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON_UTF8 = "application/json; charset=utf-8"
 _SILENCE = """
-import signal
+import signal, sys
+if sys.argv[1:] == ["devices"]:
+    print("[]")
+    sys.exit()
 from specd.ipc.lifeline import die_with_parent
 die_with_parent()
 signal.pause()
