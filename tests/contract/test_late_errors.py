@@ -19,13 +19,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON_UTF8 = "application/json; charset=utf-8"
 _SILENCE = """
-import signal, sys
+import socket, sys
 if sys.argv[1:] == ["devices"]:
     print("[]")
     sys.exit()
 from specd.ipc.lifeline import die_with_parent
 die_with_parent()
-signal.pause()
+daemon = socket.socket(fileno=int(sys.argv[-1]))
+while daemon.recv(65536):  # it may have died before it could be a parent
+    pass
 """
 #: Starts, and never says that it has loaded.
 STALLING = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-c", _SILENCE)
