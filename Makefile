@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install dev run test check bench peer clean
+.PHONY: help install dev run test test-system soak check bench peer clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite, and what of the contract it proves"
+	@echo "make test-system  real systemd, and every fault (as root)"
+	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
 	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
 	@echo "make peer     build the llama-server that specd bench --peer compares with"
@@ -27,6 +29,13 @@ test: dev
 	@$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
 	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
 	exit $$status
+
+# The tests of `make test` that wreck something, and those that it leaves out.
+test-system: dev
+	@$(BIN)/python -m pytest -n 2 -m "system or not system" --junitxml=build/system.xml tests/systemd tests/faults
+
+soak: dev
+	@$(BIN)/python -m scripts.soak
 
 check: dev
 	$(BIN)/ruff check .

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import SecretStr
+
 from specd.core import KV_CACHE_TYPES, MAX_SLOTS
 from specd.durations import parse_go_duration
 from specd.settings.host import HostAddress, parse_host
@@ -21,11 +23,13 @@ class Rule:
 
     parse: raises ValueError for a text that it cannot use.  allowed: completes "must be ...".
     unset: what gives the value where neither the environment nor the declaration does.
+    is_secret: no error shows what was given.
     """
 
     parse: Callable[[str], object]
     allowed: str
     unset: Callable[[], object] = lambda: None
+    is_secret: bool = False
 
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -136,6 +140,25 @@ def _parse_device(text: str) -> str:
     return text
 
 
+#: A shorter key is guessed sooner than it is typed.
+_SHORTEST_KEY = 16
+
+
+def _parse_keys(text: str) -> tuple[SecretStr, ...]:
+    """Secrets, so that no log and no error shows them."""
+    keys = tuple(key.strip() for key in text.split(","))
+    if any(not re.fullmatch(rf"[!-~]{{{_SHORTEST_KEY},}}", key) for key in keys):
+        raise ValueError
+    return tuple(map(SecretStr, keys))
+
+
+def _parse_log_format(text: str) -> str:
+    if text not in LOG_FORMATS:
+        raise ValueError
+    return text
+
+
+LOG_FORMATS = ("text", "json")
 _BOOL_WORDS = "1 or 0 (true, false, t, f)"
 _DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of seconds"
 
@@ -167,3 +190,13 @@ FractionSetting = Annotated[float, Rule(_parse_fraction, "a number from 0 to 1")
 DeviceSetting = Annotated[
     str, Rule(_parse_device, "auto, cpu, or a GPU's number, UUID or name (`CUDA1`)")
 ]
+KeysSetting = Annotated[
+    tuple[SecretStr, ...],
+    Rule(
+        _parse_keys,
+        f"a list with commas, each of {_SHORTEST_KEY} or more visible characters of ASCII",
+        unset=tuple,
+        is_secret=True,
+    ),
+]
+LogFormatSetting = Annotated[str, Rule(_parse_log_format, " or ".join(LOG_FORMATS))]

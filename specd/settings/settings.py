@@ -30,9 +30,11 @@ from specd.settings.rules import (
     GraceSetting,
     HostSetting,
     KeepAliveSetting,
+    KeysSetting,
     KvCacheTypeSetting,
     ListSetting,
     LoadTimeoutSetting,
+    LogFormatSetting,
     PathSetting,
     Rule,
     StateSetting,
@@ -189,6 +191,27 @@ class Settings(BaseSettings):
     shutdown_grace_s: GraceSetting = _setting(
         "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may go on after SIGTERM."
     )
+    engine_timeout_s: LoadTimeoutSetting = _setting(
+        "SPECD_ENGINE_TIMEOUT",
+        "5m",
+        "How long an engine that owes an answer may make no step before it is ended; its answers"
+        " end with an error, and the next request has a new engine.",
+    )
+    api_keys: KeysSetting = _setting(
+        "SPECD_API_KEYS",
+        "",
+        "Keys of which a client must send one (`Authorization: Bearer ...`, or `x-api-key`);"
+        " unset asks for none.",
+    )
+    log_format: LogFormatSetting = _setting(
+        "SPECD_LOG_FORMAT", "text", "How the daemon's lines look: for people, or as JSON."
+    )
+    env_file: FileSetting = _setting(
+        "SPECD_ENV_FILE",
+        "/etc/specd/specd.env",
+        "What SIGHUP (`systemctl reload specd`) reads again, where it exists: the file of"
+        " settings with which the service was started.",
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -201,9 +224,10 @@ class Settings(BaseSettings):
         try:
             return _parse(rule, text or default)
         except ValueError as error:
-            said = f"{variable}={value!r} must be {rule.allowed}"
+            given = variable if rule.is_secret else f"{variable}={value!r}"
+            said = f"{given} must be {rule.allowed}"
             if text in {"", default} or variable.startswith("SPECD_"):
-                raise BadSetting(said) from error
+                raise BadSetting(said) from (None if rule.is_secret else error)
             log.warning("%s; using the default %s", said, default)
             return _parse(rule, default)
 

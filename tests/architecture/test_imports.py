@@ -16,6 +16,9 @@ BASE = frozenset({"apart", "core", "durations", "errors", "json_text", "options"
 COMMANDS = {
     "cli/serve.py": {"daemon"},
     "cli/bench.py": {"bench"},
+    "cli/install.py": {"install"},
+    "cli/doctor.py": {"doctor"},
+    "cli/audit.py": {"doctor"},
     "cli/targets.py": {"bench"},
     "cli/pairs.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},

@@ -1,26 +1,19 @@
-"""The composition root: builds the rooms, wires them, serves, and stops them in reverse."""
+"""The rooms, built and wired; nothing of HTTP's sockets, signals or logs."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
-import queue
-import signal
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from logging.handlers import QueueHandler, QueueListener
 
 from aiohttp import web
 
-import specd
 from specd.api.app import build_app
-from specd.api.border import connection_log
 from specd.api.ports import Workshop
 from specd.create import Creator
-from specd.errors import BadSetting, SpecdError
+from specd.errors import SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
 from specd.pairs import (
@@ -35,68 +28,20 @@ from specd.pairs import (
 from specd.placement import MEMORY_FILE, Cpu, Defaults, Devices, Fit, Learned, machine_name, wishes
 from specd.prompt import Renderer
 from specd.registry import Registry, default_folder
-from specd.runner import ENGINE, Process, probe
+from specd.runner import Process, probe
 from specd.scheduler import Scheduler, SchedulerLoop, Wants
-from specd.sd_notify import notify
-from specd.settings import Settings, set_without_effect, unknown_variables
+from specd.settings import Settings
 from specd.store import Changes, Library, Writer
 
 log = logging.getLogger(__name__)
 
-# After the engines have stopped every answer has its end: this is for writing it out.
-LAST_LINES_S = 2.0
 # The store is pruned before the first request where that is quick; a disk may be slow, and another
 # specd may hold the store.
 PRUNE_S = 2.0
-# Of one header, and of the request's first line: a browser may send the cookies of every server
-# on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
-MAX_HEADER_BYTES = 2**16
-
-
-async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal cuts running answers short.
-
-    command: what starts an engine.  Raises BadSetting where nothing can be served.
-    """
-    stop, hurry = _signals()
-    house = await _built(settings, command)
-    server = _server(house.app)
-    await server.setup()
-    try:
-        site = await _listen(server, settings)
-        await _open(house, stop)
-        _announce(server, settings, house.machine)
-        await stop.wait()
-        log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
-        notify("STOPPING=1", "STATUS=waiting for running answers")
-        await site.stop()
-        await house.scheduler.stop(settings.shutdown_grace_s, hurry)
-    finally:
-        await house.scheduler.stop()
-        await house.notebooks.close()
-        await house.fetching.close()
-        await house.registry.close()
-        await server.cleanup()
-        await asyncio.to_thread(house.renderer.close)
-    log.info("stopped")
-
-
-def main(settings: Settings) -> int:
-    """`specd serve`: the exit status."""
-    with _logging(settings.debug):
-        try:
-            asyncio.run(run(settings))
-        except SpecdError as error:
-            log.error("%s", error)  # noqa: TRY400 - a sentence for the user, no traceback
-            return 1
-    return 0
-
-
-# --------------------------------------------------------------------------- wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _House:
+class House:
     """What has work of its own to begin and to end, and what is known of the machine."""
 
     app: web.Application
@@ -111,7 +56,7 @@ class _House:
     chores: list[asyncio.Task[None]] = field(default_factory=list)
 
 
-async def _built(settings: Settings, command: Sequence[str]) -> _House:
+async def built(settings: Settings, command: Sequence[str]) -> House:
     """Nothing runs yet.  Raises BadSetting."""
     devices, machine = await asyncio.to_thread(_machine, settings, command)
     history, here = _history(settings), machine_name(machine.devices)
@@ -156,7 +101,7 @@ async def _built(settings: Settings, command: Sequence[str]) -> _House:
         workshop=_workshop(settings, writer, registry, command),
         efforts=fetching.words,
     )
-    return _House(
+    return House(
         app=app,
         machine=machine,
         scheduler=scheduler,
@@ -169,7 +114,7 @@ async def _built(settings: Settings, command: Sequence[str]) -> _House:
     )
 
 
-async def _open(house: _House, stop: asyncio.Event) -> None:
+async def open_house(house: House, stop: asyncio.Event) -> None:
     """Until all is there that a first request needs; the chores go on beside it."""
     prune = asyncio.create_task(_prune(house.writer))
     survey = asyncio.create_task(asyncio.to_thread(house.pairs.survey, stop.is_set))
@@ -252,85 +197,3 @@ def _scheduler(
         fit.place,
         fit.learn,
     )
-
-
-def _server(app: web.Application) -> web.AppRunner:
-    # A client that goes away ends its handler, and that frees the slot.
-    return web.AppRunner(
-        app,
-        handler_cancellation=True,
-        auto_decompress=False,
-        access_log=None,
-        logger=connection_log,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
-        shutdown_timeout=LAST_LINES_S,
-    )
-
-
-async def _listen(server: web.AppRunner, settings: Settings) -> web.TCPSite:
-    address = settings.host
-    site = web.TCPSite(server, address.host or None, address.port)
-    try:
-        await site.start()
-    except OSError as error:
-        raise BadSetting(
-            f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error};"
-            " another server, perhaps Ollama itself, may be using it"
-        ) from error
-    return site
-
-
-def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> None:
-    host, port = server.addresses[0][:2]
-    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log.info("specd %s listens on %s, models in %s", specd.__version__, where, settings.models)
-    for device in machine.devices:
-        free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
-        words = device.name, device.id, device.kind, free, total
-        log.info("%s (%s, %s): %.1f of %.1f GiB are free", *words)
-    for variable, why in set_without_effect().items():
-        log.warning("%s is set, and has no effect here: %s", variable, why)
-    for variable, meant in unknown_variables().items():
-        hint = f": is {meant} meant?" if meant else ""
-        log.warning("%s is set, and is no setting%s", variable, hint)
-    notify("READY=1", f"STATUS=listening on {where}")
-
-
-def _signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Set by the first and by the second signal; the third ends the process on the spot."""
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    caught = (signal.SIGTERM, signal.SIGINT)
-
-    def on_signal() -> None:
-        if stop.is_set():
-            hurry.set()
-            for number in caught:
-                loop.remove_signal_handler(number)
-        stop.set()
-
-    for number in caught:
-        loop.add_signal_handler(number, on_signal)
-    return stop, hurry
-
-
-@contextmanager
-def _logging(debug: int) -> Iterator[None]:
-    """To stderr, written by a thread of its own: a slow terminal never blocks the event loop.
-
-    debug: OLLAMA_DEBUG; 2 adds what the libraries say.
-    """
-    lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    writer = logging.StreamHandler(sys.stderr)
-    writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    listener = QueueListener(lines, writer)
-    root = logging.getLogger()
-    root.handlers = [QueueHandler(lines)]
-    root.setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
-    logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
-    listener.start()
-    try:
-        yield
-    finally:
-        listener.stop()
