@@ -46,6 +46,10 @@ class FakeEngine:
     async def ended(self) -> None:
         self.n_buried += 1
 
+    @property
+    def is_stuck(self) -> bool:
+        raise NotImplementedError
+
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         raise NotImplementedError
 

@@ -61,6 +61,10 @@ class FakeEngine:
     async def ended(self) -> None:
         pass
 
+    @property
+    def is_stuck(self) -> bool:
+        raise NotImplementedError
+
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         self.asked.append(request)
         try:

@@ -82,6 +82,12 @@ class Process:
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None else None
 
+    @property
+    def is_stuck(self) -> bool:
+        """Its process was given up and is still there: not even SIGKILL ends it."""
+        is_over = self._state in {State.STOPPED, State.CRASHED}
+        return is_over and self._child is not None and self._child.is_alive
+
     async def ready(self) -> core.EngineFacts:
         """Facts once it is loaded.  LoadFailed, LoadStalled, or ShuttingDown after `stop`."""
         return await asyncio.shield(self._facts)

@@ -61,6 +61,10 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
     def listen(self, reader: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run what reads the channel; `end` and `kill` let it hear the last word."""
         task = asyncio.create_task(reader)

@@ -20,7 +20,11 @@ class Engine(Protocol):
         """Ask for the end, in any state."""
 
     async def ended(self) -> object:
-        """Returns once it is gone, asked to or not."""
+        """Returns once it is gone, asked to or not, or given up: see `is_stuck`."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """It was given up and is still there: not even SIGKILL ended it."""
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         """Tokens, then exactly one Done or Failed; closing it early frees the slot."""

@@ -69,6 +69,7 @@ class SchedulerLoop:
         self._engines: dict[int, Engine] = {}
         self._facts: dict[int, core.EngineFacts] = {}
         self._tallies: dict[int, Tally] = {}
+        self._given_up: list[tuple[str, Engine]] = []
         self._watchers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -137,6 +138,14 @@ class SchedulerLoop:
             for runner in self._scheduler.runners()
             if runner.phase is Phase.LOADED
         ]
+
+    def stuck(self) -> list[str]:
+        """Models whose engine was to end and does not, whatever is done: a driver or a disk hangs.
+
+        What they hold of the memory is not free.
+        """
+        self._given_up = [(name, engine) for name, engine in self._given_up if engine.is_stuck]
+        return [name for name, _ in self._given_up]
 
     def _resident(self, runner: Runner, facts: core.EngineFacts) -> Resident:
         left_s = runner.keep_alive_s if runner.users else runner.expires_at - self._clock()
@@ -257,7 +266,10 @@ class SchedulerLoop:
         )  # whoever ends wakes the loop, which may wait for it
 
     def _forget(self, runner_id: int) -> list[Effect]:
-        self._engines.pop(runner_id, None)
+        engine = self._engines.pop(runner_id, None)
+        if engine is not None and engine.is_stuck:
+            names = [r.model.name for r in self._scheduler.runners() if r.id == runner_id]
+            self._given_up += [(name, engine) for name in names]
         self._facts.pop(runner_id, None)
         self._tallies.pop(runner_id, None)
         return self._scheduler.ended(runner_id)

@@ -48,6 +48,7 @@ class FakeEngine:
         self.spec = spec
         self.loading: asyncio.Future[core.EngineFacts] = asyncio.Future()
         self.gone = asyncio.Event()
+        self.is_stuck = False
 
     async def ready(self) -> core.EngineFacts:
         return await self.loading
@@ -418,6 +419,25 @@ async def test_a_fault_while_loading_is_told_to_who_waits_and_blocks_nothing() -
         again = asyncio.create_task(take(loop))
         (await starter.started.get()).loading.set_result(FACTS)
         await again
+
+
+async def test_an_engine_that_cannot_be_ended_is_named_until_it_is_gone() -> None:
+    starter = Starter()
+    async with running(starter) as loop:
+        asking = asyncio.create_task(take(loop))
+        engine = await starter.started.get()
+        engine.loading.set_result(FACTS)
+        await asking
+        engine.is_stuck = True
+        assert loop.stuck() == []  # it is not known yet that it must go
+        engine.stop()
+        # Another one takes its place all the same.
+        again = asyncio.create_task(take(loop))
+        (await starter.started.get()).loading.set_result(FACTS)
+        await again
+        assert loop.stuck() == ["a"]
+        engine.is_stuck = False
+        assert loop.stuck() == []
 
 
 async def test_a_fault_of_the_scheduler_is_told_to_who_waits() -> None:
