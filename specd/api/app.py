@@ -11,6 +11,7 @@ from aiohttp import web
 from specd import core
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.keys import Keys, key_guard
 from specd.api.ollama.embed_routes import EmbedRoutes
 from specd.api.ollama.model_routes import ModelRoutes
 from specd.api.ollama.registry_routes import RegistryRoutes
@@ -39,6 +40,7 @@ def build_app(
     registry: Registry,
     *,
     workshop: Workshop | None = None,
+    keys: Keys | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
@@ -46,6 +48,7 @@ def build_app(
 ) -> web.Application:
     """All routes and rules; without a workshop nothing changes the store.
 
+    keys: of which a client must send one; None asks for none.
     efforts: what is being done about a missing drafter, a sentence or "".
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
     unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
@@ -60,7 +63,12 @@ def build_app(
     origins = middleware.Origins(settings.origins)
     guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []
     app = web.Application(
-        middlewares=(middleware.cors(origins), *guards, middleware.no_route),
+        middlewares=(
+            middleware.cors(origins),
+            *guards,
+            key_guard(keys or Keys()),
+            middleware.no_route,
+        ),
         client_max_size=max_body_bytes,
     )
     app.on_response_prepare.append(middleware.response_headers(origins))

@@ -12,6 +12,13 @@ class BodyTooLarge(errors.SpecdError):
     pass
 
 
+class Unauthorized(errors.SpecdError):
+    """No key, or one that is not among SPECD_API_KEYS: which of both is not said."""
+
+    def __init__(self) -> None:
+        super().__init__("unauthorized: a valid API key is required")
+
+
 # The first row that fits decides.
 _STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
     (errors.InvalidOption, 500),  # Ollama's choice
@@ -19,6 +26,7 @@ _STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
     (errors.InvalidRequest, 400),
     (errors.NotImplementedHere, 501),
     (errors.ModelNotFound, 404),
+    (Unauthorized, 401),
     (CloudDisabled, 403),
     (BodyTooLarge, 413),
     (errors.Cancelled, 499),

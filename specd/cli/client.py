@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+from aiohttp import hdrs
 
 from specd.errors import SpecdError
 from specd.settings import Settings
@@ -37,8 +38,10 @@ class Client:
     Methods raise DaemonUnreachable where nobody answers and DaemonRefused with the daemon's words.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str = "") -> None:
+        """key: sent with every request, where the daemon asks for one."""
         self._url = url
+        self._key = key
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -48,7 +51,11 @@ class Client:
     async def __aenter__(self) -> Self:
         # A model may take minutes to load: only the connection itself is timed.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        self._session = aiohttp.ClientSession(timeout=timeout, read_bufsize=_MAX_LINE_BYTES)
+        self._session = aiohttp.ClientSession(
+            timeout=timeout,
+            read_bufsize=_MAX_LINE_BYTES,
+            headers={hdrs.AUTHORIZATION: f"Bearer {self._key}"} if self._key else None,
+        )
         return self
 
     async def __aexit__(
@@ -146,8 +153,10 @@ class Client:
 
 
 def daemon_client() -> Client:
-    """A client of the daemon that OLLAMA_HOST names."""
-    return Client(Settings().host.url)
+    """A client of the daemon that OLLAMA_HOST names, with the first of SPECD_API_KEYS."""
+    settings = Settings()
+    key = next((key.get_secret_value() for key in settings.api_keys), "")
+    return Client(settings.host.url, key)
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
@@ -161,6 +170,8 @@ async def _check(response: aiohttp.ClientResponse) -> None:
         said = text
     if isinstance(said, dict):
         said = said.get("message", said)
+    if response.status == 401:
+        said = f"{said}; set SPECD_API_KEYS to one that the daemon knows"
     raise DaemonRefused(response.status, str(said) or f"HTTP status {response.status}")
 
 

@@ -36,6 +36,7 @@ async def private_daemon(command: Sequence[str] = SERVE) -> AsyncGenerator[str, 
             "OLLAMA_HOST": f"127.0.0.1:{port}",
             "OLLAMA_MODELS": str(models),
             "OLLAMA_SPECULATIVE_DECODE": "1",
+            "SPECD_API_KEYS": "",
             "SPECD_DEMO": "1",
             "SPECD_STATE_DIR": folder,
         }

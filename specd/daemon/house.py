@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from specd.api.app import build_app
+from specd.api.keys import Keys
 from specd.api.ports import Workshop
 from specd.create import Creator
 from specd.errors import SpecdError
@@ -45,6 +46,7 @@ class House:
     """What has work of its own to begin and to end, and what is known of the machine."""
 
     app: web.Application
+    keys: Keys
     machine: Defaults
     scheduler: SchedulerLoop
     pairs: Pairs
@@ -85,6 +87,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
     writer = Writer(settings.models, noprune=settings.noprune)
     registry = Registry(writer, keys=default_folder())
     fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
+    keys = Keys(key.get_secret_value() for key in settings.api_keys)
     app = build_app(
         generation=Generation(
             library,
@@ -99,10 +102,12 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         settings=settings,
         registry=registry,
         workshop=_workshop(settings, writer, registry, command),
+        keys=keys,
         efforts=fetching.words,
     )
     return House(
         app=app,
+        keys=keys,
         machine=machine,
         scheduler=scheduler,
         pairs=pairs,

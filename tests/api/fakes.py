@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from specd import core
 from specd.api.app import MAX_BODY_BYTES, build_app
+from specd.api.keys import Keys
 from specd.api.ports import Clock, Workshop
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
@@ -246,6 +247,7 @@ async def client(
     settings: FakeSettings | None = None,
     registry: FakeRegistry | None = None,
     workshop: Workshop | None = None,
+    keys: Keys | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
@@ -256,6 +258,7 @@ async def client(
         settings or FakeSettings(),
         registry or FakeRegistry(),
         workshop=workshop,
+        keys=keys,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
         efforts=efforts,

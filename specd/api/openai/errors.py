@@ -6,12 +6,16 @@ from typing import Final
 
 from aiohttp import web
 
-from specd.api.errors import status_of
+from specd.api.errors import Unauthorized, status_of
 from specd.api.streaming import sse_event
 from specd.api.wire import dump
 from specd.errors import InvalidRequest, SpecdError
 
-_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error"}
+_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "invalid_request_error",  # OpenAI's own, beside the code
+    404: "not_found_error",
+}
 
 
 class NoSuchResponse(InvalidRequest):
@@ -42,5 +46,9 @@ def error_event(error: SpecdError) -> bytes:
 
 def _body(error: SpecdError) -> bytes:
     kind = _TYPES.get(status_of(error), "api_error")
-    param, code = (error.param, error.code) if isinstance(error, NoSuchResponse) else (None, None)
+    param, code = None, None
+    if isinstance(error, NoSuchResponse):
+        param, code = error.param, error.code
+    elif isinstance(error, Unauthorized):
+        code = "invalid_api_key"
     return dump({"error": {"message": str(error), "type": kind, "param": param, "code": code}})

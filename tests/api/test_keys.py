@@ -1,0 +1,188 @@
+"""SPECD_API_KEYS: who may call, and what the others are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from specd.api.keys import Keys
+from tests.api.fakes import FakeSettings, client
+
+KEY, OTHER = "sk-first-key-0123456789", "sk-second-key-987654321"
+PLAIN = {"model": "plain", "prompt": "x", "stream": False}
+
+
+def bearer(key: str, scheme: str = "Bearer") -> dict[str, str]:
+    return {"Authorization": f"{scheme} {key}"}
+
+
+def headers(*pairs: tuple[str, str]) -> CIMultiDict[str]:
+    return CIMultiDict(pairs)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        bearer(KEY),
+        bearer(OTHER),
+        bearer(KEY, "bearer"),
+        bearer(KEY, "BEARER"),
+        bearer(f"  {KEY} "),
+        {"x-api-key": KEY},
+        {"X-API-KEY": OTHER},
+        {"x-api-key": "wrong", **bearer(KEY)},
+        {"x-api-key": KEY, **bearer("none")},
+    ],
+)
+async def test_who_has_a_key_is_answered(sent: Mapping[str, str]) -> None:
+    async with (
+        client(keys=Keys((KEY, OTHER))) as http,
+        http.post("/api/generate", json=PLAIN, headers=sent) as reply,
+    ):
+        assert reply.status == 200
+        assert (await reply.json())["done"] is True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        bearer(""),
+        bearer("none"),
+        bearer(KEY[:-1]),
+        bearer(KEY + "0"),
+        bearer(KEY.upper()),
+        bearer(f"{KEY} {OTHER}"),
+        bearer(f"{KEY},{OTHER}"),
+        bearer(KEY, "Basic"),
+        bearer(KEY, "Token"),
+        {"Authorization": KEY},
+        {"Authorization": f"Bearer{KEY}"},
+        {"Cookie": f"key={KEY}"},
+        {"Proxy-Authorization": f"Bearer {KEY}"},
+        {"x-api-key": ""},
+        bearer("ключ\udcff"),
+    ],
+)
+async def test_who_has_none_is_refused(sent: Mapping[str, str]) -> None:
+    async with client(keys=Keys((KEY, OTHER))) as http:
+        for method, path in (
+            ("POST", "/api/generate"),
+            ("GET", "/api/tags"),
+            ("DELETE", "/api/delete"),
+            ("GET", f"/api/version?key={KEY}"),
+            ("POST", "/"),
+            ("GET", "/nowhere"),
+            ("OPTIONS", "/api/tags"),
+        ):
+            async with http.request(method, path, headers=sent) as reply:
+                assert reply.status == 401, (method, path)
+                assert reply.headers["WWW-Authenticate"] == "Bearer"
+                assert KEY not in await reply.text()
+
+
+@pytest.mark.parametrize(
+    "path, error",
+    [
+        ("/api/chat", "unauthorized: a valid API key is required"),
+        (
+            "/v1/chat/completions",
+            {
+                "message": "unauthorized: a valid API key is required",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "invalid_api_key",
+            },
+        ),
+        (
+            "/v1/messages",
+            {
+                "type": "authentication_error",
+                "message": "unauthorized: a valid API key is required",
+            },
+        ),
+    ],
+)
+async def test_the_refusal_has_the_form_of_its_dialect(path: str, error: object) -> None:
+    async with client(keys=Keys((KEY,))) as http, http.post(path, data=b"no json") as reply:
+        assert (reply.status, (await reply.json())["error"]) == (401, error)
+
+
+@pytest.mark.parametrize("method, path", [("GET", "/"), ("HEAD", "/")])
+async def test_that_specd_is_here_is_no_secret(method: str, path: str) -> None:
+    async with client(keys=Keys((KEY,))) as http, http.request(method, path) as reply:
+        assert reply.status == 200
+
+
+async def test_a_preflight_needs_no_key_and_a_page_may_read_the_refusal() -> None:
+    page = {"Origin": "http://localhost:3000"}
+    asks = page | {"Access-Control-Request-Method": "POST"}
+    async with client(keys=Keys((KEY,))) as http:
+        async with http.options("/v1/chat/completions", headers=asks) as reply:
+            assert reply.status == 204
+            assert "Authorization" in reply.headers["Access-Control-Allow-Headers"]
+        async with http.post("/v1/chat/completions", json={}, headers=page) as reply:
+            assert reply.status == 401
+            assert reply.headers["Access-Control-Allow-Origin"] == page["Origin"]
+
+
+async def test_a_key_opens_no_foreign_origin_or_host() -> None:
+    async with client(keys=Keys((KEY,))) as http:
+        for strange in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
+            async with http.get("/api/tags", headers=strange | bearer(KEY)) as reply:
+                assert (reply.status, await reply.read()) == (403, b"")
+
+
+async def test_without_keys_everybody_is_answered() -> None:
+    async with client(settings=FakeSettings()) as http:
+        for sent in ({}, bearer("anything")):
+            async with http.get("/api/tags", headers=sent) as reply:
+                assert reply.status == 200
+
+
+async def test_keys_are_replaced_while_the_daemon_runs() -> None:
+    keys = Keys((KEY,))
+    async with client(keys=keys) as http:
+
+        async def status(key: str) -> int:
+            async with http.get("/api/tags", headers=bearer(key)) as reply:
+                return reply.status
+
+        assert (await status(KEY), await status(OTHER)) == (200, 401)
+        keys.replace([OTHER])
+        assert (await status(KEY), await status(OTHER)) == (401, 200)
+        keys.replace([])
+        assert (await status(KEY), await status("none")) == (200, 200)
+
+
+def test_a_client_is_named_by_what_gives_its_key_away_to_nobody() -> None:
+    keys, others = Keys((KEY, OTHER)), Keys((KEY,))
+    first = keys.client(headers(("authorization", f"Bearer {KEY}")))
+    assert first == keys.client(headers(("x-api-key", KEY)))
+    assert first.startswith("key=")
+    assert len(first) == len("key=") + 8
+    assert first != keys.client(headers(("x-api-key", OTHER)))
+    assert first != others.client(headers(("x-api-key", KEY)))  # another daemon's salt
+    keys.replace([KEY])
+    assert first == keys.client(headers(("x-api-key", KEY)))
+    assert keys.client(headers(("x-api-key", OTHER))) == ""
+    assert Keys().client(headers(("x-api-key", KEY))) == ""
+
+
+def test_a_key_stands_in_no_attribute() -> None:
+    keys: Any = Keys((KEY,))
+    assert KEY not in repr(keys) + repr(vars(keys))
+
+
+async def test_no_log_holds_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with client(keys=Keys((KEY,))) as http:
+        for sent in (bearer(KEY), bearer("sk-wrong-key-5555555"), {"x-api-key": KEY}):
+            async with http.post("/api/generate", data="{", headers=sent) as reply:
+                assert reply.status in {400, 401}
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("specd")]
+    assert not [line for line in ours if KEY in line or "sk-wrong-key" in line]
