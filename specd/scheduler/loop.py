@@ -24,6 +24,9 @@ Event = Callable[[float], list[Effect]]  # time → what to do
 FindPlace = Callable[[core.PlacementRequest], core.Placement]
 Learn = Callable[[core.EngineSpec, core.EngineFacts], None]
 
+#: Events in a row before everything else has its turn: thousands may come at once.
+_AT_ONCE = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
@@ -131,6 +134,14 @@ class SchedulerLoop:
         """Let it go once it is idle; nothing happens where it is not loaded."""
         self._inbox.put_nowait(lambda now: self._scheduler.unload(str(model.weights), now))
 
+    def adjust(self, *, max_queue: int, default_keep_alive_s: float) -> None:
+        """What a user may change meanwhile (see `Scheduler.adjust`)."""
+        self._inbox.put_nowait(
+            lambda _now: self._scheduler.adjust(
+                max_queue=max_queue, default_keep_alive_s=default_keep_alive_s
+            )
+        )
+
     def residents(self) -> list[Resident]:
         """The loaded models, in the order of their loads."""
         return [
@@ -168,7 +179,11 @@ class SchedulerLoop:
     # ----------------------------------------------------------------------- the one task
 
     async def _run(self) -> None:
-        while not (self._closing and self._inbox.empty() and not self._watchers):
+        for n_events in itertools.count(1):
+            if n_events % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._closing and self._inbox.empty() and not self._watchers:
+                return
             event = await self._next_event()
             self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
             try:

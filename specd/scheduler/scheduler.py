@@ -13,6 +13,7 @@ from dataclasses import replace
 from specd import core, errors
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
 from specd.scheduler.memory import Inquiry, Refused
+from specd.scheduler.queue import Queue
 from specd.scheduler.runner import Phase, Runner, Waiter
 from specd.scheduler.wants import Wants
 
@@ -35,7 +36,8 @@ class Scheduler:
         self._runners: dict[str, Runner] = {}  # by the target's weights, as the next two
         self._refused: dict[str, Refused] = {}
         self._outgrown: dict[str, int] = {}  # the context that was too short, before a reload
-        self._queue: list[Waiter] = []
+        self._queue = Queue()
+        self._offered: set[int] = set()  # runners that all who wait were held against
         self._in_the_way: int | None = None  # the runner that the head waits to see leave
         self._inquiry = Inquiry()
         self._n_started = 0
@@ -57,7 +59,7 @@ class Scheduler:
 
     def leave(self, waiter_id: int, now: float) -> list[Effect]:
         """Its use is over, or it stops waiting."""
-        self._queue = [waiter for waiter in self._queue if waiter.id != waiter_id]
+        self._queue.remove(waiter_id)
         for runner in self._runners.values():
             if waiter_id in runner.users:
                 runner.users.remove(waiter_id)
@@ -72,7 +74,9 @@ class Scheduler:
 
     def unplaceable(self, question: Place, error: errors.SpecdError) -> list[Effect]:
         """What was asked for can lie nowhere on this machine, whoever leaves."""
-        told = self._take_from_queue(lambda waiter: waiter.id == question.waiter_id)
+        told = self._take_from_queue(
+            question.request.spec.weights, lambda waiter: waiter.id == question.waiter_id
+        )
         return [*(Refuse(waiter.id, error) for waiter in told), *self._advance()]
 
     def loaded(self, runner_id: int, now: float) -> list[Effect]:
@@ -84,7 +88,9 @@ class Scheduler:
         runner.expires_at = now + runner.keep_alive_s
         self._refused.pop(runner.weights, None)
         self._outgrown.pop(runner.weights, None)
-        granted = self._take_from_queue(lambda waiter: self._wants.are_met(waiter, runner))
+        granted = self._take_from_queue(
+            runner.weights, lambda waiter: self._wants.are_met(waiter, runner)
+        )
         return [*(self._grant(waiter, runner) for waiter in granted), *self._advance()]
 
     def failed(self, runner_id: int, error: errors.SpecdError) -> list[Effect]:
@@ -99,7 +105,9 @@ class Scheduler:
         self._outgrown.pop(runner.weights, None)
         if isinstance(error, errors.OutOfMemory):
             return [*self._memory_was_refused(runner, error), *self._advance()]
-        told = self._take_from_queue(lambda waiter: self._wants.are_met(waiter, runner))
+        told = self._take_from_queue(
+            runner.weights, lambda waiter: self._wants.are_met(waiter, runner)
+        )
         return [*(Refuse(waiter.id, error) for waiter in told), *self._advance()]
 
     def ended(self, runner_id: int) -> list[Effect]:
@@ -128,6 +136,12 @@ class Scheduler:
         if runner.is_idle:
             runner.expires_at = now
         return self._expire(now) + self._advance()
+
+    def adjust(self, *, max_queue: int, default_keep_alive_s: float) -> list[Effect]:
+        """From now on; what waits already, waits on, and what is loaded keeps its keep_alive."""
+        self._max_queue = max_queue
+        self._default_keep_alive_s = default_keep_alive_s
+        return []
 
     def close(self, now: float) -> list[Effect]:
         """Refuse who waits and who comes; an engine leaves when its last user has."""
@@ -166,18 +180,31 @@ class Scheduler:
         effects: list[Effect] = self._abort_load_for_nobody()
         self._in_the_way = None
         self._forget_what_nobody_wants()
-        while self._queue:
-            head = self._queue[0]
+        while (head := self._queue.head) is not None:
             if (runner := self._serving(head)) is not None:
-                effects.append(self._grant(self._queue.pop(0), runner))
+                self._queue.remove(head.id)
+                effects.append(self._grant(head, runner))
                 continue
             effects += self._make_way_for(head)
-            if self._queue and self._queue[0] is head:
+            if self._queue.head is head:
                 break
-        for waiter in list(self._queue):
-            if (runner := self._serving(waiter)) is not None:
-                self._queue.remove(waiter)
-                effects.append(self._grant(waiter, runner))
+        return effects + self._offer()
+
+    def _offer(self) -> list[Effect]:
+        """A model that was not to be had before, to all who wait for it.
+
+        Whoever came since has asked for it himself.
+        """
+        effects: list[Effect] = []
+        serving = [runner for runner in self._runners.values() if self._is_open(runner)]
+        for runner in serving:
+            if runner.id in self._offered:
+                continue
+            for waiter in list(self._queue.of(runner.weights)):
+                if self._wants.are_met(waiter, runner):
+                    self._queue.remove(waiter.id)
+                    effects.append(self._grant(waiter, runner))
+        self._offered = {runner.id for runner in serving}
         return effects
 
     def _make_way_for(self, head: Waiter) -> list[Effect]:
@@ -246,22 +273,27 @@ class Scheduler:
 
     def _serving(self, waiter: Waiter) -> Runner | None:
         runner = self._runners.get(waiter.weights)
-        if runner is None or runner.id == self._in_the_way or runner.phase is not Phase.LOADED:
+        if runner is None or not self._is_open(runner):
             return None
         return runner if self._wants.are_met(waiter, runner) else None
+
+    def _is_open(self, runner: Runner) -> bool:
+        return runner.phase is Phase.LOADED and runner.id != self._in_the_way
 
     def _abort_load_for_nobody(self) -> list[Effect]:
         return [
             self._stop(runner)
             for runner in self._runners.values()
             if runner.phase is Phase.LOADING
-            and not any(self._wants.are_met(waiter, runner) for waiter in self._queue)
+            and not any(
+                self._wants.are_met(waiter, runner) for waiter in self._queue.of(runner.weights)
+            )
         ]
 
     def _forget_what_nobody_wants(self) -> None:
-        wanted = {waiter.weights for waiter in self._queue}
-        self._refused = {w: refused for w, refused in self._refused.items() if w in wanted}
-        self._outgrown = {w: n_ctx for w, n_ctx in self._outgrown.items() if w in wanted}
+        wants = self._queue.wants
+        self._refused = {w: refused for w, refused in self._refused.items() if wants(w)}
+        self._outgrown = {w: n_ctx for w, n_ctx in self._outgrown.items() if wants(w)}
 
     def _expire(self, now: float) -> list[Effect]:
         return [
@@ -295,7 +327,7 @@ class Scheduler:
             met = self._wants.are_met(waiter, runner)
             return waiter is head or (met and self._wants.least_ctx(waiter) >= runner.least_ctx)
 
-        told = self._take_from_queue(is_told)
+        told = self._take_from_queue(runner.weights, is_told)
         return [Refuse(waiter.id, refused.error) for waiter in told]
 
     # ----------------------------------------------------------------------- steps
@@ -339,12 +371,10 @@ class Scheduler:
         runner.users.add(waiter.id)
         return Grant(waiter.id, runner.id)
 
-    def _take_from_queue(self, is_meant: Callable[[Waiter], bool]) -> list[Waiter]:
-        taken: list[Waiter] = []
-        kept: list[Waiter] = []
-        for waiter in self._queue:
-            (taken if is_meant(waiter) else kept).append(waiter)
-        self._queue = kept
+    def _take_from_queue(self, weights: str, is_meant: Callable[[Waiter], bool]) -> list[Waiter]:
+        taken = [waiter for waiter in self._queue.of(weights) if is_meant(waiter)]
+        for waiter in taken:
+            self._queue.remove(waiter.id)
         return taken
 
     def _by_id(self, runner_id: int) -> Runner | None:
