@@ -7,7 +7,6 @@ being read, lets others pass.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ class Queue:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._compiler = GrammarCompiler(vocabulary)
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: dict[int, Waiting] = {}  # by request, the first to come first
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -85,27 +84,27 @@ class Queue:
         grammar = None
         if request.grammar is not None:
             grammar = self._compiler.submit(request.grammar)
-        self._waiting.append(Waiting(request_id, request, prompt, grammar))
+        self._waiting[request_id] = Waiting(request_id, request, prompt, grammar)
 
     def first(self) -> Waiting | None:
         """Who is next among those that could begin at once."""
-        return next((waiting for waiting in self._waiting if waiting.is_ready), None)
+        return next((waiting for waiting in self._waiting.values() if waiting.is_ready), None)
 
     def remove(self, request_id: int) -> None:
-        for waiting in self._waiting:
-            if waiting.request_id == request_id:
-                waiting.drop()
-        self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
+        if (waiting := self._waiting.pop(request_id, None)) is not None:
+            waiting.drop()
 
     def empty(self) -> Iterator[Waiting]:
-        while self._waiting:
-            waiting = self._waiting.popleft()
+        waiting_now, self._waiting = self._waiting, {}
+        for waiting in waiting_now.values():
             waiting.drop()
             yield waiting
 
     def pause(self, encoding: Iterable[Future[None]] = ()) -> None:
         """Give what others are at work on a moment, where there is nothing else to do."""
-        pending = [need for waiting in self._waiting for need in waiting.needs if not need.done()]
+        pending = [
+            need for waiting in self._waiting.values() for need in waiting.needs if not need.done()
+        ]
         pending += encoding
         if pending:
             wait(pending, _PAUSE_S, return_when=FIRST_COMPLETED)
