@@ -10,10 +10,12 @@ import typer
 
 import specd
 from specd.cli import (
+    audit,
     bench,
     cp,
     create,
     demo,
+    doctor,
     list_,
     pairs,
     ps,
@@ -52,6 +54,8 @@ app.command("stop")(stop.stop)
 app.command("cp")(cp.cp)
 app.command("rm")(rm.rm)
 app.add_typer(pairs.app, name="pairs")
+app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
 app.command("bench")(bench.bench)
 app.command("trace")(trace.trace)
 

@@ -32,6 +32,14 @@ class Gpu:
     speed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """version: such as "570.124.06".  cuda: the newest CUDA that it runs, such as "12.8"."""
+
+    version: str
+    cuda: str
+
+
 class Nvml:
     """Every question is asked anew; whoever stops answering is warned of once.
 
@@ -59,6 +67,17 @@ class Nvml:
                     self._warn_once(f"NVML says nothing of NVIDIA's GPUs: {error}")
             self._compare(gpus or [], silent, failure)
         return gpus
+
+    def driver(self) -> Driver | None:
+        """None where NVIDIA's driver does not answer."""
+        with self._lock:
+            try:
+                with _session():
+                    cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+                    version = _text(pynvml.nvmlSystemGetDriverVersion())
+            except pynvml.NVMLError:
+                return None
+        return Driver(version, f"{cuda // 1000}.{cuda % 1000 // 10}")
 
     def _compare(self, gpus: list[Gpu], silent: dict[int, str], failure: str) -> None:
         """Say who is gone and who is back since the last question."""

@@ -27,8 +27,9 @@ NEEDED = {normalized(requirement) for requirement in PROJECT["dependencies"]}
 FOR_BENCH = NEEDED | {normalized(requirement) for requirement in EXTRAS["bench"]}
 FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 
-#: Rooms with an extra of their own; the rest of specd must do without it.
+#: What has more than the folder around it, which must do without.
 BENCH = ROOT / "specd" / "bench"
+SOAK = ROOT / "scripts" / "soak"
 #: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
 ELSEWHERE = (ROOT / "specd" / "demo", ROOT / "tests" / "clients" / "programs")
 
@@ -38,7 +39,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
-        if path.is_relative_to(BENCH) and ROOT / folder != BENCH:
+        if any(path.is_relative_to(own) and ROOT / folder != own for own in (BENCH, SOAK)):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -57,6 +58,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
         ("specd", NEEDED),
         ("specd/bench", FOR_BENCH),
         ("scripts", set()),
+        ("scripts/soak", FOR_TESTS),
         ("tests", FOR_TESTS),
     ],
 )

@@ -1,0 +1,124 @@
+"""`specd audit`: what a running daemon opens, holds and sends while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specd.cli.client import Client, DaemonRefused, Json, daemon_client
+from specd.cli.words import byte_words, make_console
+from specd.doctor.audit import Watch
+from specd.settings import Settings
+
+_PROMPT = "Count from one to twenty."
+_N_PREDICT = 64
+_PAUSE_S = 0.02
+_NO_TELEMETRY = (
+    "none: specd sends nothing by itself. It connects to a registry for a pull or a push that was"
+    " asked for, and for drafters where SPECD_AUTO_PULL_DRAFTS is set."
+)
+
+
+def audit(
+    model: Annotated[
+        str, typer.Argument(help="What is asked meanwhile; else one that is loaded, or listed.")
+    ] = "",
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+) -> None:
+    """Watch the daemon while it answers: its sockets, files, processes and memory.
+
+    Exits with 1 where it, or an engine, opened a connection to somewhere.
+    """
+    watch, answered, loaded = asyncio.run(_watched(daemon_client(), Settings().host.port, model))
+    if as_json:
+        typer.echo(json.dumps(_as_json(watch, answered, loaded), indent=2))
+    else:
+        _print(make_console(), watch, answered, loaded)
+    raise typer.Exit(1 if watch.outbound() else 0)
+
+
+async def _watched(client: Client, port: int, model: str) -> tuple[Watch, str, list[Json]]:
+    """What was seen, the model that answered ("" for none) and what is loaded afterwards."""
+    async with client:
+        await client.get("/api/version")  # says at once where nobody listens
+        watch = await asyncio.to_thread(Watch.of_port, port)
+        model = model or await _some_model(client)
+        answer = asyncio.create_task(_ask(client, model))
+        try:
+            while not answer.done():
+                await asyncio.to_thread(watch.look)
+                await asyncio.wait({answer}, timeout=_PAUSE_S)
+            await answer
+            await asyncio.to_thread(watch.look)
+        finally:
+            answer.cancel()
+        return watch, model, (await client.get("/api/ps")).get("models") or []
+
+
+async def _some_model(client: Client) -> str:
+    for path in ("/api/ps", "/api/tags"):
+        for found in (await client.get(path)).get("models") or []:
+            if "embedding" not in (found.get("capabilities") or []):
+                return str(found["name"])
+    return ""
+
+
+async def _ask(client: Client, model: str) -> None:
+    if not model:
+        return
+    body: Json = {"model": model, "prompt": _PROMPT, "stream": False}
+    body["options"] = {"num_predict": _N_PREDICT}
+    try:
+        await client.post("/api/generate", body)
+    except DaemonRefused as error:
+        raise DaemonRefused(error.status, f"{model} did not answer: {error}") from error
+
+
+# --------------------------------------------------------------------------- said
+
+
+def _print(console: Console, watch: Watch, model: str, loaded: list[Json]) -> None:
+    def section(title: str, lines: list[str]) -> None:
+        console.print(title, style="bold")
+        for line in lines or ["none"]:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+
+    asked = f"while {model} answered" if model else "while nothing was asked: there is no model"
+    console.print(f"Looked {watch.n_looks} times {asked}.\n", markup=False)
+    section("Listens on", sorted({c.local for c in watch.connections if not c.remote}))
+    section("Clients", sorted({c.remote for c in watch.connections if c.inbound}))
+    section("Connections to elsewhere", [f"{c.remote} by {c.role}" for c in watch.outbound()])
+    section("Files open for writing", [str(path) for path in sorted(watch.written)])
+    section(
+        "Processes, at their largest",
+        [f"{m.role} {m.pid}: {byte_words(m.peak_bytes)}" for m in watch.members()],
+    )
+    section("Models in memory", [_model_words(one) for one in loaded])
+    section("Telemetry", [_NO_TELEMETRY])
+
+
+def _model_words(model: Json) -> str:
+    drafter = (model.get("specd") or {}).get("drafter")
+    beside = f", with its drafter {drafter['name']}" if drafter else ""
+    on_gpu = model.get("size_vram", 0)
+    where = f", {byte_words(on_gpu)} of it on GPUs" if on_gpu else ""
+    return f"{model['name']}: {byte_words(model['size'])}{where}{beside}"
+
+
+def _as_json(watch: Watch, model: str, loaded: list[Json]) -> Json:
+    return {
+        "looks": watch.n_looks,
+        "asked": model,
+        "connections": [asdict(connection) for connection in sorted(watch.connections)],
+        "outbound": [asdict(connection) for connection in watch.outbound()],
+        "written": [str(path) for path in sorted(watch.written)],
+        "processes": [asdict(member) for member in watch.members()],
+        "models": loaded,
+        "telemetry": [],
+    }

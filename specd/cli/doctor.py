@@ -1,0 +1,57 @@
+"""`specd doctor`: what hinders the service here, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specd.cli.words import make_console
+from specd.doctor import Finding, Level, examine, examine_here
+
+_MARKS = {Level.OK: "✓", Level.WARNING: "!", Level.PROBLEM: "✗"}
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+
+
+def doctor(
+    *,
+    here: Annotated[
+        bool, typer.Option("--here", help="As this shell sees it, though specd is a service.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+) -> None:
+    """Say what hinders specd on this machine, and what to do about each thing.
+
+    Exits with 1 where something does not work; warnings alone exit with 0.
+    """
+    findings = examine_here() if here else examine()
+    if as_json:
+        found = list(findings)
+        typer.echo(json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=2))
+    else:
+        found = _print(make_console(), findings)
+    raise typer.Exit(1 if any(finding.level is Level.PROBLEM for finding in found) else 0)
+
+
+def _print(console: Console, findings: Iterable[Finding]) -> list[Finding]:
+    """Each as soon as it is known: a driver may take its time."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        mark = _MARKS[finding.level]
+        console.print(mark, style=_STYLES[finding.level], end=" ")
+        console.print(f"{finding.topic}: {finding.words}", markup=False, soft_wrap=True)
+        if finding.remedy:
+            console.print(f"  → {finding.remedy}", style="bold", markup=False, soft_wrap=True)
+    n_problems = sum(finding.level is Level.PROBLEM for finding in found)
+    n_warnings = sum(finding.level is Level.WARNING for finding in found)
+    console.print(f"\n{_counted(n_problems, 'problem')}, {_counted(n_warnings, 'warning')}")
+    return found
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n or 'no'} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""What a running daemon opens, holds and sends, as the kernel sees it.
+
+Nothing here asks the daemon whom it talks to: its sockets and files, and its engines', are read
+from the system, over and over while an answer runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from specd.doctor.network import holder_of
+from specd.errors import SpecdError
+
+
+class NotSeen(SpecdError):
+    """There is no such process, or this user may not look at it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Connection:
+    """An internet socket of the process `role`; remote "" where it listens.
+
+    inbound: a client's, to a port on which the daemon listens.
+    """
+
+    role: str
+    local: str
+    remote: str = ""
+    inbound: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """A process of the daemon's: its resident bytes, at their highest."""
+
+    role: str
+    pid: int
+    peak_bytes: int
+
+
+@dataclass(slots=True)
+class Watch:
+    """Adds up what is seen, look by look."""
+
+    daemon: int
+    n_looks: int = 0
+    connections: set[Connection] = field(default_factory=set)
+    written: set[Path] = field(default_factory=set)
+    peaks: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @classmethod
+    def of_port(cls, port: int) -> Watch:
+        """Raises NotSeen."""
+        holder = holder_of(port)
+        if holder is None:
+            raise NotSeen(
+                f"nobody who listens on port {port} can be seen: is it another user's? (sudo)"
+            )
+        return cls(holder.pid)
+
+    def look(self) -> None:
+        """Once.  Raises NotSeen where the daemon is gone or hidden."""
+        try:
+            daemon = psutil.Process(self.daemon)
+            family = [daemon, *daemon.children(recursive=True)]
+            listening = _listening(daemon)
+        except psutil.Error as error:
+            raise NotSeen(f"process {self.daemon} cannot be looked at: {error}") from error
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):  # an engine that has just ended
+                self._add(process, _role(process, daemon), listening)
+        self.n_looks += 1
+
+    def outbound(self) -> list[Connection]:
+        """Those that the daemon or an engine opened to somewhere."""
+        return sorted(c for c in self.connections if c.remote and not c.inbound)
+
+    def members(self) -> list[Member]:
+        return sorted(Member(role, pid, peak) for (role, pid), peak in self.peaks.items())
+
+    def _add(self, process: psutil.Process, role: str, listening: set[int]) -> None:
+        try:
+            self.connections.update(_connections(process, role, listening))
+            self.written.update(_written(process))
+        except psutil.AccessDenied as error:
+            raise NotSeen(f"process {process.pid} is another user's: ask with sudo") from error
+        key = role, process.pid
+        self.peaks[key] = max(self.peaks.get(key, 0), process.memory_info().rss)
+
+
+def _listening(process: psutil.Process) -> set[int]:
+    found = process.net_connections("inet")
+    return {c.laddr.port for c in found if c.status == psutil.CONN_LISTEN}
+
+
+def _connections(process: psutil.Process, role: str, listening: set[int]) -> Iterator[Connection]:
+    for found in process.net_connections("inet"):
+        remote = _shown(found.raddr.ip, found.raddr.port) if found.raddr else ""
+        yield Connection(
+            role=role,
+            # A client's port is another at every connection.
+            local=_shown(found.laddr.ip, found.laddr.port) if not remote else "",
+            remote=remote.rpartition(":")[0] if found.laddr.port in listening else remote,
+            inbound=bool(remote) and found.laddr.port in listening,
+        )
+
+
+def _written(process: psutil.Process) -> Iterator[Path]:
+    """Regular files that are open for writing."""
+    for file in process.open_files():
+        if getattr(file, "mode", "r") != "r":
+            yield Path(file.path)
+
+
+def _shown(host: str, port: int) -> str:
+    address = ipaddress.ip_address(host)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _role(process: psutil.Process, daemon: psutil.Process) -> str:
+    """daemon, engine, or templates."""
+    if process.pid == daemon.pid:
+        return "daemon"
+    words: Sequence[str] = process.cmdline()
+    modules = {"specd.engine": "engine", "specd.prompt": "templates"}
+    return next((role for module, role in modules.items() if module in words), "other process")

@@ -1,0 +1,52 @@
+"""How many models have a drafter, and why the others have none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from specd.core import Pair
+from specd.doctor.finding import Finding, ok, warning
+from specd.errors import SpecdError
+from specd.pairs import Pairs
+from specd.store import Library
+
+_TOPIC: Final = "drafters"
+#: So many are named.
+_MANY: Final = 3
+
+
+def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
+    """Models that cannot be read are another's finding; embedders need no drafter."""
+    if not enabled:
+        words = "OLLAMA_SPECULATIVE_DECODE switches speculation off for all models"
+        return warning(_TOPIC, words, "unset it, or leave it so if that is meant")
+    found = list(_pairs(library, pairs))
+    with_one = [pair for pair in found if pair.drafter is not None]
+    reasons = Counter(pair.reason for pair in found if pair.drafter is None)
+    if not found:
+        return ok(_TOPIC, "no model here that could have one")
+    words = f"{len(with_one)} of {len(found)} models have a drafter{_named(with_one)}"
+    if reasons:
+        words += "; the others: " + ", ".join(f"{n} {why}" for why, n in reasons.most_common())
+    if with_one:
+        return ok(_TOPIC, words)
+    return warning(_TOPIC, words, "`specd pairs` says why, `specd pairs suggest` what to pull")
+
+
+def _pairs(library: Library, pairs: Pairs) -> Iterator[Pair]:
+    for name in library.names():
+        try:
+            model = library.resolve(name.full)
+            if "completion" in model.capabilities:
+                yield pairs.pair(model)
+        except SpecdError:
+            continue
+
+
+def _named(found: Sequence[Pair]) -> str:
+    """The first few."""
+    names = [f"{pair.target.name} ← {pair.drafter.name}" for pair in found if pair.drafter]
+    more = ", ..." if len(names) > _MANY else ""
+    return f" ({', '.join(names[:_MANY])}{more})" if names else ""

@@ -1,0 +1,115 @@
+"""All examinations, in the order in which they are told."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from specd.doctor.drafters import drafters
+from specd.doctor.environment import environment
+from specd.doctor.files import secrets, state, store
+from specd.doctor.finding import Finding, ok, problem
+from specd.doctor.gpus import gpus
+from specd.doctor.inside import findings_inside
+from specd.doctor.network import network
+from specd.doctor.service import Show, is_installed, service, show
+from specd.doctor.versions import versions
+from specd.errors import BadSetting, SpecdError
+from specd.pairs import HISTORY_FILE, History, Pairs, Vocabularies, load_rules
+from specd.placement.nvidia import Nvml
+from specd.runner import probe
+from specd.settings import Settings
+from specd.store import Library
+
+
+def examine(
+    *,
+    show: Show = show,
+    inside: Callable[[], list[Finding]] = findings_inside,
+    may_enter: Callable[[], bool] = lambda: os.geteuid() == 0,
+) -> Iterator[Finding]:
+    """Of the whole machine: the service where it is installed, else what this shell would run.
+
+    inside: examines in the service's sandbox; may_enter: whether that can be done.
+    """
+    unit = show("specd.service")
+    yield from service(unit, show("ollama.service"))
+    if not is_installed(unit):
+        yield from examine_here()
+    elif may_enter():
+        yield from inside()
+    else:
+        words = "what follows is as this user sees it, not as the service does"
+        yield ok("service", f"{words}: `sudo specd doctor` asks inside the service")
+        yield from examine_here()
+
+
+def examine_here() -> Iterator[Finding]:
+    """As the process that asks sees it: its settings, its rights, its devices."""
+    yield from _guarded("versions", versions)
+    try:
+        settings = Settings()
+    except BadSetting as error:
+        yield problem("settings", str(error), "specd does not start before that is put right")
+        return
+    yield from _guarded("settings", environment)
+    yield from _guarded("gpu", lambda: _gpus(settings))
+    yield from _guarded("port", lambda: _network(settings))
+    yield from _guarded("state", lambda: [state(settings), *secrets(settings)])
+    yield from _guarded("store", lambda: _models(settings))
+
+
+def _network(settings: Settings) -> Iterator[Finding]:
+    return network(settings.host, n_keys=len(settings.api_keys))
+
+
+def _gpus(settings: Settings) -> list[Finding]:
+    nvml = Nvml()
+    with _overheard() as said:
+        offered = probe()
+        found = gpus(offered, said, nvml=nvml.gpus, driver=nvml.driver, igpu=settings.igpu)
+        return list(found)
+
+
+def _models(settings: Settings) -> list[Finding]:
+    with _overheard():  # whatever is damaged is a finding of its own
+        history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
+        known = Vocabularies.beside(history)
+        library = Library(
+            settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
+        )
+        found = list(store(settings.models, library))
+        try:
+            rules = load_rules(settings.pairs_file)
+        except BadSetting as error:
+            said = problem("pairs", str(error), "specd does not start before that is put right")
+            return [*found, said]
+        on = settings.speculative_decode
+        finder = Pairs(library, rules, enabled=on, vocabularies=known)
+        return [*found, drafters(library, finder, enabled=on)]
+
+
+def _guarded(topic: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """A doctor who stumbles over one thing says so, and looks at the others."""
+    try:
+        yield from find()
+    except (SpecdError, OSError) as error:
+        yield problem(topic, f"this could not be looked at: {error}", "see the words before it")
+
+
+@contextmanager
+def _overheard() -> Iterator[list[str]]:
+    """What specd's rooms warn of meanwhile: kept, and not printed."""
+    said: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("specd")
+    before, logger.propagate = logger.propagate, False
+    logger.addHandler(listener)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = before

@@ -1,0 +1,125 @@
+"""Which GPUs the machine has, and whether llama.cpp as it is installed can use them.
+
+Three parties must agree: the hardware (on the PCI bus), its driver (NVML, device nodes) and the
+build of llama.cpp.  Where one is missing the models lie in main memory, slowly and without a word.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from specd.core import BackendDevice
+from specd.doctor.finding import Finding, ok, problem
+from specd.placement import Devices
+from specd.placement.nvidia import Driver, Gpu
+
+_TOPIC: Final = "gpu"
+_NVIDIA, _AMD, _INTEL = "0x10de", "0x1002", "0x8086"
+_VENDORS: Final = {_NVIDIA: "NVIDIA", _AMD: "AMD", _INTEL: "Intel"}
+_BUILDS: Final = {_NVIDIA: "cuda", _AMD: "rocm", _INTEL: "vulkan"}
+#: PCI classes of what draws or computes: display controllers, processing accelerators.
+_CLASSES: Final = ("0x03", "0x12")
+#: What a process opens to reach a GPU; a folder stands for what lies in it.
+_NODES: Final = {
+    _NVIDIA: ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia-uvm"),
+    _AMD: ("dev/kfd", "dev/dri"),
+    _INTEL: ("dev/dri",),
+}
+
+Offered = Sequence[BackendDevice] | None
+
+
+def gpus(
+    offered: Offered,
+    said: Sequence[str],
+    *,
+    nvml: Callable[[], list[Gpu] | None],
+    driver: Callable[[], Driver | None],
+    igpu: bool | None,
+    root: Path = Path("/"),
+) -> Iterator[Finding]:
+    """offered: what llama.cpp says it can use.  said: its words, and NVML's, while it was asked.
+
+    root: where sys/ and dev/ lie.
+    """
+    used = Devices(offered, igpu=igpu, gpus=nvml)()
+    for device in used:
+        free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
+        where = f"{device.name} ({device.id}): {free:.1f} of {total:.1f} GiB are free"
+        yield ok(_TOPIC, where)
+    if known := driver():
+        yield ok("driver", f"NVIDIA {known.version}, for CUDA up to {known.cuda}")
+    if used:
+        return
+    cards = sorted(_cards(root))
+    discrete = [card for card in cards if card != _INTEL]
+    if not cards:
+        yield ok(_TOPIC, "no GPU on this machine's bus: models lie in main memory")
+    for card in discrete or cards:
+        yield _unused(card, offered, said, nvml() or [], root)
+
+
+def _unused(
+    card: str, offered: Offered, said: Sequence[str], found: Sequence[Gpu], root: Path
+) -> Finding:
+    """Why the card of a vendor serves nobody: the first thing that is missing."""
+    vendor = _VENDORS[card]
+    here = f"a GPU of {vendor}'s is in this machine and is not used"
+    words = f" ({said[-1]})" if said else ""
+    if closed := _closed_nodes(card, root):
+        remedy = (
+            "let the service's user open it: `systemctl edit specd` with [Service]"
+            f" SupplementaryGroups={_group_of(closed[0])}, or DeviceAllow={closed[0]} rw"
+        )
+        return problem(_TOPIC, f"{here}: {closed[0]} may not be opened", remedy)
+    if card == _NVIDIA and not found:
+        remedy = "install NVIDIA's driver; `nvidia-smi` must list the GPU"
+        return problem(_TOPIC, f"{here}: its driver does not answer{words}", remedy)
+    if offered is None:
+        remedy = "ask again with OLLAMA_DEBUG=1; a driver that hangs needs a restart of the machine"
+        return problem(_TOPIC, f"{here}: llama.cpp does not say what it can use{words}", remedy)
+    if card == _INTEL:
+        remedy = "for its Vulkan driver: SPECD_ACCEL=vulkan make install, and OLLAMA_IGPU_ENABLE=1"
+        return ok(_TOPIC, f"{here}, which is as good as the CPU; to use it: {remedy}")
+    remedy = f"build for it: SPECD_ACCEL={_BUILDS[card]} make install"
+    if offered:
+        remedy = "see OLLAMA_IGPU_ENABLE and CUDA_VISIBLE_DEVICES"
+    return problem(_TOPIC, f"{here}: llama.cpp as installed cannot use it{words}", remedy)
+
+
+def _cards(root: Path) -> set[str]:
+    """Vendors of the GPUs on the bus."""
+    found = set()
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        if _read(device / "class").startswith(_CLASSES):
+            found.add(_read(device / "vendor"))
+    return found & _VENDORS.keys()
+
+
+def _closed_nodes(card: str, root: Path) -> list[Path]:
+    """Those that are there and may not be opened; what is missing is the driver's affair."""
+    nodes = [root / name for name in _NODES[card]]
+    files = [node for entry in nodes for node in (_in(entry) if entry.is_dir() else [entry])]
+    there = [node for node in files if node.exists()]
+    return [node for node in there if not os.access(node, os.R_OK | os.W_OK)]
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("renderD*"))
+
+
+def _group_of(node: Path) -> str:
+    try:
+        return node.group()
+    except (KeyError, OSError):
+        return "render"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

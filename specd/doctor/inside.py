@@ -1,0 +1,89 @@
+"""The doctor inside the service's own sandbox: its user, its settings, its devices.
+
+What a shell sees says little of what the unit sees: it has other groups, no /home, and but the
+device nodes that it was given.  So systemd runs `specd doctor --here --json` once in a unit that
+has the [Service] section of the real one, drop-ins and all, and another command.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from specd.doctor.finding import Finding, problem
+
+UNIT: Final = "specd-doctor.service"
+_PATIENCE_S: Final = 120.0
+#: An empty value takes back what the real unit says.
+_OTHERWISE: Final = """
+Type=oneshot
+Restart=no
+WatchdogSec=0
+RemainAfterExit=no
+ExecStart=
+ExecStartPre=
+ExecStartPost=
+ExecReload=
+ExecStop=
+ExecStopPost=
+RuntimeDirectory=
+ExecStart={command} doctor --here --json
+StandardOutput=truncate:{output}
+SuccessExitStatus=0 1
+TimeoutStartSec={patience:.0f}
+"""
+
+
+def transient(shipped: str, output: Path) -> str:
+    """shipped: what `systemctl cat` prints.  Raises ValueError where it names no command."""
+    service = _section("Service", shipped)
+    starts = [line.partition("=")[2] for line in service if line.startswith("ExecStart=")]
+    command = next((start for start in reversed(starts) if start.strip()), "").split()
+    if not command:
+        raise ValueError("specd.service starts nothing")
+    otherwise = _OTHERWISE.format(
+        command=command[0].lstrip("@-:+!"), output=output, patience=_PATIENCE_S
+    )
+    return "\n".join(["[Service]", *service]) + otherwise
+
+
+def _section(name: str, unit: str) -> list[str]:
+    """Its lines, in every part of the unit that has one."""
+    lines, here = [], False
+    for line in unit.splitlines():
+        if line.startswith("[") and line.rstrip().endswith("]"):
+            here = line.strip() == f"[{name}]"
+        elif here:
+            lines.append(line)
+    return lines
+
+
+def findings_inside(run_dir: Path = Path("/run")) -> list[Finding]:
+    """What the doctor finds there; needs root.  A sandbox that does not start is a finding."""
+    output = run_dir / "specd-doctor.json"
+    unit = run_dir / "systemd/system" / UNIT
+    try:
+        unit.write_text(transient(_systemctl("cat", "specd.service"), output), encoding="utf-8")
+        try:
+            _systemctl("daemon-reload")
+            _systemctl("start", UNIT)
+            return msgspec.json.decode(output.read_bytes(), type=list[Finding])
+        finally:
+            unit.unlink(missing_ok=True)
+            output.unlink(missing_ok=True)
+            _systemctl("daemon-reload")
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        words = f"specd cannot look around inside its service: {str(said).strip()}"
+        return [problem("service", words, f"`journalctl -u {UNIT}` says why")]
+
+
+def _systemctl(*words: str) -> str:
+    command = ["systemctl", "--no-pager", *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_PATIENCE_S + 10, check=True
+    )
+    return done.stdout

@@ -1,0 +1,98 @@
+"""The port: whether it is free, who has it, and who may ask."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from specd.doctor.finding import Finding, ok, problem, warning
+from specd.settings import HostAddress
+
+_TOPIC: Final = "port"
+_PATIENCE_S: Final = 5.0
+_OLLAMA: Final = b"Ollama is running"
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that listens on a port; name "" where we may not know."""
+
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid})" if self.name else f"process {self.pid}"
+
+
+def holder_of(port: int) -> Holder | None:
+    """Who listens on the port; None where nobody does, or another user's process."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.Error:
+        return None
+    for connection in connections:
+        if connection.status != psutil.CONN_LISTEN or not connection.pid:
+            continue
+        if connection.laddr and connection.laddr.port == port:
+            return Holder(connection.pid, _name_of(connection.pid))
+    return None
+
+
+def network(address: HostAddress, *, n_keys: int) -> Iterator[Finding]:
+    """n_keys: of SPECD_API_KEYS."""
+    yield _port(address)
+    if address.host in _EVERYWHERE and not n_keys:
+        yield warning(
+            "network",
+            "whoever reaches this machine may use, pull and delete models: OLLAMA_HOST is all"
+            " interfaces, and no key is asked for",
+            "set SPECD_API_KEYS, or let a firewall decide who may ask",
+        )
+
+
+def _port(address: HostAddress) -> Finding:
+    server = _server(address)
+    if server is None:
+        return ok(_TOPIC, f"{address.url} is free: nobody serves there now")
+    if server.startswith("specd/"):
+        return ok(_TOPIC, f"{server.replace('/', ' ')} answers on {address.url}")
+    who = holder_of(address.port)
+    name = server or (str(who) if who else "another server")
+    if server == "Ollama" and who:
+        name = f"Ollama itself, {who}"
+    remedy = "stop it, or set OLLAMA_HOST to another port"
+    if server == "Ollama":
+        remedy = "`specd migrate` takes over from Ollama's service; or set OLLAMA_HOST"
+    return problem(_TOPIC, f"{address.url} is taken by {name}", remedy)
+
+
+def _server(address: HostAddress) -> str | None:
+    """What answers: a Server header, "Ollama", "" for a stranger; None where nobody does."""
+    host = "127.0.0.1" if address.host in _EVERYWHERE - {"::"} else address.host or "::1"
+    host = "::1" if host == "::" else host
+    connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        body = answer.read(len(_OLLAMA))
+    except (ConnectionRefusedError, socket.gaierror):
+        return None
+    except (OSError, http.client.HTTPException):
+        return ""
+    finally:
+        connection.close()
+    named = answer.headers.get("Server", "")
+    return named or ("Ollama" if body == _OLLAMA else "")
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,76 @@
+"""What systemd says of the service, and of Ollama's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from specd.doctor.finding import Finding, ok, problem, warning
+
+_TOPIC: Final = "service"
+_PROPERTIES: Final = "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText"
+_PATIENCE_S: Final = 10.0
+
+#: Unit → its properties; empty where systemd does not run here.
+Show = Callable[[str], Mapping[str, str]]
+
+
+def show(unit: str) -> Mapping[str, str]:
+    """What `systemctl show` says; empty where there is no systemd, or it does not answer."""
+    if shutil.which("systemctl") is None:
+        return {}
+    command = ["systemctl", "show", unit, "-p", _PROPERTIES]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    if done.returncode:
+        return {}
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+def is_installed(unit: Mapping[str, str]) -> bool:
+    return unit.get("LoadState") == "loaded"
+
+
+def service(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Finding]:
+    """unit, ollama: properties of specd.service and of ollama.service."""
+    if not unit:
+        yield ok(_TOPIC, "systemd does not run here: specd runs while `specd serve` does")
+        return
+    if not is_installed(unit):
+        words = "specd is not installed as a service: it runs while `specd serve` does"
+        yield ok(_TOPIC, f"{words}; `specd install` makes it one")
+    else:
+        yield _life(unit)
+        yield from _restarts(unit)
+        if unit["UnitFileState"] not in {"enabled", "static", "alias"}:
+            words = "specd.service is not started with the machine"
+            yield warning(_TOPIC, words, "systemctl enable specd")
+    if ollama.get("ActiveState") == "active":
+        words = "Ollama's service runs beside it: each takes memory that the other counts on"
+        yield warning(_TOPIC, words, "`specd migrate` takes over from it; `--dry-run` shows how")
+
+
+def _life(unit: Mapping[str, str]) -> Finding:
+    state = unit["ActiveState"]
+    if state == "active":
+        return ok(_TOPIC, f"specd.service runs: {unit.get('StatusText') or 'no word yet'}")
+    look = "`journalctl -u specd -e` says why; `systemctl start specd` starts it"
+    words = f"specd.service is {state}"
+    if state == "failed":
+        words += f" ({unit.get('Result')})"
+    if state == "activating":
+        return warning(_TOPIC, words, look)
+    return problem(_TOPIC, words, look)
+
+
+def _restarts(unit: Mapping[str, str]) -> Iterator[Finding]:
+    n = unit.get("NRestarts", "0")
+    if n not in {"", "0"}:
+        words = f"systemd had to restart it {n} time{'' if n == '1' else 's'} since it was started"
+        yield warning(_TOPIC, words, "`journalctl -u specd -p warning` says why")

@@ -1,0 +1,89 @@
+"""What is seen of real processes and their real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from specd.doctor.audit import NotSeen, Watch
+from tests.cli.program import specd
+from tests.daemon_process import FAKE_ENGINE, running
+from tests.gguf_files import OllamaStore, write_llama
+
+#: Listens, and connects to where argv says; a child of it holds a file open for writing.
+CALLER = """
+import socket, subprocess, sys
+server = socket.create_server(("127.0.0.1", 0))
+call = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+child = subprocess.Popen([sys.executable, "-c", sys.argv[3], sys.argv[2]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+child.kill()
+"""
+WRITER = "import sys, time; f = open(sys.argv[1], 'w'); print(flush=True); time.sleep(60)"
+
+
+@contextmanager
+def calling(port: int, written: Path) -> Iterator[int]:
+    """The port on which a process listens that has called `port`."""
+    command = [sys.executable, "-c", CALLER, str(port), str(written), WRITER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as elsewhere,
+        calling(elsewhere.getsockname()[1], tmp_path / "written") as port,
+        socket.create_connection(("127.0.0.1", port)),
+    ):
+        watch = Watch.of_port(port)
+        watch.look()
+        watch.look()
+        [out] = watch.outbound()
+        assert (out.role, out.remote) == ("daemon", f"127.0.0.1:{elsewhere.getsockname()[1]}")
+        assert {c.local for c in watch.connections if not c.remote} == {f"127.0.0.1:{port}"}
+        assert tmp_path / "written" in watch.written
+        assert [member.role for member in watch.members()] == ["daemon", "other process"]
+        assert all(member.peak_bytes > 2**20 for member in watch.members())
+        assert watch.n_looks == 2
+
+
+def test_nobody_on_the_port_is_said() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        with pytest.raises(NotSeen, match="nobody who listens"):
+            Watch.of_port(probe.getsockname()[1])
+
+
+def test_a_daemon_that_is_gone_is_said() -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    with pytest.raises(NotSeen, match="cannot be looked at"):
+        Watch(done.pid).look()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="reads the kernel's tables")
+async def test_a_real_daemon_calls_nobody_while_it_answers(tmp_path: Path) -> None:
+    OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
+    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
+        told = json.loads(await specd(daemon, "audit", "m", "--json", folder=tmp_path))
+        assert told["asked"] == "m"
+        assert told["outbound"] == []
+        assert told["telemetry"] == []
+        assert [model["name"] for model in told["models"]] == ["m:latest"]
+        assert "daemon" in {process["role"] for process in told["processes"]}
+        words = (await specd(daemon, "audit", folder=tmp_path)).decode()
+        assert "Connections to elsewhere\n  none" in words

@@ -1,0 +1,39 @@
+"""How many models can be drafted for, on real shelves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specd.doctor.drafters import drafters
+from specd.doctor.finding import Finding, Level
+from specd.pairs import Pairs, load_rules
+from specd.store import Library
+from tests.gguf_files import OllamaStore, write_llama
+
+
+def finding(models: Path, *, enabled: bool = True) -> Finding:
+    library = Library(models, demo=False)
+    return drafters(library, Pairs(library, load_rules(), enabled=enabled), enabled=enabled)
+
+
+def test_a_model_with_its_own_drafter_is_counted(tmp_path: Path) -> None:
+    draft = write_llama(tmp_path / "d.gguf", seed=1)
+    OllamaStore(tmp_path).add("m", weights=write_llama(tmp_path / "m.gguf"), draft=draft)
+    found = finding(tmp_path)
+    assert found.level is Level.OK
+    assert found.words.startswith("1 of 1 models have a drafter (m:latest ← ")
+
+
+def test_a_shelf_without_any_is_a_warning_with_the_reasons(tmp_path: Path) -> None:
+    OllamaStore(tmp_path).add("m", weights=write_llama(tmp_path / "m.gguf"))
+    found = finding(tmp_path)
+    assert found.level is Level.WARNING
+    assert found.words == "0 of 1 models have a drafter; the others: 1 drafter_not_found"
+
+
+def test_an_empty_shelf_is_in_order(tmp_path: Path) -> None:
+    assert finding(tmp_path).level is Level.OK
+
+
+def test_what_is_switched_off_is_told(tmp_path: Path) -> None:
+    assert finding(tmp_path, enabled=False).level is Level.WARNING

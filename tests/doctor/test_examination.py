@@ -1,0 +1,76 @@
+"""Who is asked: this shell, or the service from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from specd.doctor import Finding, Level, examine, examine_here
+from specd.doctor.finding import ok
+
+INSTALLED = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "UnitFileState": "enabled",
+    "NRestarts": "0",
+}
+INSIDE = ok("inside", "as the service sees it")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("SPECD_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
+    monkeypatch.setattr("specd.doctor.examination.probe", lambda: ())
+
+
+def examined(unit: Mapping[str, str], *, is_root: bool) -> list[Finding]:
+    units = {"specd.service": unit, "ollama.service": {}}
+    return list(examine(show=units.__getitem__, inside=lambda: [INSIDE], may_enter=lambda: is_root))
+
+
+def test_an_installed_service_is_asked_from_inside() -> None:
+    assert [f.topic for f in examined(INSTALLED, is_root=True)] == ["service", "inside"]
+
+
+def test_whoever_is_not_root_is_told_whose_view_it_is() -> None:
+    found = examined(INSTALLED, is_root=False)
+    assert INSIDE not in found
+    assert any("sudo specd doctor" in f.words for f in found)
+    assert {"versions", "store", "port"} <= {f.topic for f in found}
+
+
+def test_without_a_service_the_shell_is_asked() -> None:
+    found = examined({}, is_root=True)
+    assert INSIDE not in found
+    assert {"versions", "llama.cpp", "port", "state", "store", "drafters"} <= {
+        f.topic for f in found
+    }
+
+
+def test_a_setting_that_stops_the_daemon_is_a_problem_and_shows_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPECD_API_KEYS", "short")
+    *_, last = examine_here()
+    assert last.level is Level.PROBLEM
+    assert last.words.startswith("SPECD_API_KEYS must be")
+    assert "short" not in last.words.replace("shorter", "")
+
+
+def test_broken_pairs_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = tmp_path / "pairs.toml"
+    pairs.write_text("[[pair]]\ntarget = 1\n")
+    monkeypatch.setenv("SPECD_PAIRS", str(pairs))
+    [problem] = [f for f in examine_here() if f.level is Level.PROBLEM]
+    assert problem.topic == "pairs"
+    assert str(pairs) in problem.words
+
+
+def test_a_misspelt_setting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECD_API_KEY", "0123456789abcdef")
+    [warning] = [f for f in examine_here() if f.level is Level.WARNING and f.topic == "settings"]
+    assert "SPECD_API_KEYS" in warning.remedy

@@ -1,0 +1,92 @@
+"""What systemd says, in words; and the unit in which the doctor looks around inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from specd.doctor.finding import Level
+from specd.doctor.inside import transient
+from specd.doctor.service import service
+
+RUNS = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "UnitFileState": "enabled",
+    "NRestarts": "0",
+    "Result": "success",
+    "StatusText": "listening",
+}
+NO_OLLAMA = {"LoadState": "not-found", "ActiveState": "inactive"}
+
+
+def levels(unit: Mapping[str, str], ollama: Mapping[str, str] = NO_OLLAMA) -> list[Level]:
+    return [finding.level for finding in service(unit, ollama)]
+
+
+@pytest.mark.parametrize(
+    "change,expected",
+    [
+        ({}, [Level.OK]),
+        ({"ActiveState": "failed", "Result": "exit-code"}, [Level.PROBLEM]),
+        ({"ActiveState": "inactive"}, [Level.PROBLEM]),
+        ({"ActiveState": "activating"}, [Level.WARNING]),
+        ({"NRestarts": "3"}, [Level.OK, Level.WARNING]),
+        ({"UnitFileState": "disabled"}, [Level.OK, Level.WARNING]),
+        ({"LoadState": "not-found"}, [Level.OK]),
+    ],
+)
+def test_each_state_of_the_service_has_its_level(
+    change: dict[str, str], expected: list[Level]
+) -> None:
+    assert levels(RUNS | change) == expected
+
+
+def test_without_systemd_there_is_nothing_wrong() -> None:
+    assert levels({}, {}) == [Level.OK]
+
+
+def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
+    *_, last = service(RUNS, {"LoadState": "loaded", "ActiveState": "active"})
+    assert last.level is Level.WARNING
+    assert "specd migrate" in last.remedy
+
+
+SHIPPED = """\
+# /etc/systemd/system/specd.service
+[Unit]
+Description=specd
+
+[Service]
+Type=notify
+ExecStart=/opt/specd/bin/specd serve
+User=specd
+
+[Install]
+WantedBy=multi-user.target
+
+# /etc/systemd/system/specd.service.d/override.conf
+[Service]
+Environment="OLLAMA_DEBUG=1"
+ExecStart=
+ExecStart=-/elsewhere/specd serve
+"""
+
+
+def test_the_doctors_unit_is_the_service_with_another_command() -> None:
+    lines = transient(SHIPPED, Path("/run/out")).splitlines()
+    assert lines[0] == "[Service]"
+    assert "User=specd" in lines
+    assert 'Environment="OLLAMA_DEBUG=1"' in lines
+    assert not any("Description" in line or "WantedBy" in line for line in lines)
+    # What is said last counts, and an empty command takes back those before.
+    last = [line for line in lines if line.startswith("ExecStart=")][-2:]
+    assert last == ["ExecStart=", "ExecStart=/elsewhere/specd doctor --here --json"]
+    assert lines.index("Type=oneshot") > lines.index("Type=notify")
+
+
+def test_a_service_without_a_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="starts nothing"):
+        transient("[Service]\nType=notify\n", Path("/run/out"))
