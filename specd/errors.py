@@ -11,6 +11,7 @@ SpecdError
 ├── NotImplementedHere             a field that this version of specd does not honour yet
 ├── ModelNotFound
 ├── StoreError                     a manifest or blob that cannot be read or written
+├── InstallError                   the service cannot be put in place, or taken away
 ├── RegistryError                  what a registry answered
 │   └── RegistryUnreachable        or that it did not answer: later it may
 ├── Unavailable
@@ -86,6 +87,10 @@ class ModelNotFound(SpecdError):
 
 
 class StoreError(SpecdError):
+    pass
+
+
+class InstallError(SpecdError):
     pass
 
 
