@@ -30,7 +30,10 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A loaded model.  expires_at: unix seconds, inf for never; an estimate while it is in use."""
+    """A loaded model.  expires_at: unix seconds, inf for never; an estimate while it is in use.
+
+    n_users: who has the right to use it at this moment.
+    """
 
     model: core.ModelRef
     pair: core.Pair
@@ -38,6 +41,7 @@ class Resident:
     facts: core.EngineFacts
     expires_at: float
     tally: Tally = field(default_factory=Tally)
+    n_users: int = 0
 
 
 class SchedulerLoop:
@@ -150,6 +154,10 @@ class SchedulerLoop:
             if runner.phase is Phase.LOADED
         ]
 
+    def waiting(self) -> list[str]:
+        """The model's name, once for each request that waits to have it loaded."""
+        return [str(waiter.model.name) for waiter in self._scheduler.waiting()]
+
     def stuck(self) -> list[str]:
         """Models whose engine was to end and does not, whatever is done: a driver or a disk hangs.
 
@@ -167,6 +175,7 @@ class SchedulerLoop:
             facts=facts,
             expires_at=self._unix_time() + left_s,
             tally=self._tallies.get(runner.id, Tally()),
+            n_users=len(runner.users),
         )
 
     def _lease(self, runner_id: int) -> Lease:
