@@ -101,7 +101,7 @@ def _listening(process: psutil.Process) -> set[int]:
 
 def _connections(process: psutil.Process, role: str, listening: set[int]) -> Iterator[Connection]:
     for found in process.net_connections("inet"):
-        remote = _shown(found.raddr.ip, found.raddr.port) if found.raddr else ""
+        remote = _shown(*found.raddr) if list(found.raddr) else ""
         yield Connection(
             role=role,
             # A client's port is another at every connection.
