@@ -77,7 +77,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
     scheduler = _scheduler(settings, machine, fit, command, notebooks)
     pairs = Pairs(
         library,
-        await asyncio.to_thread(load_rules, settings.pairs_file),
+        await asyncio.to_thread(load_rules, settings.pairs_file, serves=True),
         enabled=settings.speculative_decode,
         history=history,
         machine=here,
@@ -196,6 +196,7 @@ def _scheduler(
         lambda spec: Process(
             spec,
             load_timeout_s=settings.load_timeout_s,
+            timeout_s=settings.engine_timeout_s,
             command=command,
             notebook=notebooks.open(spec),
         ),

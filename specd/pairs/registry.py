@@ -6,7 +6,6 @@ A user's file goes before the machine's, that before `configs/pairs.toml`.
 from __future__ import annotations
 
 import logging
-import stat
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -19,11 +18,14 @@ from specd.errors import BadSetting
 from specd.pairs import complaints
 from specd.pairs.rules import PACKAGED, USER, Rule, Rules, has_wildcards, is_file
 from specd.settings import own_config_dir
+from specd.store import regular
 
 log = logging.getLogger(__name__)
 
 PAIRS_FILE: Final = "pairs.toml"
 MACHINE_FILE: Final = Path("/etc/specd") / PAIRS_FILE
+#: Far above what a person writes: more is damage.
+_MAX_BYTES: Final = 4 * 2**20
 #: No draft is ever longer (the controller's own bound).
 MAX_DRAFT: Final = 16
 
@@ -99,12 +101,15 @@ class RuleFiles:
 
     Raises BadSetting, naming file and line or field, for what is wrong at first.  What is wrong
     later is a warning, and the last good rules of that file stay in force.
+    serves: what is wrong at first is a warning, too, but in a file that the user has named: a
+    service is not down for a file that it can do without.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, *, serves: bool = False) -> None:
         self.places = places
-        self._user = _RuleFile(places.user, required=places.named is not None)
-        self._machine = _RuleFile(places.machine)
+        named = places.named is not None
+        self._user = _RuleFile(places.user, required=named, spared=serves and not named)
+        self._machine = _RuleFile(places.machine, spared=serves)
         self._packaged = read_rules(packaged_file(), PACKAGED)
         self._answered = self.rules
         self._answers: dict[str, Rule | None] = {}
@@ -125,22 +130,31 @@ class RuleFiles:
         )
 
 
-def load_rules(named: Path | None = None) -> RuleFiles:
+def load_rules(named: Path | None = None, *, serves: bool = False) -> RuleFiles:
     """From the usual places; raises BadSetting."""
-    return RuleFiles(usual_places(named))
+    return RuleFiles(usual_places(named), serves=serves)
 
 
 _Identity = tuple[int, int, int]
 
 
 class _RuleFile:
-    """One file of a user's or of the machine's; required: its absence is an error."""
+    """One file of a user's or of the machine's.
 
-    def __init__(self, path: Path | None, *, required: bool = False) -> None:
+    required: its absence is an error.  spared: it has no rules where it is wrong at first.
+    """
+
+    def __init__(self, path: Path | None, *, required: bool = False, spared: bool = False) -> None:
         self._path = path
         self._required = required
         self._identity = self._look()
-        self._rules = self._read(self._identity)
+        try:
+            self._rules = self._read(self._identity)
+        except BadSetting as error:
+            if not spared:
+                raise
+            self._rules = ()
+            log.warning("%s; till that is put right there are no rules from it", error)
 
     def rules(self) -> tuple[Rule, ...]:
         identity = self._look()
@@ -181,14 +195,14 @@ def packaged_file() -> Path:
 
 def read_rules(path: Path, origin: str) -> tuple[Rule, ...]:
     """Raises BadSetting."""
-    return parse_rules(_text_of(path), path, origin)
+    return parse_rules(text_of(path), path, origin)
 
 
 def parse_rules(text: str, path: Path, origin: str) -> tuple[Rule, ...]:
     """path: what the text is, or is to be, the content of."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers too long, tables too deep
         raise BadSetting(f"the pairs file {path} is not TOML: {error}") from error
     try:
         file = msgspec.convert(document, _File)
@@ -233,11 +247,10 @@ def _wrong(entry: Entry, names: list[str], pull: list[str]) -> str:
     return ""
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Raises BadSetting."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            raise BadSetting(f"cannot read the pairs file {path}: it is not a file")
-        return path.read_text(encoding="utf-8")
+        return regular.read(path, _MAX_BYTES).decode().replace("\r\n", "\n")
     except OSError as error:
         raise BadSetting(f"cannot read the pairs file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

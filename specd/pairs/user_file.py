@@ -18,7 +18,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array, InlineTable, Table
 
 from specd.errors import BadSetting
-from specd.pairs.registry import Places, parse_rules
+from specd.pairs.registry import Places, parse_rules, text_of
 from specd.pairs.rules import USER, key_of
 from specd.store.durable import locked, replacing, store_errors
 
@@ -97,12 +97,7 @@ def _change(path: Path, change: Callable[[TOMLDocument], None]) -> None:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return f"# {_HEADER}\n"
-    except UnicodeDecodeError as error:
-        raise BadSetting(f"the pairs file {path} is not UTF-8: {error}") from error
+    return text_of(path) if path.exists() else f"# {_HEADER}\n"
 
 
 def _parsed(text: str, path: Path) -> TOMLDocument:

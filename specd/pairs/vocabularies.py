@@ -44,6 +44,9 @@ _VERSION: Final = f"{specd.__version__} 2"
 #: Of the time that passes, writing takes no more than one part in so many.
 _WRITING_SHARE: Final = 20.0
 
+#: Until a disk that was full is tried again.
+_AFTER_A_FAILURE_S: Final = 10.0
+
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -169,6 +172,7 @@ class Vocabularies:
             ended = self._clock()
             self._next_save = ended + _WRITING_SHARE * (ended - began)
         except OSError as error:
+            self._unsaved, self._next_save = True, self._clock() + _AFTER_A_FAILURE_S
             self._complain("cannot keep what was learned of vocabularies in %s: %s", error)
         finally:
             self._lock.release()

@@ -19,8 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from specd.errors import RegistryError
+from specd.store import durable, regular
 
 FILE: Final = "id_ed25519"
+_MAX_BYTES: Final = 2**20
 
 
 class Identity:
@@ -51,29 +53,42 @@ def load_identity(folder: Path) -> Identity:
     try:
         if not path.exists():
             _create(path)
-        key = load_ssh_private_key(path.read_bytes(), password=None)
+        key = load_ssh_private_key(regular.read(path, _MAX_BYTES), password=None)
     except OSError as error:
         raise RegistryError(f"cannot read the key {path}: {error.strerror or error}") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise RegistryError(f"cannot use the key {path}: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise RegistryError(f"cannot use the key {path}: it is not an ed25519 key")
-    return Identity(key)
+    identity = Identity(key)
+    with contextlib.suppress(OSError):  # nothing here reads it
+        _complete(path, identity)
+    return identity
+
+
+def _complete(path: Path, identity: Identity) -> None:
+    """The public key beside it, and nothing that a killed process left."""
+    public = path.with_name(f"{FILE}.pub")
+    if not public.exists():
+        with durable.replacing(public) as part:
+            part.write_text(f"ssh-ed25519 {identity.public_key}\n", encoding="ascii")
+            part.chmod(0o644)
+    durable.sweep(path.parent, f".{FILE}-*")
 
 
 def _create(path: Path) -> None:
-    """Both files, OpenSSH's format; whoever else makes them at the same time wins."""
+    """OpenSSH's format; whoever else makes it at the same time wins."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
     staged = path.with_name(f".{FILE}-{secrets.token_hex(8)}")
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     try:
         staged.touch(mode=0o600, exist_ok=False)
         staged.write_bytes(private)
+        durable.sync(staged)
         # Unlike a rename, a link never replaces a key that is there.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(staged)
-            path.with_name(f"{FILE}.pub").write_bytes(public + b"\n")
+            durable.sync(path.parent)
     finally:
         staged.unlink(missing_ok=True)

@@ -101,21 +101,23 @@ class Partial:
     def restart(self) -> None:
         """As if nothing had come."""
         self.parts = layout(self._total, self._part_size)
-        for path in self._state_files():
-            path.unlink(missing_ok=True)
         with _go_errors(self._path):
+            for path in self._state_files():
+                path.unlink(missing_ok=True)
             for part in self.parts:
                 self._write_state(part)
 
     def remove(self) -> None:
         """The bytes and the state."""
-        self._path.unlink(missing_ok=True)
+        with _go_errors(self._path):
+            self._path.unlink(missing_ok=True)
         self.forget()
 
     def forget(self) -> None:
         """The state alone, when the bytes are a blob."""
-        for path in self._state_files():
-            path.unlink(missing_ok=True)
+        with _go_errors(self._path):
+            for path in self._state_files():
+                path.unlink(missing_ok=True)
 
     def _write_state(self, part: Part) -> None:
         """In place and in one piece: a process that is killed leaves the old state or the new."""

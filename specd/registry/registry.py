@@ -28,7 +28,7 @@ from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
 from specd.registry.upload import Upload
 from specd.registry.waits import Waits
-from specd.store import Hold, Name, Writer
+from specd.store import Hold, Name, Writer, blobs, durable, regular
 from specd.store import name as names
 from specd.store.manifest import Layer, parse_manifest
 from specd.store.threads import Threads
@@ -119,12 +119,13 @@ class Registry:
     def _check_space(self, layers: Sequence[Layer]) -> None:
         """Before hours of download, not after them."""
         self._writer.prepare()
-        missing = {layer.digest: layer.size for layer in layers if not self._has(layer)}
-        needed = sum(
-            size - bytes_on_disk(self._writer.partial_path(digest))
-            for digest, size in missing.items()
-        )
-        free = shutil.disk_usage(self._writer.root / "blobs").free
+        with durable.store_errors(f"write to {self._writer.root}"):
+            missing = {layer.digest: layer.size for layer in layers if not self._has(layer)}
+            needed = sum(
+                size - bytes_on_disk(self._writer.partial_path(digest))
+                for digest, size in missing.items()
+            )
+            free = shutil.disk_usage(self._writer.root / "blobs").free
         if needed > free:
             raise StoreError(
                 f"no space left on device: {needed / 1e9:.1f} GB are still to come, and"
@@ -176,7 +177,7 @@ class Registry:
         """The manifest's own bytes, and its layers, each of which is in the store."""
         path = self._writer.manifest_path(name)
         try:
-            data = path.read_bytes()
+            data = regular.read(path, blobs.MAX_BYTES)
         except OSError as error:
             raise StoreError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
         layers = layers_of(parse_manifest(data, f"the manifest {path}"))

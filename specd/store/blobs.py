@@ -10,8 +10,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from specd.errors import StoreError
+from specd.store import regular
 
 T = TypeVar("T")
+
+#: Of a manifest or a small layer, far above what they take: MESSAGEs may hold images.
+MAX_BYTES: Final = 256 * 2**20
 
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 
@@ -44,7 +48,7 @@ def modified_at(path: Path) -> datetime:
 
 def read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular.read(path, MAX_BYTES)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -57,5 +61,5 @@ def read_json(path: Path, kind: type[T]) -> T:
     """Decode a blob of JSON; raises StoreError where it is not of that type."""
     try:
         return msgspec.json.decode(read_bytes(path), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: {error}") from error

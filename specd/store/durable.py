@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import logging
 import os
 import tempfile
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: How long a lock of another process is waited for.
 PATIENCE_S: Final = 10.0
+#: A file in the making that is so old is nobody's any more.
+_ABANDONED_S: Final = 3600.0
 #: flock itself would wait without a bound.
 _ASK_EVERY_S: Final = 0.02
 
@@ -100,6 +103,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Whoever reads sees the old file or the new one.
     """
+    sweep(path.parent, f"{glob.escape(f'.{path.name}.')}*.part")
     opened, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(opened)
     part = Path(name)
@@ -110,11 +114,28 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def sweep(folder: Path, pattern: str) -> None:
+    """Remove what writers left there that were killed in the middle."""
+    for part in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # another writer has just finished; not ours
+            # One of a time that has yet to come was written before the clock was set right.
+            if abs(time.time() - part.stat().st_mtime) > _ABANDONED_S:
+                part.unlink()
+
+
 def move(source: Path, target: Path) -> None:
     """Rename a finished file over `target`: after a power cut it is there whole, or not at all."""
     sync(source)
     source.replace(target)
     sync(target.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """With those above it, so that they outlast a power cut like what is moved into them."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync(each.parent)
 
 
 def sync(path: Path) -> None:

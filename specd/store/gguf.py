@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from specd.errors import StoreError
+from specd.store import regular
 from specd.store.string_runs import short_strings
 
 LONG_ARRAY: Final = 1024
@@ -177,7 +178,7 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read a file's metadata; raises StoreError with a sentence naming the file and the reason."""
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             return _Reader(path, file).read()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error

@@ -86,7 +86,7 @@ def parse_manifest(data: bytes, what: str, *, modified_at: datetime = _NEVER) ->
     """what: how the StoreError for a text that is no manifest names it."""
     try:
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"{what} is damaged: {error}") from error
     return Manifest(
         layers=tuple(file.layers or ()),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +26,15 @@ _BLOB: Final = re.compile(r"sha256-[0-9a-f]{64}")
 _OLD_BLOB: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
 
 
-def prune(blobs: Path, manifests: Path, root: Path) -> None:
+def prune(blobs: Path, manifests: Path, folders: Iterable[Path]) -> None:
     """Remove blobs that no manifest names, files that are no blobs, and empty manifest folders.
 
     Spares what is younger than GRACE_S, a download with its state PAUSED_S; removes nothing while a
-    manifest is damaged.
+    manifest is damaged.  folders: where a crash may have left manifests in the making.
     """
+    if time.time() < _installed_at():
+        log.warning("the store is not pruned: the clock says %s", time.ctime())
+        return
     try:
         used = referenced(manifest_files(manifests))
     except StoreError as error:
@@ -37,8 +42,8 @@ def prune(blobs: Path, manifests: Path, root: Path) -> None:
         return
     names = {digest.replace(":", "-") for digest in used}
     n_removed = sum(_drop(path, names) for path in sorted(blobs.iterdir()))
-    for left in root.glob(".specd-*"):  # manifests that a crash left unfinished
-        n_removed += _drop(left, set())
+    for folder in folders:
+        n_removed += sum(_drop(left, set()) for left in sorted(folder.glob(".specd-*")))
     for folder in sorted(manifests.rglob("*"), reverse=True):  # the deepest first
         with contextlib.suppress(OSError):  # a file, or not empty
             folder.rmdir()
@@ -46,13 +51,21 @@ def prune(blobs: Path, manifests: Path, root: Path) -> None:
         log.info("removed %d files from %s that no model uses", n_removed, blobs)
 
 
+def _installed_at() -> float:
+    """It is later than that: a machine without a clock of its own may start years ago."""
+    return Path(__file__).stat().st_mtime
+
+
 def _drop(path: Path, used: set[str]) -> bool:
     """Remove one file of `blobs/` if that is due."""
     try:
         path = _modern(path)
-        if not path.is_file() or path.stat().st_mtime > time.time() - _grace_s(path):
+        if not path.is_file() or (_BLOB.fullmatch(path.name) and path.name in used):
             return False
-        if _BLOB.fullmatch(path.name) and path.name in used:
+        age_s = time.time() - path.stat().st_mtime
+        if age_s < -GRACE_S:  # the clock was wrong when it was written: it ages from now on
+            os.utime(path)
+        if age_s < _grace_s(path):
             return False
         return remove_unless_held(path)
     except OSError as error:

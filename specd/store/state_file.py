@@ -5,15 +5,14 @@ Nobody is refused anything for its sake: what cannot be read or written is for t
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from specd.store import regular
 from specd.store.durable import replacing
 
 log = logging.getLogger(__name__)
@@ -21,8 +20,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 K = TypeVar("K")
 Stamp = tuple[int, int, int]
-
-_ABANDONED_S: Final = 3600.0
 
 
 class StateFile:
@@ -44,26 +41,28 @@ class StateFile:
     def read(self, decode: Callable[[bytes], T]) -> T | None:
         """None where there is no file, or one that `decode` refuses with ValueError.  OSError."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(self._max_bytes + 1)
+            return decode(regular.read(self.path, self._max_bytes))
         except FileNotFoundError:
             return None
-        try:
-            return decode(self._bounded(data))
-        except ValueError as error:
-            self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
-            log.warning("%s is damaged and was set aside: %s", self.path, error)
+        except (ValueError, regular.Unfit) as error:
+            self._set_aside(error)
             return None
 
-    def _bounded(self, data: bytes) -> bytes:
-        if len(data) > self._max_bytes:
-            raise ValueError(f"more than {self._max_bytes} bytes")
-        return data
+    def _set_aside(self, damage: ValueError | regular.Unfit) -> None:
+        said = damage.strerror if isinstance(damage, regular.Unfit) else damage
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        try:
+            self.path.replace(aside)
+        except FileNotFoundError:  # another specd was faster
+            return
+        except OSError as error:
+            log.warning("%s is damaged, and cannot be set aside: %s: %s", self.path, said, error)
+            return
+        log.warning("%s is damaged and was set aside: %s", self.path, said)
 
     def write(self, data: bytes) -> None:
         """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sweep()
         with replacing(self.path) as part:
             part.write_bytes(data)
         self._complained = False
@@ -73,13 +72,6 @@ class StateFile:
         level = logging.DEBUG if self._complained else logging.WARNING
         log.log(level, words, self.path, error)
         self._complained = True
-
-    def _sweep(self) -> None:
-        """Remove what writers left that were killed in the middle."""
-        for part in self.path.parent.glob(f".{self.path.name}.*.part"):
-            with contextlib.suppress(FileNotFoundError):  # another writer has just finished
-                if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                    part.unlink()
 
 
 def sound(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:

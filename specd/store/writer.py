@@ -10,6 +10,7 @@ among processes.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import hashlib
 import logging
 import os
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from specd.errors import ModelNotFound, StoreError
-from specd.store import blobs, durable
+from specd.store import blobs, durable, regular
 from specd.store.manifest import parse_manifest
 from specd.store.name import Name
 from specd.store.prune import prune
@@ -93,30 +94,41 @@ class Writer:
             path.unlink(missing_ok=True)
 
     def keep(self, path: Path, digest: str) -> None:
-        """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest."""
+        """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest.
+
+        A blob that is there is read: a damaged one is replaced.
+        """
         target = self.blob_path(digest)
         with durable.store_errors(f"write the blob {digest}"):
-            if not _is_there(target, path):
+            before = _seen(target)
+            if before is None or not filecmp.cmp(path, target, shallow=False):
                 path.chmod(0o644)
                 durable.sync(path)
                 with durable.locked(self._blobs, self._patience_s):
-                    if not _is_there(target, path):
+                    # Else another writer was faster, and somebody may hold its file.
+                    if _seen(target) == before:
                         path.replace(target)
                         durable.sync(target.parent)
-            path.unlink(
-                missing_ok=True
-            )  # another writer was faster, and somebody may hold its file
+            path.unlink(missing_ok=True)
 
     def put(self, data: bytes) -> tuple[str, bool]:
         """Store a small blob: its digest, and whether it is new."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        if self.has_blob(digest):
+        if self._is_whole(digest, data):
             return digest, False
         with self.staged() as path:
             with durable.store_errors(f"write the blob {digest}"):
                 path.write_bytes(data)
             self.keep(path, digest)
         return digest, True
+
+    def _is_whole(self, digest: str, data: bytes) -> bool:
+        """Whether that blob is here as it should be: a power cut may have left an empty one."""
+        path = self.blob_path(digest)
+        try:
+            return path.is_file() and regular.read(path, len(data)) == data
+        except OSError:
+            return False
 
     # ------------------------------------------------------------------ manifests
 
@@ -181,7 +193,7 @@ class Writer:
         if self._noprune or not (self._blobs.is_dir() and self._manifests.is_dir()):
             return
         with self._alone():
-            prune(self._blobs, self._manifests, self.root)
+            prune(self._blobs, self._manifests, {self.root, self._manifests})
 
     # ------------------------------------------------------------------ inside the lock
 
@@ -198,13 +210,13 @@ class Writer:
     def prepare(self) -> None:
         """Make the store's folders where they are missing."""
         with durable.store_errors(f"write to {self.root}"):
-            self._blobs.mkdir(parents=True, exist_ok=True)
-            self._manifests.mkdir(exist_ok=True)
+            durable.make_folders(self._blobs)
+            durable.make_folders(self._manifests)
 
     def _replace(self, path: Path, manifest: bytes, *, prune: bool) -> bool:
         old = digests_at(path)
         with durable.store_errors(f"write {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            durable.make_folders(path.parent)
             staged = self._beside_manifests() / f".specd-{secrets.token_hex(8)}"
             try:
                 staged.write_bytes(manifest)
@@ -255,9 +267,12 @@ def digest_of_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def _is_there(target: Path, path: Path) -> bool:
-    """Whether the blob is; one of another size is damaged."""
-    return target.is_file() and target.stat().st_size == path.stat().st_size
+def _seen(blob: Path) -> tuple[int, int, int] | None:
+    """Differs where another was put in its place; None where there is none."""
+    if not blob.is_file():
+        return None
+    seen = blob.stat()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def _spelled(folder: Path, part: str) -> str:

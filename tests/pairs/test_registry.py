@@ -272,3 +272,22 @@ def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
 def test_a_folder_that_may_not_be_seen_holds_no_rules(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert drafter_of(RuleFiles(Places(own=tmp_path / "file" / "pairs.toml"))) is None
+
+
+def test_a_service_does_without_a_file_that_is_wrong_unless_it_was_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, machine = tmp_path / "own.toml", tmp_path / "machine.toml"
+    own.write_text("pair = 1")
+    machine.write_text(f"pair = {'[' * 100_000}")
+    places = Places(own=own, machine=machine)
+    with pytest.raises(BadSetting):
+        RuleFiles(places)
+    rules = RuleFiles(places, serves=True)
+    assert [str(path) in caplog.text for path in (own, machine)] == [True, True]
+    assert drafter_of(rules, "qwen3:32b") == "qwen3:0.6b*"
+    own.write_text(pair("*", "mine"))
+    assert drafter_of(rules, "qwen3:32b") == "mine", "put right, it is read"
+    machine.write_bytes(b"#" * 5_000_000)
+    with pytest.raises(BadSetting, match="more than 4194304 bytes"):
+        RuleFiles(Places(named=machine), serves=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -229,3 +230,25 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
     known.save()
     [warning] = caplog.messages
     assert "cannot read what is known of vocabularies" in warning
+
+
+def test_what_a_full_disk_refused_is_written_when_there_is_room(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    known = Vocabularies(state, clock=clock)
+    path = blob(tmp_path)
+    known.facts(path)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", no_space)
+        known.save()
+    known.save()
+    assert not state.exists(), "not at once"
+    clock.now += 60
+    known.save()
+    assert Vocabularies(state).facts(path) == known.facts(path)
+    assert [file.name for file in state.parent.iterdir()] == [VOCABULARIES_FILE]
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import stat
 from pathlib import Path
 
@@ -64,3 +65,16 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RegistryError, match="cannot read the key"):
         load_identity(tmp_path / "file" / ".ollama")
+
+
+def test_a_pipe_in_the_keys_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "id_ed25519")
+    with pytest.raises(RegistryError, match="it is not a file"):
+        load_identity(tmp_path)
+
+
+def test_a_public_key_that_is_missing_is_written(tmp_path: Path) -> None:
+    identity = load_identity(tmp_path)
+    (tmp_path / "id_ed25519.pub").unlink()
+    load_identity(tmp_path)
+    assert (tmp_path / "id_ed25519.pub").read_text() == f"ssh-ed25519 {identity.public_key}\n"

@@ -487,3 +487,53 @@ def test_a_start_spares_all_where_manifests_cannot_be_seen(
 def test_a_start_on_no_store_makes_none(tmp_path: Path) -> None:
     Writer(tmp_path / "models").prune()
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"texl", b"text and more"])
+def test_a_damaged_blob_is_replaced_by_a_whole_one(writer: Writer, damage: bytes) -> None:
+    name, _ = writer.put(b"text")
+    writer.blob_path(name).write_bytes(damage)
+    assert writer.put(b"text") == (name, True)
+    assert writer.blob_path(name).read_bytes() == b"text"
+    assert blobs_of(writer) == {name}
+
+
+def test_a_clock_that_was_or_is_wrong_removes_nothing_too_soon_and_leaves_nothing_for_ever(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(writer, "m", b"used")
+    unused, _ = writer.put(b"unused")
+    left = writer.root / ".specd-0123"
+    left.touch()
+    for path in (writer.blob_path(unused), left):
+        os.utime(path, (4e9, 4e9))
+    writer.prune()
+    assert digest(b"unused") in blobs_of(writer), "nobody knows how old it is"
+    now = time.time()
+    with monkeypatch.context() as years_ago:
+        years_ago.setattr(time, "time", lambda: 1000.0)
+        writer.prune()
+    assert abs(writer.blob_path(unused).stat().st_mtime - now) < HOUR, "it ages from now on"
+    with monkeypatch.context() as later:
+        later.setattr(time, "time", lambda: now + 2 * HOUR)
+        writer.prune()
+    assert blobs_of(writer) == {digest(b"used"), digest(b"{}")}
+    assert not left.exists()
+
+
+def test_folders_outlast_a_power_cut_before_what_lies_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each folder's entry is on disk only when the folder above it was synced."""
+    synced: list[str] = []
+    sync = durable.sync
+
+    def noting(path: Path) -> None:
+        synced.append(str(path.relative_to(tmp_path)))
+        sync(path)
+
+    monkeypatch.setattr(durable, "sync", noting)
+    add(Writer(tmp_path / "deep" / "store"), "m", b"weights")
+    ours = "deep/store/manifests/registry.ollama.ai/library/m"
+    parents = [str(path) for path in (*Path(ours).parents, Path(ours), Path("deep/store/blobs"))]
+    assert set(parents) <= set(synced)
