@@ -90,7 +90,7 @@ async def running(
             assert hearing.done(), "the daemon ended before it was ready"
             ready, status = hearing.result().decode().splitlines()
             assert ready == "READY=1"
-            url = status.removeprefix("STATUS=listening on ")
+            url = status.removeprefix("STATUS=listening on ").partition(";")[0]
             async with aiohttp.ClientSession(url) as http:
                 yield Daemon(process, url, http)
         finally:

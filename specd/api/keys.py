@@ -14,15 +14,12 @@ from typing import Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from specd.api.anthropic.errors import error_reply as anthropic_reply
 from specd.api.border import ErrorReply
 from specd.api.errors import Unauthorized
 from specd.api.ollama.errors import error_reply as ollama_reply
 from specd.api.openai.errors import error_reply as openai_reply
-
-Headers = CIMultiDict[str] | CIMultiDictProxy[str]
 
 #: What says no more than that specd is here.  The `ollama` command begins with `HEAD /`, and who
 #: watches a service has no key.
@@ -57,34 +54,34 @@ class Keys:
         """From now on these and no others; answers that are under way go on."""
         self._digests = tuple(dict.fromkeys(map(_digest, keys)))
 
-    def admits(self, headers: Headers) -> bool:
+    def admits(self, request: web.BaseRequest) -> bool:
         """Whether there are no keys, or one of them was sent."""
-        return not self._digests or self._known(headers) is not None
+        return not self._digests or self._known(request) is not None
 
-    def client(self, headers: Headers) -> str:
+    def client(self, request: web.BaseRequest) -> str:
         """Who calls, for a line in the log: `key=3f2a81c0`, "" where that cannot be said.
 
         The same for one key as long as the daemon runs, and of no use to whoever reads the log.
         """
-        known = self._known(headers)
+        known = self._known(request)
         if known is None:
             return ""
         shown = hashlib.blake2b(known, key=self._salt, digest_size=_IDENTITY_DIGITS // 2)
         return f"key={shown.hexdigest()}"
 
-    def _known(self, headers: Headers) -> bytes | None:
+    def _known(self, request: web.BaseRequest) -> bytes | None:
         """The digest of the key that was sent; every one is compared, so all take as long."""
         found: bytes | None = None
-        for sent in map(_digest, _sent(headers)):
+        for sent in map(_digest, _sent(request)):
             for known in self._digests:
                 if hmac.compare_digest(sent, known):
                     found = known
         return found
 
 
-def _sent(headers: Headers) -> Iterator[str]:
-    yield from headers.getall(_X_API_KEY, ())
-    for value in headers.getall(hdrs.AUTHORIZATION, ()):
+def _sent(request: web.BaseRequest) -> Iterator[str]:
+    yield from request.headers.getall(_X_API_KEY, ())
+    for value in request.headers.getall(hdrs.AUTHORIZATION, ()):
         scheme, _, key = value.strip().partition(" ")
         if scheme.lower() == _BEARER:
             yield key.strip()
@@ -100,7 +97,7 @@ def key_guard(keys: Keys) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _is_open(request) or keys.admits(request.headers):
+        if _is_open(request) or keys.admits(request):
             return await handler(request)
         return _refusal(request.path)
 

@@ -58,11 +58,13 @@ class Origins:
     """Which web pages may call; entries hold at most one `*`, which stands for any text."""
 
     def __init__(self, allowed: tuple[str, ...]) -> None:
-        self._all = "*" in allowed
-        entries = [entry for entry in (*allowed, *_LOCAL_ORIGINS) if entry]
+        asked = [entry.strip() for entry in allowed]
+        self._all = "*" in asked
+        entries = [entry for entry in (*asked, *_LOCAL_ORIGINS) if entry]
         self._patterns = [
             re.compile(".*".join(map(re.escape, entry.split("*", 1))), re.DOTALL)
-            for entry in entries
+            # Browsers send schemes and hosts in lower case.
+            for entry in (entry if "*" in entry else entry.lower() for entry in entries)
         ]
 
     def allows(self, origin: str) -> bool:
@@ -102,9 +104,15 @@ def response_headers(
 
 
 def _foreign_origin(request: web.BaseRequest) -> str:
-    """The page that calls from elsewhere; empty for the same origin and for no browser."""
-    origin = request.headers.get(hdrs.ORIGIN, "")
-    return "" if origin in {f"http://{request.host}", f"https://{request.host}"} else origin
+    """The page that calls from elsewhere; empty for the same origin and for no browser.
+
+    No browser says two: who does is as foreign as the last that is not our own.
+    """
+    sent = [origin for origin in request.headers.getall(hdrs.ORIGIN, ()) if origin]
+    if not sent:
+        return ""
+    own = {f"{scheme}://{host}" for scheme in ("http", "https") for host in _hosts(request)[:1]}
+    return ", ".join(origin for origin in sent if origin not in own)
 
 
 # --------------------------------------------------------------------------- Host
@@ -121,17 +129,30 @@ def host_guard() -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        host = _without_port(request.headers.get(hdrs.HOST, ""))
-        if address := _address(host):
-            if _is_near(address):
-                return await handler(request)
-        elif _is_own_name(host):
-            if request.method == hdrs.METH_OPTIONS:
-                return web.Response(status=204)
-            return await handler(request)
-        return web.Response(status=403)
+        hosts = [_without_port(host) for host in _hosts(request)]
+        if not all(map(_is_own, hosts)):
+            return web.Response(status=403)
+        if request.method == hdrs.METH_OPTIONS and not any(map(_address, hosts)):
+            return web.Response(status=204)
+        return await handler(request)
 
     return check
+
+
+def _hosts(request: web.BaseRequest) -> list[str]:
+    """What the request says of where it goes; one, "" where nothing, unless it is a forgery.
+
+    A whole URL in the first line is what counts, and it comes first.
+    """
+    sent = request.headers.getall(hdrs.HOST, [])
+    # `request.host` asks the DNS where nothing was sent, and nobody would be answered meanwhile.
+    whole = [] if request.raw_path.startswith(("/", "*")) else [request.host]
+    return [*whole, *sent] or [""]
+
+
+def _is_own(host: str) -> bool:
+    address = _address(host)
+    return _is_own_name(host) if address is None else _is_near(address)
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -139,9 +160,10 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def _address(host: str) -> _Address | None:
     try:
-        return ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_near(address: _Address) -> bool:

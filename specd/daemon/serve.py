@@ -11,6 +11,7 @@ from aiohttp import web
 
 import specd
 from specd.api.border import connection_log
+from specd.daemon.exposure import exposure
 from specd.daemon.house import built, open_house
 from specd.daemon.listening import listen
 from specd.daemon.logs import logging_to_stderr
@@ -95,7 +96,11 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> N
     for variable, meant in unknown_variables().items():
         hint = f": is {meant} meant?" if meant else ""
         log.warning("%s is set, and is no setting%s", variable, hint)
-    notify("READY=1", f"STATUS=listening on {where}")
+    status = f"STATUS=listening on {where}"
+    if open_to := exposure(server.addresses, settings):
+        log.warning("%s", open_to)
+        status += "; WARNING: open to strangers, SPECD_API_KEYS is not set"
+    notify("READY=1", status)
 
 
 def _signals() -> tuple[asyncio.Event, asyncio.Event]:

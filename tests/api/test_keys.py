@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from multidict import CIMultiDict
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from specd.api.keys import Keys
 from tests.api.fakes import FakeSettings, client
@@ -20,8 +21,8 @@ def bearer(key: str, scheme: str = "Bearer") -> dict[str, str]:
     return {"Authorization": f"{scheme} {key}"}
 
 
-def headers(*pairs: tuple[str, str]) -> CIMultiDict[str]:
-    return CIMultiDict(pairs)
+def sending(headers: Mapping[str, str]) -> web.Request:
+    return make_mocked_request("GET", "/", headers)
 
 
 @pytest.mark.parametrize(
@@ -161,16 +162,16 @@ async def test_keys_are_replaced_while_the_daemon_runs() -> None:
 
 def test_a_client_is_named_by_what_gives_its_key_away_to_nobody() -> None:
     keys, others = Keys((KEY, OTHER)), Keys((KEY,))
-    first = keys.client(headers(("authorization", f"Bearer {KEY}")))
-    assert first == keys.client(headers(("x-api-key", KEY)))
+    first = keys.client(sending(bearer(KEY)))
+    assert first == keys.client(sending({"x-api-key": KEY}))
     assert first.startswith("key=")
     assert len(first) == len("key=") + 8
-    assert first != keys.client(headers(("x-api-key", OTHER)))
-    assert first != others.client(headers(("x-api-key", KEY)))  # another daemon's salt
+    assert first != keys.client(sending({"x-api-key": OTHER}))
+    assert first != others.client(sending({"x-api-key": KEY}))  # another daemon's salt
     keys.replace([KEY])
-    assert first == keys.client(headers(("x-api-key", KEY)))
-    assert keys.client(headers(("x-api-key", OTHER))) == ""
-    assert Keys().client(headers(("x-api-key", KEY))) == ""
+    assert first == keys.client(sending({"x-api-key": KEY}))
+    assert keys.client(sending({"x-api-key": OTHER})) == ""
+    assert Keys().client(sending({"x-api-key": KEY})) == ""
 
 
 def test_a_key_stands_in_no_attribute() -> None:
