@@ -195,10 +195,8 @@ def _is_own_name(host: str) -> bool:
 
 
 def _without_port(host: str) -> str:
-    if bracketed := re.fullmatch(r"\[(.*)\](?::\d*)?", host):
-        return bracketed[1]
-    name, colon, _ = host.rpartition(":")
-    return name if colon and ":" not in name else host
+    found = re.fullmatch(r"(?:\[(.*)\]|([^:]*))(?::[0-9]*)?", host)
+    return host if found is None else found[1] or found[2] or ""
 
 
 # --------------------------------------------------------------------------- no route
