@@ -11,6 +11,7 @@ from aiohttp import web
 from specd import core
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.health import HealthRoutes
 from specd.api.keys import Keys, key_guard
 from specd.api.ollama.embed_routes import EmbedRoutes
 from specd.api.ollama.model_routes import ModelRoutes
@@ -21,15 +22,15 @@ from specd.api.ports import (
     Clock,
     Generation,
     Library,
+    Outside,
     Registry,
     Rooms,
     Scheduler,
     Settings,
     Workshop,
 )
-
-#: Ollama has no limit; this one is far above any request with images, and below most memories.
-MAX_BODY_BYTES: Final = 512 * 2**20
+from specd.api.room import MAX_BODY_BYTES, Room, shared
+from specd.api.requests import request_headers, watch
 
 
 def build_app(
@@ -41,14 +42,17 @@ def build_app(
     *,
     workshop: Workshop | None = None,
     keys: Keys | None = None,
+    outside: Outside | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    room: Room | None = None,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
     """All routes and rules; without a workshop nothing changes the store.
 
     keys: of which a client must send one; None asks for none.
+    outside: what whoever watches the daemon is told; None counts all the same.
     efforts: what is being done about a missing drafter, a sentence or "".
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
     unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
@@ -61,22 +65,32 @@ def build_app(
         efforts=efforts,
     )
     origins = middleware.Origins(settings.origins)
+    keys, outside = keys or Keys(), outside or Outside()
+    dialects: dict[str, str] = {}
     guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []
     app = web.Application(
         middlewares=(
+            watch(outside.metrics, keys, dialects),
             middleware.cors(origins),
             *guards,
-            key_guard(keys or Keys()),
+            key_guard(keys),
+            shared(room or Room()),
             middleware.no_route,
         ),
         client_max_size=max_body_bytes,
     )
     app.on_response_prepare.append(middleware.response_headers(origins))
-    app.add_routes(OllamaRoutes(rooms).table())
-    app.add_routes(EmbedRoutes(rooms).table())
+    app.on_response_prepare.append(request_headers())
+    ollama = [*OllamaRoutes(rooms).table(), *EmbedRoutes(rooms).table()]
     if workshop is not None:
-        app.add_routes(ModelRoutes(workshop).table())
-    app.add_routes(RegistryRoutes(registry).table())
-    app.add_routes(OpenAIRoutes(rooms, draw_id).table())
-    app.add_routes(AnthropicRoutes(rooms).table())
+        ollama += ModelRoutes(workshop).table()
+    for dialect, table in {
+        "ollama": [*ollama, *RegistryRoutes(registry).table()],
+        "openai": OpenAIRoutes(rooms, draw_id).table(),
+        "anthropic": AnthropicRoutes(rooms).table(),
+        "outside": HealthRoutes(outside).table(),
+    }.items():
+        for added in app.add_routes(table):
+            assert added.resource is not None
+            dialects[added.resource.canonical] = dialect
     return app

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler
 from specd.api.errors import BodyTooLarge
 from specd.api.wire import dump
 from specd.errors import SpecdError
+from specd.metrics import current
 
 log = logging.getLogger(__name__)
 #: For aiohttp's own words about connections.  What a client sends that is no HTTP, or does not
@@ -33,6 +34,12 @@ def json_reply(value: object) -> web.Response:
 
 def told(error: Exception) -> SpecdError:
     """The error as the caller is told it; what nobody foresaw is logged with its traceback."""
+    said = _told(error)
+    current().error = "Internal" if type(said) is SpecdError else type(said).__name__
+    return said
+
+
+def _told(error: Exception) -> SpecdError:
     if isinstance(error, SpecdError):
         return error
     if isinstance(error, web.HTTPRequestEntityTooLarge):

@@ -23,7 +23,7 @@ from specd.api.openai.errors import error_reply as openai_reply
 
 #: What says no more than that specd is here.  The `ollama` command begins with `HEAD /`, and who
 #: watches a service has no key.
-OPEN: Final = frozenset({"/", "/health", "/ready"})
+OPEN: Final = frozenset({"/", "/health", "/v1/health", "/ready"})
 _X_API_KEY: Final = "X-Api-Key"
 _BEARER: Final = "bearer"
 _SALT_BYTES: Final = 16

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from specd import core
 from specd.create import CreateRequest
+from specd.metrics import Metrics, State
 from specd.scheduler import Resident
 from specd.settings import HostAddress
 from specd.store import ModelInfo, ModelSummary, Name
@@ -109,6 +110,22 @@ class Clock:
 
     wall_ns: Callable[[], int] = time.time_ns
     steady_ns: Callable[[], int] = time.monotonic_ns
+
+
+async def _nothing_is_there() -> State:
+    return State()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What whoever watches the daemon is told.
+
+    state: how things stand now.  not_ready: why no request is accepted, "" where they are.
+    """
+
+    metrics: Metrics = field(default_factory=Metrics)
+    state: Callable[[], Awaitable[State]] = _nothing_is_there
+    not_ready: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

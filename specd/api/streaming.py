@@ -8,6 +8,7 @@ from aiohttp import web
 
 from specd.api.border import closing, told
 from specd.errors import SpecdError
+from specd.metrics import current
 
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
@@ -34,7 +35,7 @@ async def stream(
             await _send_rest(response, pieces, error_piece)
             await response.write_eof()
         except ConnectionError:
-            pass  # the client has gone; closing the pieces frees its slot
+            current().left = True  # the client has gone; closing the pieces frees its slot
         return response
 
 

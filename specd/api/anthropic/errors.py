@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
 from aiohttp import web
@@ -11,6 +10,7 @@ from specd.api.errors import status_of
 from specd.api.streaming import sse_event
 from specd.api.wire import dump
 from specd.errors import SpecdError
+from specd.metrics import current
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -42,6 +42,6 @@ def _body(error: SpecdError) -> bytes:
         {
             "type": "error",
             "error": {"type": kind, "message": str(error)},
-            "request_id": f"req_{secrets.token_hex(12)}",
+            "request_id": current().id,
         }
     )

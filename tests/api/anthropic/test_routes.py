@@ -295,7 +295,7 @@ async def test_refusals(
     generation = FakeGeneration()
     got, answer = await ask(generation, path, **body)
     assert got == status
-    assert re.fullmatch("req_[0-9a-f]{24}", answer.pop("request_id"))
+    assert re.fullmatch("req_[0-9a-f]{16}", answer.pop("request_id"))
     assert text in answer["error"].pop("message")
     assert answer == {"type": "error", "error": {"type": kind}}
     assert not generation.requests

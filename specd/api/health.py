@@ -1,0 +1,48 @@
+"""What whoever watches the daemon asks: `/health`, `/ready`, `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import hdrs, web
+
+from specd.api.border import json_reply, route
+from specd.api.ollama.errors import error_reply
+from specd.api.ports import Outside
+
+
+class HealthRoutes:
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    def table(self) -> list[web.RouteDef]:
+        rows = [
+            ("GET HEAD", "/health", self.health),
+            ("GET HEAD", "/v1/health", self.health),
+            ("GET HEAD", "/ready", self.ready),
+            ("GET", "/metrics", self.metrics),
+        ]
+        return [
+            route(method, path, handler, error_reply)
+            for methods, path, handler in rows
+            for method in methods.split()
+        ]
+
+    async def health(self, _: web.Request) -> web.Response:
+        """llama-server's words: the event loop turns."""
+        return json_reply({"status": "ok"})
+
+    async def ready(self, _: web.Request) -> web.Response:
+        """Whether requests are accepted; no model need be loaded, for the first one loads it."""
+        if reason := self._outside.not_ready():
+            reply = json_reply({"status": "not ready", "reason": reason})
+            reply.set_status(503)
+            return reply
+        return json_reply({"status": "ready"})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Prometheus' text, or OpenMetrics where that is asked for."""
+        state = await self._outside.state()
+        accept = request.headers.get(hdrs.ACCEPT, "")
+        body, content_type = await asyncio.to_thread(self._outside.metrics.scrape(state, accept))
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})

@@ -1,0 +1,218 @@
+"""What is counted, from the first request on: one update at the end of each, not one per token."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+
+import specd
+from specd import core, errors
+from specd.metrics import families
+from specd.metrics.families import FAMILIES, Family, Kind
+from specd.metrics.labels import Names
+from specd.metrics.record import Record
+from specd.metrics.state import Gathered, State, gathered
+
+
+class Observer:
+    """What the scheduler tells of; this one does not listen."""
+
+    def loaded(self, model: str, took_s: float) -> None: ...
+    def load_failed(self, model: str, error: errors.SpecdError) -> None: ...
+    def left(self, model: str, reason: str) -> None: ...
+    def crashed(self, model: str) -> None: ...
+    def stalled(self, model: str) -> None: ...
+    def refused(self) -> None: ...
+
+
+class Metrics(Observer):
+    """clock: seconds.  For the thread of the event loop, but for what `scrape` returns."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.perf_counter, names: Names | None = None
+    ) -> None:
+        # A second series for each, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._clock = clock
+        self._names = names or Names()
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        counted = [family for family in FAMILIES if not family.at_scrape]
+        self._counters = {f: _counter(f, self._registry) for f in counted if f.kind is Kind.COUNTER}
+        self._histograms = {
+            f: _histogram(f, self._registry) for f in counted if f.kind is Kind.HISTOGRAM
+        }
+        self._open: set[Record] = set()
+
+    # ----------------------------------------------------------------------- requests
+
+    def begin(
+        self, *, request_id: str, method: str, dialect: str, route: str, path: str, client: str
+    ) -> Record:
+        """A request that `end` is told of, whatever becomes of it."""
+        record = Record(
+            id=request_id,
+            method=method,
+            dialect=dialect,
+            route=route,
+            path=path,
+            client=client,
+            clock=self._clock,
+            started=self._clock(),
+            gaps=self._gaps,
+        )
+        self._open.add(record)
+        return record
+
+    def end(self, record: Record) -> None:
+        record.ended = self._clock()
+        self._open.discard(record)
+        route = record.route or "unmatched"
+        self._add(families.HTTP, 1, record.dialect, route, str(record.status))
+        if record.error:
+            self._add(families.ERRORS, 1, record.dialect, record.error)
+        if not record.model:
+            return
+        model = self._names.model(record.model)
+        if record.n_texts:
+            self._add(families.EMBEDDED_TEXTS, record.n_texts, model)
+            self._add(families.PROMPT_TOKENS, record.n_text_tokens, model)
+        if record.answers:
+            self._count_answer(record, model)
+
+    def _gaps(self, model: str) -> Callable[[float], None]:
+        return self._histograms[families.INTER_TOKEN].labels(self._names.model(model)).observe
+
+    def _count_answer(self, record: Record, model: str) -> None:
+        usage = record.usage
+        self._tell_tokens(record, max(usage.n_generated, record.n_tokens))
+        self._observe(families.E2E, record.total_s, model)
+        self._observe(families.QUEUE_TIME, record.queue_s, model)
+        if record.ttft_s is not None:
+            self._observe(families.TTFT, record.ttft_s, model)
+        if record.finish != "error":
+            self._add(families.FINISHED, 1, model, record.finish)
+        if record.token_s is not None:
+            self._observe(families.PER_TOKEN, record.token_s, model)
+        if record.done is None:
+            return
+        prefill_s, decode_s = usage.prompt_ns / 1e9, usage.generate_ns / 1e9
+        self._observe(families.PREFILL_TIME, prefill_s, model)
+        self._observe(families.DECODE_TIME, decode_s, model)
+        self._observe(families.INFERENCE_TIME, prefill_s + decode_s, model)
+        self._observe(families.REQUEST_PROMPT, usage.n_prompt, model)
+        self._observe(families.REQUEST_GENERATED, usage.n_generated, model)
+        self._add(families.PROMPT_TOKENS, usage.n_prompt, model)
+        self._add(families.PREFIX_QUERIES, usage.n_prompt, model)
+        self._add(families.PREFIX_HITS, usage.n_cached, model)
+        self._count_speculation(record.model, record.done.speculation)
+
+    def _count_speculation(self, model: str, stats: core.SpeculationStats) -> None:
+        pair = self._names.pair(model, stats.drafter)
+        self._add(families.SPECULATION, 1, *pair, str(stats.state), stats.reason)
+        self._add(families.STEPS, stats.rounds, *pair, "on")
+        self._add(families.STEPS, max(stats.n_steps - stats.rounds, 0), *pair, "off")
+        self._add(families.DRAFTS, stats.rounds, *pair)
+        self._add(families.DRAFTED, stats.draft_n, *pair)
+        self._add(families.ACCEPTED, stats.draft_n_accepted, *pair)
+        self._add(families.LOOKED_UP, stats.lookup_n, *pair)
+        self._add(families.LOOKED_UP_ACCEPTED, stats.lookup_n_accepted, *pair)
+        for position, n in enumerate(stats.drafted_per_depth):
+            self._add(families.DRAFTED_PER_POS, n, *pair, str(position))
+        for position, n in enumerate(stats.accepted_per_depth):
+            self._add(families.ACCEPTED_PER_POS, n, *pair, str(position))
+
+    def _tell_tokens(self, record: Record, n_tokens: int) -> None:
+        if n_tokens > record.n_told:
+            n_new, record.n_told = n_tokens - record.n_told, n_tokens
+            self._add(families.GENERATION_TOKENS, n_new, self._names.model(record.model))
+
+    # ----------------------------------------------------------------------- models
+
+    def loaded(self, model: str, took_s: float) -> None:
+        name = self._names.model(model)
+        self._add(families.LOADS, 1, name, "ok")
+        self._observe(families.LOAD_TIME, took_s, name)
+
+    def load_failed(self, model: str, error: errors.SpecdError) -> None:
+        self._add(families.LOADS, 1, self._names.model(model), type(error).__name__)
+
+    def left(self, model: str, reason: str) -> None:
+        self._add(families.EVICTIONS, 1, self._names.model(model), reason)
+
+    def crashed(self, model: str) -> None:
+        self._add(families.CRASHES, 1, self._names.model(model))
+
+    def stalled(self, model: str) -> None:
+        self._add(families.STALLS, 1, self._names.model(model))
+
+    def refused(self) -> None:
+        self._add(families.REFUSALS, 1)
+
+    def pulled(self, n_bytes: int) -> None:
+        self._add(families.PULLED, n_bytes)
+
+    def pushed(self, n_bytes: int) -> None:
+        self._add(families.PUSHED, n_bytes)
+
+    # ----------------------------------------------------------------------- what is asked for
+
+    def scrape(self, state: State, accept: str) -> Callable[[], tuple[bytes, str]]:
+        """What renders the text, and its content type, for a thread: there may be a lot of it.
+
+        accept: the request's header; OpenMetrics where that asks for it.
+        """
+        for record in self._open:
+            if record.answers:
+                self._tell_tokens(record, record.n_tokens)
+        now = gathered(state, self._names)
+        now.add(families.HTTP_OPEN, len(self._open))
+        now.add(
+            families.BUILD,
+            1,
+            specd.__version__,
+            specd.OLLAMA_API_VERSION,
+            platform.python_version(),
+        )
+        encode, content_type = choose_encoder(accept)
+        return lambda: (encode(_Both(self._registry, now)), content_type)
+
+    def _add(self, family: Family, n: float, *labels: str) -> None:
+        counter = self._counters[family]
+        (counter.labels(*labels) if labels else counter).inc(n)
+
+    def _observe(self, family: Family, value: float, *labels: str) -> None:
+        self._histograms[family].labels(*labels).observe(value)
+
+
+class _Both:
+    """What was counted and what was read, as one registry."""
+
+    def __init__(self, counted: CollectorRegistry, read: Gathered) -> None:
+        self._counted = counted
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counted.collect()
+        yield from self._read.metrics()
+
+
+def _counter(family: Family, registry: CollectorRegistry) -> Counter:
+    return Counter(family.full_name, family.help, family.labels, registry=registry)
+
+
+def _histogram(family: Family, registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        family.full_name, family.help, family.labels, buckets=family.buckets, registry=registry
+    )

@@ -1,0 +1,103 @@
+"""The line that each request leaves in the log, at its end, whatever that was.
+
+No words of prompts, answers or errors, and no keys: names, numbers, and the kind of an error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+from specd.metrics.record import Record
+
+log = logging.getLogger("specd.requests")
+
+Value = str | int | float
+
+#: Asked every few seconds by whoever watches: they would bury all else.
+POLLS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
+
+
+def log_request(record: Record) -> None:
+    """A warning where we are to blame, at debug level of those who only look."""
+    level = logging.INFO
+    if record.route in POLLS:
+        level = logging.DEBUG
+    elif record.status >= 500 or record.finish == "error":
+        level = logging.WARNING
+    if log.isEnabledFor(level):
+        fields = request_fields(record)
+        log.log(level, "request %s", logfmt(fields), extra={"fields": fields})
+
+
+def request_fields(record: Record) -> dict[str, Value]:
+    """In the order of the line; what is not known, or does not apply, is left out."""
+    known: dict[str, Value | None] = {
+        "request_id": record.id,
+        "dialect": record.dialect,
+        "method": record.method,
+        "route": record.route,
+        "path": record.path[:128],
+        "status": record.status,
+        "client": record.client,
+        "key": record.key,
+        "model": record.model,
+        **(_answer(record) if record.answers else _work(record)),
+        "total_ms": _ms(record.total_s),
+        "error": record.error,
+    }
+    return {name: value for name, value in known.items() if value not in {None, ""}}
+
+
+def _work(record: Record) -> dict[str, Value | None]:
+    """Of a request that wanted no text."""
+    fields: dict[str, Value | None] = {}
+    if record.n_texts:
+        fields |= {"texts": record.n_texts, "prompt_tokens": record.n_text_tokens}
+    if record.waited_s:
+        fields |= {"queue_ms": _ms(record.queue_s), "load_ms": _ms(record.loading_s)}
+    return fields
+
+
+def _answer(record: Record) -> dict[str, Value | None]:
+    usage, done = record.usage, record.done
+    ttft_s = record.ttft_s
+    fields: dict[str, Value | None] = {"generated_tokens": usage.n_generated}
+    if done is not None:
+        stats = done.speculation
+        rate = usage.n_generated / usage.generate_ns * 1e9 if usage.generate_ns else None
+        fields = {
+            "drafter": stats.drafter,
+            "prompt_tokens": usage.n_prompt,
+            "cached_tokens": usage.n_cached,
+            **fields,
+            "drafted": stats.draft_n,
+            "accepted": stats.draft_n_accepted,
+            "acceptance": round(stats.acceptance_rate, 3) if stats.draft_n else None,
+            "speculation": str(stats.state),
+            "reason": stats.reason,
+            "gain": round(stats.speedup, 3) if stats.speedup is not None else None,
+            "tokens_per_s": round(rate, 1) if rate is not None else None,
+        }
+    return fields | {
+        "queue_ms": _ms(record.queue_s),
+        "load_ms": _ms(record.loading_s),
+        "ttft_ms": _ms(ttft_s) if ttft_s is not None else None,
+        "finish": record.finish,
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 1)
+
+
+def logfmt(fields: dict[str, Value]) -> str:
+    return " ".join(f"{name}={_quoted(str(value))}" for name, value in fields.items())
+
+
+def _quoted(text: str) -> str:
+    """As it is where that can be read back; else in quotes, on one line whatever is in it."""
+    if text.isascii() and text.isprintable() and not set(text) & set(' "='):
+        return text
+    return json.dumps(text)

@@ -1,0 +1,113 @@
+"""How things stand at the moment of a scrape, as the daemon reads it off its rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from specd.metrics import families
+from specd.metrics.families import Family, Kind
+from specd.metrics.labels import Names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """An engine's process.  cpu_s: since it began."""
+
+    model: str
+    rss_bytes: int
+    n_fds: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    name: str
+    id: str
+    free_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model that is there.  memory: part (target, drafter), device, bytes.
+
+    n_users: who has the right to use it; more than `n_slots` wait in its engine.
+    gain: None while it is not known; plain_tokens_per_s 0 likewise.
+    """
+
+    model: str
+    drafter: str = ""
+    n_users: int = 0
+    n_slots: int = 1
+    n_ctx: int = 0
+    memory: tuple[tuple[str, str, int], ...] = ()
+    gain: float | None = None
+    plain_tokens_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """waiting: the model's name, once for each request that waits for it."""
+
+    ready: bool = True
+    loaded: tuple[Loaded, ...] = ()
+    waiting: tuple[str, ...] = ()
+    processes: tuple[Process, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+
+class Gathered:
+    """Samples of one scrape; those of one series are added up, for labels are bounded."""
+
+    def __init__(self) -> None:
+        self._values: dict[Family, dict[tuple[str, ...], float]] = {}
+
+    def add(self, family: Family, value: float, *labels: str) -> None:
+        series = self._values.setdefault(family, {})
+        series[labels] = series.get(labels, 0.0) + value
+
+    def metrics(self) -> Iterator[Metric]:
+        for family, series in self._values.items():
+            kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+            metric = kind(family.full_name, family.help, labels=family.labels)
+            for labels, value in series.items():
+                metric.add_metric(labels, value)
+            yield metric
+
+
+def gathered(state: State, names: Names) -> Gathered:
+    """What the state says, in the declared families."""
+    found = Gathered()
+    found.add(families.READY, state.ready)
+    for model in state.loaded:
+        _add_model(found, model, names)
+    for waiting in state.waiting:
+        found.add(families.WAITING, 1, names.model(waiting))
+    for process in state.processes:
+        name = names.model(process.model)
+        found.add(families.ENGINE_RSS, process.rss_bytes, name)
+        found.add(families.ENGINE_FDS, process.n_fds, name)
+        found.add(families.ENGINE_CPU, process.cpu_s, name)
+    for device in state.devices:
+        found.add(families.DEVICE_FREE, device.free_bytes, device.name, device.id)
+        found.add(families.DEVICE_TOTAL, device.total_bytes, device.name, device.id)
+    return found
+
+
+def _add_model(found: Gathered, model: Loaded, names: Names) -> None:
+    name, drafter = pair = names.pair(model.model, model.drafter)
+    found.add(families.RESIDENT, 1, *pair)
+    found.add(families.RUNNING, min(model.n_users, model.n_slots), name)
+    found.add(families.WAITING, max(model.n_users - model.n_slots, 0), name)
+    found.add(families.SLOTS, model.n_slots, name)
+    found.add(families.CONTEXT, model.n_ctx, name)
+    for part, device, n_bytes in model.memory:
+        found.add(families.RESIDENT_BYTES, n_bytes, name, part, device)
+    if model.gain is not None and names.OTHER not in pair:
+        found.add(families.GAIN, model.gain, name, drafter)
+    if model.plain_tokens_per_s and name != names.OTHER:
+        found.add(families.PLAIN_SPEED, model.plain_tokens_per_s, name)
