@@ -1,15 +1,24 @@
-"""Notifications, with a socket in systemd's place."""
+"""What systemd hands over, and what it is told, with a socket in systemd's place."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from specd.sd_notify import notify
+from specd.sd_notify import Systemd
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        yield sock
 
 
 @pytest.mark.parametrize(
@@ -21,18 +30,117 @@ from specd.sd_notify import notify
         ),
     ],
 )
-def test_the_lines_arrive_in_one_datagram(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, abstract: bool
-) -> None:
+def test_the_lines_arrive_in_one_datagram(tmp_path: Path, abstract: bool) -> None:
     name = f"specd-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind("\0" + name if abstract else name)
-        monkeypatch.setenv("NOTIFY_SOCKET", "@" + name if abstract else name)
-        assert notify("READY=1", "STATUS=listening")
+        ours = Systemd(notify_address="@" + name if abstract else name)
+        assert ours.notify("READY=1", "STATUS=listening")
         assert systemd.recv(100) == b"READY=1\nSTATUS=listening"
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:9999", "/nonexistent/notify"])
-def test_where_nobody_listens_nothing_breaks(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", address)
-    assert not notify("READY=1")
+def test_where_nobody_listens_nothing_breaks(address: str) -> None:
+    assert not Systemd(notify_address=address).notify("READY=1")
+
+
+def test_who_does_not_read_is_not_waited_for(systemd: socket.socket) -> None:
+    ours = Systemd(notify_address=systemd.getsockname())
+    n_told = 0
+    while ours.notify(f"STATUS={n_told}"):
+        n_told += 1
+    assert [systemd.recv(100) for _ in range(n_told)][-1] == f"STATUS={n_told - 1}".encode()
+    assert ours.notify("STATUS=again")
+
+
+def test_what_is_taken_is_gone() -> None:
+    variables = {
+        "NOTIFY_SOCKET": "/run/notify",
+        "WATCHDOG_USEC": "30000000",
+        "WATCHDOG_PID": str(os.getpid()),
+        "LISTEN_PID": str(os.getpid()),
+        "LISTEN_FDS": "0",
+        "LISTEN_FDNAMES": "",
+        "PATH": "/bin",
+    }
+    ours = Systemd.take(variables)
+    assert (ours.notify_address, ours.watchdog_s, ours.sockets) == ("/run/notify", 30.0, ())
+    assert variables == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},  # systemd's, and never ours
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "soon"},
+        {"LISTEN_FDS": "1", "LISTEN_PID": "1"},
+        {"LISTEN_FDS": "1"},
+        {"LISTEN_FDS": "-1", "LISTEN_PID": str(os.getpid())},
+    ],
+)
+def test_what_is_another_process_s_or_no_number_is_nothing(variables: dict[str, str]) -> None:
+    assert Systemd.take(variables) == Systemd()
+
+
+_TAKES = """
+import os, subprocess, sys
+from specd.sd_notify import Systemd
+os.environ["LISTEN_PID"] = str(os.getpid())  # systemd knows it after the fork
+taken = Systemd.take()
+print([sock.getsockname() for sock in taken.sockets], taken.watchdog_s)
+# Whoever keeps all its file descriptors still does not get these.
+subprocess.run(["sh", "-c", "env; ls /proc/self/fd"], close_fds=False)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/fd")
+def test_sockets_are_served_and_no_child_has_them(tmp_path: Path) -> None:
+    """They are the file descriptors from 3 on, as systemd lays them."""
+    with socket.socket() as first, socket.socket(socket.AF_UNIX) as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(str(tmp_path / "socket"))
+        kept = os.dup(first.fileno()), os.dup(second.fileno())
+        said = subprocess.run(
+            [
+                "bash",
+                "-c",
+                f'exec "$@" 3<&{kept[0]} 4<&{kept[1]}',
+                "_",
+                sys.executable,
+                "-c",
+                _TAKES,
+            ],
+            env=os.environ
+            | {
+                "PYTHONPATH": str(Path(__file__).parents[1]),
+                "LISTEN_FDS": "2",
+                "WATCHDOG_USEC": "1500000",
+            },
+            pass_fds=kept,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout.decode()
+        for descriptor in kept:
+            os.close(descriptor)
+        addresses = [first.getsockname(), second.getsockname()]
+    taken, *inherited = said.splitlines()
+    assert taken == f"{addresses} 1.5"
+    assert not [line for line in inherited if line.startswith(("LISTEN_", "WATCHDOG_"))]
+    assert not {"3", "4"} & set(inherited)
+
+
+def test_what_is_no_socket_is_an_error() -> None:
+    code = (
+        "import os; from specd.sd_notify import Systemd;"
+        "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()));"
+        "Systemd.take()"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 3</dev/null', "_", sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        check=False,
+    )
+    assert b"OSError" in done.stderr

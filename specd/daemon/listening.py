@@ -1,21 +1,103 @@
-"""The daemon's socket."""
+"""The daemon's sockets: its own, or those that systemd holds for it (specd.socket)."""
 
 from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from specd.errors import BadSetting
-from specd.settings import Settings
+from specd.settings import HostAddress, Settings
+
+log = logging.getLogger(__name__)
+
+# As many may connect while nobody accepts, as during a restart; the kernel has the last word.
+BACKLOG = 4096
+
+_Sockets = Sequence[socket.socket]
 
 
-async def listen(server: web.AppRunner, settings: Settings) -> web.TCPSite:
+def as_passed(settings: Settings, passed: _Sockets) -> Settings:
+    """The settings with `host` as it is in truth: systemd's sockets decide, where there are any.
+
+    Raises BadSetting for one that no client can connect to.
+    """
+    if not passed:
+        return settings
+    for sock in passed:
+        is_stream = sock.type == socket.SOCK_STREAM
+        if not is_stream or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise BadSetting(
+                f"specd.socket hands over what is no listening stream ({sock.type.name}):"
+                " ListenStream= and Accept=no are needed there"
+            )
+    hosts = [HostAddress("http", *_host_port(sock)) for sock in passed if _is_of_internet(sock)]
+    asked = settings.host
+    if "host" in settings.model_fields_set and asked not in hosts:
+        log.warning(
+            "OLLAMA_HOST=%s:%d has no effect: specd.socket listens, on %s;"
+            " `systemctl edit specd.socket` changes that, `systemctl disable --now specd.socket`"
+            " gives it back to OLLAMA_HOST",
+            asked.host,
+            asked.port,
+            " and ".join(map(_words, passed)),
+        )
+    # Who may call follows from it: the widest door counts.
+    widest = next((host for host in hosts if not _is_loopback(host)), None)
+    return settings.model_copy(update={"host": widest or next(iter(hosts), asked)})
+
+
+async def listen(
+    server: web.AppRunner, settings: Settings, passed: _Sockets = ()
+) -> list[web.BaseSite]:
+    """Raises BadSetting where the address cannot be had."""
+    if passed:
+        return [await _started(web.SockSite(server, sock, backlog=BACKLOG)) for sock in passed]
     address = settings.host
-    site = web.TCPSite(server, address.host or None, address.port)
+    site = web.TCPSite(server, address.host or None, address.port, backlog=BACKLOG)
     try:
-        await site.start()
+        return [await _started(site)]
     except OSError as error:
         raise BadSetting(
             f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error};"
             " another server, perhaps Ollama itself, may be using it"
         ) from error
+
+
+def where(server: web.AppRunner) -> list[str]:
+    """The addresses it listens on, as a client writes them; the path of a unix socket."""
+    return [_url(address) for address in server.addresses]
+
+
+async def _started(site: web.BaseSite) -> web.BaseSite:
+    await site.start()
     return site
+
+
+def _words(sock: socket.socket) -> str:
+    return _url(sock.getsockname())
+
+
+def _url(address: object) -> str:
+    match address:
+        case (str(host), int(port), *_):
+            return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        case bytes():
+            return "unix:@" + address[1:].decode(errors="replace")
+        case _:
+            return f"unix:{address}"
+
+
+def _is_of_internet(sock: socket.socket) -> bool:
+    return sock.family in {socket.AF_INET, socket.AF_INET6}
+
+
+def _host_port(sock: socket.socket) -> tuple[str, int]:
+    host, port = sock.getsockname()[:2]
+    return host, port
+
+
+def _is_loopback(host: HostAddress) -> bool:
+    return host.host.startswith("127.") or host.host == "::1"

@@ -13,18 +13,22 @@ import specd
 from specd.api.border import connection_log
 from specd.daemon.exposure import exposure
 from specd.daemon.house import built, open_house
-from specd.daemon.listening import listen
+from specd.daemon.listening import as_passed, listen, where
 from specd.daemon.logs import logging_to_stderr
-from specd.errors import SpecdError
+from specd.daemon.watchdog import attend, status
+from specd.errors import BadSetting, SpecdError
 from specd.placement import Defaults
 from specd.runner import ENGINE
-from specd.sd_notify import notify
+from specd.sd_notify import Systemd
 from specd.settings import Settings, set_without_effect, unknown_variables
 
 log = logging.getLogger(__name__)
 
 # After the engines have stopped every answer has its end: this is for writing it out.
 LAST_LINES_S = 2.0
+# Beside the answers' grace, for engines that are slow to end; and for READY to be read.
+STOPPING_S = 20.0
+NOTIFY_S = 5.0
 # Of one header, and of the request's first line: a browser may send the cookies of every server
 # on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
 MAX_HEADER_BYTES = 2**16
@@ -35,18 +39,30 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
 
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
+    systemd = _systemd()
+    settings = as_passed(settings, systemd.sockets)
     stop, hurry = _signals()
     house = await built(settings, command)
     server = _server(house.app)
     await server.setup()
     try:
-        site = await listen(server, settings)
+        sites = await listen(server, settings, systemd.sockets)
         await open_house(house, stop)
-        _announce(server, settings, house.machine)
+        words = _announce(server, settings, house.machine)
+        systemd.notify("READY=1", f"STATUS={words}", patience_s=NOTIFY_S)
+        attending = asyncio.create_task(
+            attend(
+                systemd,
+                stuck=house.scheduler.stuck,
+                status=lambda: status("stopping" if stop.is_set() else words, house.scheduler),
+            )
+        )
+        house.chores.append(attending)
         await stop.wait()
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
-        notify("STOPPING=1", "STATUS=waiting for running answers")
-        await site.stop()
+        _say_stopping(systemd, settings)
+        for site in sites:
+            await site.stop()
         await house.scheduler.stop(settings.shutdown_grace_s, hurry)
     finally:
         await house.scheduler.stop()
@@ -83,24 +99,37 @@ def _server(app: web.Application) -> web.AppRunner:
     )
 
 
-def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> None:
-    host, port = server.addresses[0][:2]
-    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log.info("specd %s listens on %s, models in %s", specd.__version__, where, settings.models)
+def _systemd() -> Systemd:
+    try:
+        return Systemd.take()
+    except OSError as error:
+        raise BadSetting(f"systemd hands over what is no socket: {error}") from error
+
+
+def _say_stopping(systemd: Systemd, settings: Settings) -> None:
+    """However long the answers' grace is: the unit's own TimeoutStopSec need not know of it."""
+    allowed_s = settings.shutdown_grace_s + STOPPING_S
+    systemd.notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={allowed_s * 1e6:.0f}", patience_s=NOTIFY_S)
+
+
+def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
+    """What the log says, and the beginning of what `systemctl status` does."""
+    places = " and ".join(where(server))
+    log.info("specd %s listens on %s, models in %s", specd.__version__, places, settings.models)
     for device in machine.devices:
         free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
-        words = device.name, device.id, device.kind, free, total
-        log.info("%s (%s, %s): %.1f of %.1f GiB are free", *words)
+        facts = device.name, device.id, device.kind, free, total
+        log.info("%s (%s, %s): %.1f of %.1f GiB are free", *facts)
     for variable, why in set_without_effect().items():
         log.warning("%s is set, and has no effect here: %s", variable, why)
     for variable, meant in unknown_variables().items():
         hint = f": is {meant} meant?" if meant else ""
         log.warning("%s is set, and is no setting%s", variable, hint)
-    status = f"STATUS=listening on {where}"
+    words = f"listening on {places}"
     if open_to := exposure(server.addresses, settings):
         log.warning("%s", open_to)
-        status += "; WARNING: open to strangers, SPECD_API_KEYS is not set"
-    notify("READY=1", status)
+        words += "; WARNING: open to strangers, SPECD_API_KEYS is not set"
+    return words
 
 
 def _signals() -> tuple[asyncio.Event, asyncio.Event]:

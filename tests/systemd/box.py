@@ -222,7 +222,7 @@ def runnable() -> tuple[dict[str, Contents], dict[Path, str]]:
     folders = [Path(entry) for entry in sys.path if Path(entry).name == "site-packages"]
     libraries = {path: f"/opt/libraries/{n}" for n, path in enumerate(folders)}
     files: dict[str, Contents] = {
-        "/etc/ld.so.conf": f"include /etc/ld.so.conf.d/*.conf\n{home}/lib\n",
+        "/etc/ld.so.conf": f"{home}/lib\ninclude /etc/ld.so.conf.d/*.conf\n",
         "/opt/specd/pyvenv.cfg": f"home = {home}/bin\n",
         "/opt/specd/bin/python": home / "bin" / VERSION,
         "/opt/specd/bin/specd": (

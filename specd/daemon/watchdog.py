@@ -1,0 +1,79 @@
+"""What systemd is told while the daemon runs: that it is alive, and what it does.
+
+Pings come from the event loop itself: where that stands still, nobody is answered any more, and
+systemd starts the daemon anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from specd.scheduler import SchedulerLoop
+from specd.sd_notify import Systemd
+
+log = logging.getLogger(__name__)
+
+#: How often what is told is looked at: what it costs is too little to measure.
+STATUS_S = 1.0
+#: Of the watchdog's limit: two pings may be lost.
+_SHARE = 1 / 4
+
+
+async def attend(
+    systemd: Systemd,
+    *,
+    stuck: Callable[[], Sequence[str]],
+    status: Callable[[], str],
+    clock: Callable[[], float] = time.monotonic,
+    status_s: float = STATUS_S,
+) -> None:
+    """Ping, and tell what has changed, until cancelled.
+
+    stuck: models whose engine makes no step and cannot be ended: while there is one, no ping is
+    sent, and systemd ends all processes.  status: one line.
+    """
+    if systemd.watchdog_s is not None:
+        # It ends with SIGABRT: the journal then says where it stood.
+        faulthandler.enable()
+    ping_s = systemd.watchdog_s * _SHARE if systemd.watchdog_s is not None else None
+    pinged_at, told, lamented = clock(), "", False
+    while True:
+        lines = []
+        if (words := status()) != told:
+            lines.append(f"STATUS={words}")
+        if ping_s is not None and clock() >= pinged_at + ping_s:
+            lamented = _lament(stuck(), lamented)
+            if not lamented:
+                lines.append("WATCHDOG=1")
+        if lines and systemd.notify(*lines):
+            told = words
+            pinged_at = clock() if "WATCHDOG=1" in lines else pinged_at
+        await asyncio.sleep(status_s if ping_s is None else min(status_s, ping_s / 2))
+
+
+def _lament(names: Sequence[str], lamented: bool) -> bool:
+    """Whether the watchdog must go without its ping."""
+    if names and not lamented:
+        log.error(
+            "%s: the engine makes no step and cannot be ended; the watchdog is not pinged",
+            ", ".join(names),
+        )
+    return bool(names)
+
+
+def status(beginning: str, scheduler: SchedulerLoop) -> str:
+    """For `systemctl status`: what is loaded, how many answers run, who waits."""
+    residents = scheduler.residents()
+    names = ", ".join(str(resident.model.name) for resident in residents)
+    running = sum(resident.n_users for resident in residents)
+    waiting = Counter(scheduler.waiting())
+    words = [beginning, f"loaded: {names}" if names else "no model is loaded"]
+    if running:
+        words.append("1 answer runs" if running == 1 else f"{running} answers run")
+    words += [f"{n} waiting for {name}" for name, n in waiting.items()]
+    return "; ".join(words)
