@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.no_effect import NO_EFFECT
-from specd.settings import Settings, rule_of, variable_of
+from specd.settings import Settings, is_live, rule_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,6 +37,11 @@ warning and the default. `SPECD_*` are specd's: a value that cannot be used stop
 sentence that says what is allowed. An empty value counts as unset. All of them stand, commented
 out, in [`configs/specd.env`](../configs/specd.env), for systemd's `EnvironmentFile=` or a shell's
 `set -a; . specd.env`.
+
+`SIGHUP` (`systemctl reload specd`) reads the file of `SPECD_ENV_FILE` and the files of pairs again.
+Settings that say *live* change at once, and no connection is dropped; of the others the log says
+that they take effect at the next start. Where a value cannot be used, nothing is changed at all. A
+variable that the daemon was given from elsewhere than that file, as by a shell, keeps its value.
 
 | variable | default | must be | what it does |
 |---|---|---|---|
@@ -69,7 +74,8 @@ def render_markdown() -> str:
     for field in Settings.model_fields.values():
         default = f"`{field.default}`" if field.default else "unset"
         allowed = rule_of(field).allowed
-        rows.append(f"| `{variable_of(field)}` | {default} | {allowed} | {field.description} |\n")
+        words = f"{field.description} *Live.*" if is_live(field) else field.description
+        rows.append(f"| `{variable_of(field)}` | {default} | {allowed} | {words} |\n")
     others = [f"| {_codes(names)} | {what} |\n" for names, what in OF_OTHERS.items()]
     idle = [f"| {_codes(name)} | {why} |\n" for name, why in NO_EFFECT.items()]
     return "".join([_INTRO, *rows, _OTHERS, *others, _NO_EFFECT, *idle])
@@ -83,7 +89,8 @@ def render_env() -> str:
     entries = []
     for field in Settings.model_fields.values():
         allowed = rule_of(field).allowed.replace("`", "")
-        comment = f"\n# {field.description}\n# Must be {allowed}.\n"
+        live = " Live: SIGHUP changes it." if is_live(field) else ""
+        comment = f"\n# {field.description}{live}\n# Must be {allowed}.\n"
         entries.append(f"{comment}#{variable_of(field)}={field.default}\n")
     return _ENV_INTRO + "".join(entries)
 

@@ -1,9 +1,11 @@
 """Every setting of specd, from the environment."""
 
+from specd.settings.env_file import read_env_file
 from specd.settings.host import HostAddress, parse_host
 from specd.settings.rules import own_config_dir
 from specd.settings.settings import (
     Settings,
+    is_live,
     rule_of,
     set_without_effect,
     unknown_variables,
@@ -13,8 +15,10 @@ from specd.settings.settings import (
 __all__ = [
     "HostAddress",
     "Settings",
+    "is_live",
     "own_config_dir",
     "parse_host",
+    "read_env_file",
     "rule_of",
     "set_without_effect",
     "unknown_variables",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -45,10 +46,17 @@ from specd.settings.rules import (
 log = logging.getLogger(__name__)
 
 
-def _setting(variable: str, default: str, description: str) -> Any:
-    """Declare a setting; `default` is what a user would write, empty for none."""
+def _setting(variable: str, default: str, description: str, *, live: bool = False) -> Any:
+    """Declare a setting; `default` is what a user would write, empty for none.
+
+    live: SIGHUP changes it in a running daemon; the others wait for the next start.
+    """
     return Field(
-        default=default, validate_default=True, validation_alias=variable, description=description
+        default=default,
+        validate_default=True,
+        validation_alias=variable,
+        description=description,
+        json_schema_extra={"live": live},
     )
 
 
@@ -75,7 +83,10 @@ class Settings(BaseSettings):
         "OLLAMA_MODELS", "~/.ollama/models", "The model store, shared with Ollama."
     )
     keep_alive_s: KeepAliveSetting = _setting(
-        "OLLAMA_KEEP_ALIVE", "5m", "How long a model stays loaded after its last request."
+        "OLLAMA_KEEP_ALIVE",
+        "5m",
+        "How long a model stays loaded after its last request.",
+        live=True,
     )
     load_timeout_s: LoadTimeoutSetting = _setting(
         "OLLAMA_LOAD_TIMEOUT",
@@ -91,7 +102,10 @@ class Settings(BaseSettings):
         "Models that may be loaded at the same time; 0 is three per GPU, or three without one.",
     )
     max_queue: UintSetting = _setting(
-        "OLLAMA_MAX_QUEUE", "512", "Requests that may wait for a load; more are answered 503."
+        "OLLAMA_MAX_QUEUE",
+        "512",
+        "Requests that may wait for a load; more are answered 503.",
+        live=True,
     )
     context_length: UintSetting = _setting(
         "OLLAMA_CONTEXT_LENGTH", "0", "Context of a request in tokens; 0 chooses by GPU memory."
@@ -119,11 +133,12 @@ class Settings(BaseSettings):
         "Whether a model's Go template wins over its GGUF's Jinja template; unset lets the better"
         " one win.",
     )
-    debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.")
+    debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.", live=True)
     origins: ListSetting = _setting(
         "OLLAMA_ORIGINS",
         "",
         "Browser origins that may call the API beside the local ones; `*` in one is any text.",
+        live=True,
     )
     noprune: FlagSetting = _setting(
         "OLLAMA_NOPRUNE", "0", "Keep blobs that no model names any more, at start and afterwards."
@@ -135,7 +150,7 @@ class Settings(BaseSettings):
         " `SPECD_STATE_DIR`, readable by its owner alone.",
     )
     speculative_decode: FlagSetting = _setting(
-        "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models."
+        "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models.", live=True
     )
     draft_device: DeviceSetting = _setting(
         "SPECD_DRAFT_DEVICE",
@@ -148,6 +163,7 @@ class Settings(BaseSettings):
         "0",
         "Pull the drafter that a rule names for a model that is loaded without one, or with one"
         " from the shelf; it drafts from the next load on.",
+        live=True,
     )
     mlock: FlagSetting = _setting(
         "SPECD_MLOCK",
@@ -191,6 +207,12 @@ class Settings(BaseSettings):
     shutdown_grace_s: GraceSetting = _setting(
         "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may go on after SIGTERM."
     )
+    client_timeout_s: LoadTimeoutSetting = _setting(
+        "SPECD_CLIENT_TIMEOUT",
+        "5m",
+        "How long a client may keep the daemon waiting before its connection is closed: for a"
+        " request, for the rest of one, or by taking nothing of its answer.",
+    )
     engine_timeout_s: LoadTimeoutSetting = _setting(
         "SPECD_ENGINE_TIMEOUT",
         "5m",
@@ -202,6 +224,7 @@ class Settings(BaseSettings):
         "",
         "Keys of which a client must send one (`Authorization: Bearer ...`, or `x-api-key`);"
         " unset asks for none.",
+        live=True,
     )
     log_format: LogFormatSetting = _setting(
         "SPECD_LOG_FORMAT", "text", "How the daemon's lines look: for people, or as JSON."
@@ -212,6 +235,13 @@ class Settings(BaseSettings):
         "What SIGHUP (`systemctl reload specd`) reads again, where it exists: the file of"
         " settings with which the service was started.",
     )
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Settings:
+        """What `Settings()` would be in an environment of these variables.  Raises BadSetting."""
+        names = [variable_of(field) for field in cls.model_fields.values()]
+        texts: dict[str, Any] = {name: variables.get(name, "") for name in names}
+        return cls(**texts)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -258,6 +288,11 @@ def _parse(rule: Rule, text: str) -> object:
 def variable_of(field: FieldInfo) -> str:
     assert isinstance(field.validation_alias, str)
     return field.validation_alias
+
+
+def is_live(field: FieldInfo) -> bool:
+    """Whether SIGHUP changes it in a running daemon."""
+    return isinstance(field.json_schema_extra, dict) and field.json_schema_extra["live"] is True
 
 
 def rule_of(field: FieldInfo) -> Rule:

@@ -1,0 +1,57 @@
+"""The service's file of settings, as SIGHUP reads it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specd.errors import BadSetting
+from specd.settings import Settings, read_env_file
+
+
+def test_it_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "specd.env"
+    path.write_text(
+        "# a comment\n"
+        "; another\n"
+        "\n"
+        "OLLAMA_HOST=0.0.0.0\n"
+        "  OLLAMA_MODELS='/srv/my models'\n"
+        'OLLAMA_ORIGINS="https://a,https://b"\n'
+        "OLLAMA_KEEP_ALIVE=\n"
+        "SPECD_PAIRS=$HOME/${USER}\n"
+        "#OLLAMA_DEBUG=1\n",
+        encoding="utf-8",
+    )
+    assert read_env_file(path) == {
+        "OLLAMA_HOST": "0.0.0.0",
+        "OLLAMA_MODELS": "/srv/my models",
+        "OLLAMA_ORIGINS": "https://a,https://b",
+        "OLLAMA_KEEP_ALIVE": "",
+        "SPECD_PAIRS": "$HOME/${USER}",
+    }
+
+
+def test_a_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
+    assert read_env_file(tmp_path / "specd.env") == {}
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"specd\.env cannot be read: Is a directory"):
+        (tmp_path / "specd.env").mkdir()
+        read_env_file(tmp_path / "specd.env")
+    (tmp_path / "other").write_bytes(b"A=\xff\n")
+    with pytest.raises(BadSetting, match="is not UTF-8"):
+        read_env_file(tmp_path / "other")
+
+
+def test_settings_of_variables_are_those_of_such_an_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OLLAMA_MAX_QUEUE", "7")
+    said = Settings.of({"OLLAMA_KEEP_ALIVE": "' 7m '", "PATH": "/bin"})
+    assert (said.keep_alive_s, said.max_queue) == (420.0, 512)
+    assert Settings.of({"OLLAMA_MAX_QUEUE": "7"}) == Settings()
+    with pytest.raises(BadSetting, match="SPECD_SHUTDOWN_GRACE='soon' must be"):
+        Settings.of({"SPECD_SHUTDOWN_GRACE": "soon"})
