@@ -38,8 +38,8 @@ def test_a_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "specd.env").mkdir()
     with pytest.raises(BadSetting, match=r"specd\.env cannot be read: Is a directory"):
-        (tmp_path / "specd.env").mkdir()
         read_env_file(tmp_path / "specd.env")
     (tmp_path / "other").write_bytes(b"A=\xff\n")
     with pytest.raises(BadSetting, match="is not UTF-8"):
@@ -50,7 +50,7 @@ def test_settings_of_variables_are_those_of_such_an_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OLLAMA_MAX_QUEUE", "7")
-    said = Settings.of({"OLLAMA_KEEP_ALIVE": "' 7m '", "PATH": "/bin"})
+    said = Settings.of({"OLLAMA_KEEP_ALIVE": " '7m' ", "PATH": "/bin"})
     assert (said.keep_alive_s, said.max_queue) == (420.0, 512)
     assert Settings.of({"OLLAMA_MAX_QUEUE": "7"}) == Settings()
     with pytest.raises(BadSetting, match="SPECD_SHUTDOWN_GRACE='soon' must be"):
