@@ -44,7 +44,8 @@ async def attend(
     pinged_at, told, lamented = clock(), "", False
     while True:
         lines = []
-        if (words := status()) != told:
+        words = _said(status, told)
+        if words != told:
             lines.append(f"STATUS={words}")
         if ping_s is not None and clock() >= pinged_at + ping_s:
             lamented = _lament(stuck(), lamented)
@@ -54,6 +55,15 @@ async def attend(
             told = words
             pinged_at = clock() if "WATCHDOG=1" in lines else pinged_at
         await asyncio.sleep(status_s if ping_s is None else min(status_s, ping_s / 2))
+
+
+def _said(status: Callable[[], str], told: str) -> str:
+    """A fault of ours in the words must not cost the ping."""
+    try:
+        return status()
+    except Exception:
+        log.exception("what the daemon does cannot be said")
+        return told
 
 
 def _lament(names: Sequence[str], lamented: bool) -> bool:

@@ -1,0 +1,128 @@
+"""What systemd hears while the daemon runs; a socket in its place, and a clock in time's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from specd.daemon.watchdog import attend
+from specd.sd_notify import Systemd
+
+
+@dataclass
+class Watched:
+    """Hears all that was sent so far; `after` lets time pass, and the daemon's task run."""
+
+    systemd: socket.socket
+    words: str = "listening"
+    stuck: list[str] = field(default_factory=list)
+    now: float = 100.0
+
+    def status(self) -> str:
+        return self.words
+
+    def heard(self) -> list[str]:
+        lines = []
+        while True:
+            try:
+                lines += self.systemd.recv(1000).decode().splitlines()
+            except BlockingIOError:
+                return lines
+
+    async def after(self, seconds: float) -> list[str]:
+        self.now += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return self.heard()
+
+
+@asynccontextmanager
+async def watched(
+    tmp_path: Path, watchdog_s: float | None = 8.0, status: Callable[[], str] | None = None
+) -> AsyncIterator[Watched]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        own = Watched(sock)
+        task = asyncio.create_task(
+            attend(
+                Systemd(notify_address=sock.getsockname(), watchdog_s=watchdog_s),
+                stuck=lambda: own.stuck,
+                status=status or own.status,
+                clock=lambda: own.now,
+                status_s=0.0,
+            )
+        )
+        yield own
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_it_pings_at_less_than_half_the_limit(tmp_path: Path) -> None:
+    async with watched(tmp_path, 8.0) as own:
+        await own.after(0)
+        for _ in range(3):
+            assert await own.after(1.9) == []
+            assert await own.after(0.2) == ["WATCHDOG=1"]
+
+
+async def test_without_a_watchdog_there_are_no_pings(tmp_path: Path) -> None:
+    async with watched(tmp_path, None) as own:
+        assert await own.after(0) == ["STATUS=listening"]
+        assert await own.after(1000) == []
+
+
+async def test_the_status_is_told_when_it_changes(tmp_path: Path) -> None:
+    async with watched(tmp_path) as own:
+        assert await own.after(0) == ["STATUS=listening"]
+        assert await own.after(0) == []
+        own.words = "loaded: m"
+        assert await own.after(0) == ["STATUS=loaded: m"]
+
+
+async def test_an_engine_that_cannot_be_ended_stops_the_pings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watched(tmp_path) as own:
+        await own.after(0)
+        own.stuck = ["qwen3:4b"]
+        with caplog.at_level(logging.ERROR):
+            assert await own.after(5) == []
+            assert await own.after(5) == []
+        assert [record.message for record in caplog.records] == [
+            "qwen3:4b: the engine makes no step and cannot be ended; the watchdog is not pinged"
+        ]
+        own.stuck = []
+        assert await own.after(0) == ["WATCHDOG=1"]
+
+
+async def test_a_ping_that_was_not_read_is_sent_again(tmp_path: Path) -> None:
+    async with watched(tmp_path) as own:
+        await own.after(0)
+        ours = Systemd(notify_address=own.systemd.getsockname())
+        while ours.notify("STATUS=x"):
+            pass
+        own.now += 3
+        await asyncio.sleep(0)  # full: the ping is lost
+        assert "WATCHDOG=1" not in own.heard()
+        assert await own.after(0) == ["WATCHDOG=1"]
+
+
+async def test_a_fault_in_the_words_costs_no_ping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> str:
+        raise ZeroDivisionError
+
+    async with watched(tmp_path, status=broken) as own:
+        with caplog.at_level(logging.CRITICAL):
+            await own.after(0)
+            assert await own.after(3) == ["WATCHDOG=1"]
