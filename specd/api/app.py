@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
 
 from aiohttp import web
 
@@ -29,8 +28,8 @@ from specd.api.ports import (
     Settings,
     Workshop,
 )
-from specd.api.room import MAX_BODY_BYTES, Room, shared
 from specd.api.requests import request_headers, watch
+from specd.api.room import MAX_BODY_BYTES, Room, shared
 
 
 def build_app(
@@ -42,6 +41,7 @@ def build_app(
     *,
     workshop: Workshop | None = None,
     keys: Keys | None = None,
+    origins: middleware.Origins | None = None,
     outside: Outside | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -52,6 +52,7 @@ def build_app(
     """All routes and rules; without a workshop nothing changes the store.
 
     keys: of which a client must send one; None asks for none.
+    origins: which web pages may call; None is as the settings say.
     outside: what whoever watches the daemon is told; None counts all the same.
     efforts: what is being done about a missing drafter, a sentence or "".
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
@@ -64,7 +65,7 @@ def build_app(
         clock=clock or Clock(),
         efforts=efforts,
     )
-    origins = middleware.Origins(settings.origins)
+    origins = origins or middleware.Origins(settings.origins)
     keys, outside = keys or Keys(), outside or Outside()
     dialects: dict[str, str] = {}
     guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []

@@ -6,14 +6,14 @@ Content type, unknown fields and bytes after the first value are ignored; keys m
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
 from specd.api.go_json import decode_first
-from specd.api.unfold import unfolded
+from specd.api.room import read_body, share_of
+from specd.api.unfold import MAX_UNFOLDED_BYTES, is_folded, unfolded
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
@@ -43,22 +43,22 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
     Raises InvalidRequest (EmptyBody where nothing was sent).
     """
-    try:
-        raw = await request.read()
-    except web.RequestPayloadError as error:
-        raise InvalidRequest("unexpected EOF") from error  # cut short
+    raw = await read_body(request)
     encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
-    return await converted(
-        request, lambda: decode(decode_first(unfolded(raw, encoding)), fields, go_name)
-    )
+    if not is_folded(encoding) or not raw:
+        return await converted(request, lambda: decode(decode_first(raw), fields, go_name))
+    share = share_of(request)
+    share.need(max(MAX_UNFOLDED_BYTES, len(raw)))  # until it is known how much it is
+    whole = await share.room.convert(lambda: unfolded(raw, encoding))
+    share.n_bytes = len(whole)
+    share.need(share.n_bytes)
+    return await converted(request, lambda: decode(decode_first(whole), fields, go_name))
 
 
 async def converted(request: web.Request, convert: Callable[[], T]) -> T:
-    """What `convert` makes of the request's body: in a thread where that is long, or compressed."""
-    is_long = len(await request.read()) > MAX_AT_ONCE_BYTES  # it is kept: nothing is read twice
-    if is_long or hdrs.CONTENT_ENCODING in request.headers:
-        return await asyncio.to_thread(convert)
-    return convert()
+    """What `convert` makes of the request's body: in a thread, where that is long."""
+    share = share_of(request)
+    return await share.room.convert(convert) if share.n_bytes > MAX_AT_ONCE_BYTES else convert()
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:

@@ -47,9 +47,6 @@ class Keys:
         self._digests: tuple[bytes, ...] = ()
         self.replace(keys)
 
-    def __bool__(self) -> bool:
-        return bool(self._digests)
-
     def replace(self, keys: Iterable[str]) -> None:
         """From now on these and no others; answers that are under way go on."""
         self._digests = tuple(dict.fromkeys(map(_digest, keys)))

@@ -28,6 +28,10 @@ _UNFOLDERS: Final[Mapping[str, Callable[[], Any]]] = {
 }
 
 
+def is_folded(encoding: str) -> bool:
+    return encoding.strip().lower() in _UNFOLDERS
+
+
 def unfolded(raw: bytes, encoding: str) -> bytes:
     """encoding: the header's value; one that nobody knows says nothing, as in Ollama.
 

@@ -13,9 +13,10 @@ from aiohttp import DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 
 from specd import core
-from specd.api.app import MAX_BODY_BYTES, build_app
+from specd.api.app import build_app
 from specd.api.keys import Keys
 from specd.api.ports import Clock, Workshop
+from specd.api.room import MAX_BODY_BYTES, Room
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
 from specd.settings import HostAddress
@@ -249,6 +250,7 @@ async def client(
     workshop: Workshop | None = None,
     keys: Keys | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    room: Room | None = None,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
@@ -261,6 +263,7 @@ async def client(
         keys=keys,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
+        room=room,
         efforts=efforts,
         draw_id=lambda: 42,
     )

@@ -1,0 +1,124 @@
+"""Long bodies: each has a bound, and so have all of them together; short ones always find room."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import threading
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+
+from specd.api.room import ALWAYS_BYTES, MAX_CONVERSIONS, NoRoom, Room, Share
+from tests.api.fakes import FakeGeneration, client
+
+MIB = 2**20
+Http = TestClient[Any, Any]
+
+
+def asking(n_bytes: int) -> bytes:
+    return json.dumps({"model": "plain", "stream": False, "prompt": "x" * n_bytes}).encode()
+
+
+def test_shares_are_taken_and_given_back() -> None:
+    room = Room(MIB)
+    shares = [Share(room) for _ in range(3)]
+    shares[0].grow(ALWAYS_BYTES)
+    assert room.left_bytes == MIB
+    shares[0].grow(1)
+    assert room.left_bytes == MIB - ALWAYS_BYTES - 1
+    shares[1].grow(MIB // 2)
+    with pytest.raises(NoRoom):
+        shares[2].grow(MIB // 2)
+    shares[1].need(MIB // 4)
+    shares[2].need(MIB // 2)
+    for share in shares:
+        share.need(0)
+    assert room.left_bytes == MIB
+
+
+async def status(http: Http, body: bytes, **headers: str) -> tuple[int, str]:
+    async with http.post("/api/generate", data=io.BytesIO(body), headers=headers) as reply:
+        return reply.status, (await reply.json()).get("error", "")
+
+
+async def test_a_body_longer_than_all_the_room_is_refused_and_a_short_one_is_not() -> None:
+    room = Room(MIB)
+    async with client(room=room) as http:
+        assert await status(http, asking(2 * MIB)) == (503, str(NoRoom()))
+        assert await status(http, asking(ALWAYS_BYTES // 2)) == (200, "")
+        assert await status(http, asking(MIB // 2)) == (200, "")
+        assert room.left_bytes == MIB
+
+
+async def test_what_is_folded_takes_the_room_of_what_it_becomes() -> None:
+    room = Room(21 * MIB)
+    async with client(room=room) as http:
+        for body in (asking(2 * MIB), asking(1)):
+            folded = gzip.compress(body)
+            assert await status(http, folded, **{"Content-Encoding": "gzip"}) == (200, "")
+        room.take(2 * MIB)
+        refused = await status(http, gzip.compress(asking(1)), **{"Content-Encoding": "gzip"})
+        assert refused == (503, str(NoRoom()))
+        assert room.left_bytes == 19 * MIB
+
+
+class Watched(Room):
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(most_bytes)
+        self.most_bytes = most_bytes
+        self.given_back = asyncio.Event()
+
+    def give_back(self, n_bytes: int) -> None:
+        super().give_back(n_bytes)
+        if self.left_bytes == self.most_bytes:
+            self.given_back.set()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_body_has_its_room_until_its_answer_has_ended(leaves: bool) -> None:
+    waiting, room = asyncio.Event(), Watched(MIB)
+    generation = FakeGeneration(script=(waiting,))
+    async with client(generation, room=room) as http:
+        asked = asyncio.ensure_future(status(http, asking(MIB // 2)))
+        await waiting.wait()
+        assert room.left_bytes < MIB // 2
+        assert (await status(http, asking(MIB // 2)))[0] == 503
+        room.given_back.clear()  # by short ones, which took nothing
+        if leaves:
+            asked.cancel()
+            await generation.closed.wait()
+        else:
+            await http.close()
+        await room.given_back.wait()
+        assert room.left_bytes == MIB
+        await asyncio.gather(asked, return_exceptions=True)
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
+async def test_every_dialect_says_that_there_is_no_room(path: str) -> None:
+    async with client(room=Room(0)) as http, http.post(path, data=io.BytesIO(asking(MIB))) as reply:
+        assert reply.status == 503
+        assert "too many long requests" in await reply.text()
+
+
+async def test_no_more_than_a_few_are_worked_on_at_once() -> None:
+    room, go, began = Room(), threading.Event(), [asyncio.Event() for _ in range(MAX_CONVERSIONS)]
+    loop = asyncio.get_running_loop()
+
+    def work(event: asyncio.Event) -> None:
+        loop.call_soon_threadsafe(event.set)
+        go.wait()
+
+    first = [asyncio.ensure_future(room.convert(partial(work, event))) for event in began]
+    for event in began:
+        await event.wait()
+    last = asyncio.ensure_future(room.convert(go.is_set))
+    await asyncio.sleep(0)
+    go.set()
+    assert await last  # it was not begun before
+    await asyncio.gather(*first)
