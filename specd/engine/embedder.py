@@ -118,17 +118,18 @@ class Embedder:
         while self._waiting:
             self._fail(self._waiting.popleft().request_id, kind, message)
 
-    def step(self) -> None:
-        """One pass: as many of those at the head of the queue as fit together."""
+    def step(self) -> bool:
+        """One pass: as many of those at the head of the queue as fit together, if there are any."""
         group = self._next_group()
         if not group:
-            return
+            return False
         try:
             self._encode(group)
         except DecodeFailed:
             # One of them, or all together, were too much: each gets its own chance.
             for waiting in group:
                 self._encode_alone(waiting)
+        return True
 
     def _next_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []

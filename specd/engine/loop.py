@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from specd.core import (
     Done,
@@ -27,6 +26,7 @@ from specd.engine.grammar.state import GrammarStuck
 from specd.engine.media_cache import MediaCache
 from specd.engine.queue import Queue
 from specd.engine.reader import EncodingFailed, Reader
+from specd.engine.said import Said
 from specd.engine.sampler import NoNumbers, Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
@@ -35,26 +35,6 @@ from specd.engine.speculative.drafter import Drafter
 from specd.engine.speculative.verifier import verify
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Finished, ToDaemon, Tokens
-
-
-@dataclass(slots=True)
-class Said:
-    """Tokens that the target said in one pass; one that ends generation is the last, if any.
-
-    logprobs: of the tokens whose text has left; what a stop string took back has none.
-    stuck: why no further token could be had, where the grammar left none, or (is_broken) the model.
-    """
-
-    tokens: list[TokenId] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    ended: StopReason | None = None
-    stuck: str = ""
-    is_broken: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the pass that were used; the last of them may have given no token."""
-        return len(self.tokens) + bool(self.stuck)
 
 
 class Loop:
@@ -128,14 +108,19 @@ class Loop:
 
     # ------------------------------------------------------------------ the step
 
-    def step(self) -> None:
-        """Advance every busy slot by one target pass, and one of them by a piece of its image."""
+    def step(self) -> bool:
+        """Advance every busy slot by one target pass, and one of them by a piece of its image.
+
+        Whether there was any: else all wait for what others are at work on.
+        """
         self._admit()
         try:
-            if not (self._pass() | self._media_pass()):
-                self._queue.pause(self.reader.encoding(self.slots))
+            if self._pass() | self._media_pass():
+                return True
+            self._queue.pause(self.reader.encoding(self.slots))
         except DecodeFailed as error:
             self._lose(str(error))
+        return False
 
     def _pass(self) -> bool:
         began_ns = self._clock_ns()

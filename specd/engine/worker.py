@@ -40,6 +40,8 @@ from specd.ipc.messages import (
     Loaded,
     LoadProgress,
     LoadRefused,
+    Ping,
+    Pong,
     Shutdown,
     Submit,
     ToDaemon,
@@ -62,6 +64,7 @@ class Worker:
         self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[ToDaemon | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
+        self._n_steps = 0  # the main thread's, and read by the reader
 
     def run(self) -> int:
         """Load, serve until told to stop; the exit status."""
@@ -112,8 +115,9 @@ class Worker:
                             lessons.say(busy=False)
                         return
                     self._handle(message, work, tokenizer)
+                    self._n_steps += 1
                     message = self._next(wait=False)
-                work.step()
+                self._n_steps += work.step()
                 if lessons is not None:
                     lessons.say(busy=work.busy)
         except Exception:
@@ -165,7 +169,10 @@ class Worker:
     def _read(self) -> None:
         try:
             while (message := self._channel.receive()) is not None:
-                self._inbox.put(message)
+                if isinstance(message, Ping):  # not for the loop, which may be stuck
+                    self._outbox.put(Pong(self._n_steps))
+                else:
+                    self._inbox.put(message)
         except BadFrame:
             log.exception("the daemon's words cannot be read")
             os._exit(1)

@@ -38,6 +38,7 @@ _WireToDaemon = (
     | messages.Tokenized
     | messages.Embedded
     | messages.Learned
+    | messages.Pong
 )
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)

@@ -1,8 +1,8 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
-Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Shutdown.
+Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Ping, Shutdown.
 Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one), or
-Embedded, or Tokenized; Learned in between, and after Shutdown once more.
+Embedded, or Tokenized; Learned in between, and after Shutdown once more.  Pong at once for a Ping.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class Tokenize(_Message, frozen=True):
     add_bos: bool
 
 
+class Ping(_Message, frozen=True):
+    """Ask whether the loop moves."""
+
+
 class Shutdown(_Message, frozen=True):
     pass
 
@@ -105,5 +109,13 @@ class Learned(_Message, frozen=True):
     history: core.PairHistory
 
 
-ToEngine = Load | Submit | Embed | Cancel | Tokenize | Shutdown
-ToDaemon = LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Embedded | Learned
+class Pong(_Message, frozen=True):
+    """n_steps: the loop's passes, and messages it took.  Said by another thread than the loop's."""
+
+    n_steps: int
+
+
+ToEngine = Load | Submit | Embed | Cancel | Tokenize | Ping | Shutdown
+ToDaemon = (
+    LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Embedded | Learned | Pong
+)

@@ -68,11 +68,50 @@ class Client:
         self._tokenized: dict[int, asyncio.Future[list[int]]] = {}
         self._embedded: dict[int, asyncio.Future[core.Embedding]] = {}
         self._end: core.Failed | None = None
+        self._asked = asyncio.Event()  # something is owed, or was until a moment ago
+        self._is_settled = True  # whether it has moved since somebody left
+        self._n_steps = 0  # as the engine last said
+        #: Signs of life: whatever it said, and each step that it said it made.
+        self.n_signs = 0
+
+    # ----------------------------------------------------------------------- what is owed
+
+    @property
+    def owes(self) -> bool:
+        """Answers; or to take note of who left: callers that come and go must not hide a stall."""
+        waiting = self._answers or self._tokenized or self._embedded
+        return bool(waiting) or not self._is_settled
+
+    async def owing(self) -> None:
+        """Wait until something is owed."""
+        if not self.owes:
+            self._asked.clear()
+            await self._asked.wait()
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._channel.post(messages.Ping())
+
+    def _cancel(self, request_id: int) -> None:
+        self._is_settled = False
+        self._asked.set()
+        self._channel.post(messages.Cancel(request_id))
+
+    def _note(self, message: messages.ToDaemon) -> None:
+        if isinstance(message, messages.Pong):
+            if message.n_steps == self._n_steps:
+                return
+            self._n_steps = message.n_steps
+        self.n_signs += 1
+        self._is_settled = True
+
+    # ----------------------------------------------------------------------- requests
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         """Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
         request_id, answer = next(self._ids), _Answer()
         self._answers[request_id] = answer
+        self._asked.set()
         try:
             yield_first = await self._submit(request_id, request)
             if yield_first is not None:
@@ -87,7 +126,7 @@ class Client:
         finally:
             # Still listed: no terminal event has come, so the engine is still at work on it.
             if self._answers.pop(request_id, None) is not None and self._end is None:
-                self._channel.post(messages.Cancel(request_id))
+                self._cancel(request_id)
 
     async def _submit(self, request_id: int, request: core.EngineRequest) -> core.Failed | None:
         """None once the engine has it; a Failed where it never will."""
@@ -124,7 +163,7 @@ class Client:
             return await self._ask(request, self._embedded)
         except asyncio.CancelledError:
             if self._end is None:
-                self._channel.post(messages.Cancel(request.request_id))
+                self._cancel(request.request_id)
             raise
 
     async def _ask(
@@ -135,6 +174,7 @@ class Client:
         """What comes for `request`; it stands in `waiting` until then."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         waiting[request.request_id] = answer
+        self._asked.set()
         try:
             await self._send(request)
             return await answer
@@ -151,6 +191,7 @@ class Client:
 
     def deliver(self, message: messages.ToDaemon) -> None:
         """Hand one message to whom it concerns; words about the departed are dropped."""
+        self._note(message)
         match message:
             case messages.Tokens(request_id, token):
                 self._deliver_token(request_id, token)
@@ -165,7 +206,7 @@ class Client:
             case messages.Embedded(request_id, embedding):
                 _fulfil(self._embedded.pop(request_id, None), embedding)
             case _:
-                pass  # LoadProgress after a load: nobody waits for it
+                pass  # Pong; or LoadProgress after a load: nobody waits for it
 
     def _deliver_token(self, request_id: int, token: core.Token) -> None:
         answer = self._answers.get(request_id)
@@ -174,7 +215,7 @@ class Client:
         answer.put(token)
         if answer.is_too_far_ahead():
             del self._answers[request_id]
-            self._channel.post(messages.Cancel(request_id))
+            self._cancel(request_id)
             message = f"the answer was not read: {MAX_UNREAD} tokens are waiting"
             answer.put(core.Failed(kind=core.FailureKind.ENGINE, message=message))
 

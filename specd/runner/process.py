@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -16,7 +17,8 @@ from specd import core, errors
 from specd.ipc import messages
 from specd.ipc.codec import BadFrame
 from specd.runner.client import Client
-from specd.runner.supervisor import ENGINE, Child
+from specd.runner.patience import Patience
+from specd.runner.supervisor import ENGINE, LAST_WORDS_S, Child
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,9 @@ UNEXPECTED_STOP = (
     "model runner has unexpectedly stopped, this may be due to resource limitations"
     " or an internal error, check ollama server logs for details"
 )
+
+#: Between the end of its socket and that of a process that dies.
+DYING_S = 2.0
 
 
 class State(StrEnum):
@@ -48,7 +53,8 @@ class Notebook(Protocol):
 
 
 class Process:
-    """load_timeout_s: silence that is allowed while loading.  grace_s: see `Child.end`.
+    """load_timeout_s: silence that is allowed while loading.  timeout_s: how long an engine that
+    owes something may make no step.  grace_s: see `Child.end`.
 
     notebook: None begins with nothing and keeps nothing, as a bench must.
     """
@@ -58,6 +64,7 @@ class Process:
         spec: core.EngineSpec,
         *,
         load_timeout_s: float = 300.0,
+        timeout_s: float = math.inf,
         grace_s: float = 5.0,
         command: Sequence[str] = ENGINE,
         notebook: Notebook | None = None,
@@ -66,6 +73,7 @@ class Process:
         self._notebook = notebook
         self._command = command
         self._load_timeout_s = load_timeout_s
+        self._timeout_s = timeout_s
         self._grace_s = grace_s
         self._state = State.STARTING
         self._stop_asked = asyncio.Event()
@@ -120,32 +128,32 @@ class Process:
         """The life of the process, from top to bottom."""
         try:
             self._child = child = await Child.start(self._command, self._spec.devices)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread to wait for it
             self._facts.set_exception(errors.LoadFailed(f"the engine cannot be started: {error}"))
             self._become(State.CRASHED)
             return
         self._client = client = Client(child.channel)
+        why: str | None = ""
         try:
             facts = await self._unless_stopped(self._load(child))
             if facts is not None:
                 self._become(State.READY)
                 self._facts.set_result(facts)
-                listening = child.listen(self._listen(child, client))
                 # Not cut off by a stop: what it learned is the last thing that an engine says.
-                await self._unless_stopped(asyncio.wait({listening}))
+                listening = child.listen(self._listen(child, client))
+                why = await self._unless_stopped(self._ending(child, client, listening))
         except errors.SpecdError as error:
             self._facts.set_exception(error)
         finally:
-            await self._finish(child, client)
+            await self._finish(child, client, why or "")
 
     async def _load(self, child: Child) -> core.EngineFacts:
-        progress, died = 0.0, False
+        progress, why = 0.0, ""
         history = await self._notebook.read() if self._notebook else None
         try:
             await child.channel.send(messages.Load(self._spec, history))
             while True:
-                async with asyncio.timeout(_finite(self._load_timeout_s)):
-                    message = await child.channel.receive()
+                message = await self._next_while_loading(child)
                 match message:
                     case messages.LoadProgress(fraction):
                         progress = fraction
@@ -154,34 +162,99 @@ class Process:
                     case messages.LoadRefused(reason, out_of_memory):
                         raise (errors.OutOfMemory if out_of_memory else errors.LoadFailed)(reason)
                     case None:
-                        died = True
                         break
                     case _:
+                        why = "it speaks out of turn"
                         break
-        except TimeoutError:
-            raise errors.LoadStalled(
-                f"timed out waiting for the engine to start - progress {progress:.2f}"
-            ) from None
-        except (OSError, BadFrame):
-            log.warning("engine %d breaks off while loading", child.pid, exc_info=True)
-        await child.kill()
-        words = child.last_words()
+        except _Still as still:
+            log.warning("engine %d does not load: %s", child.pid, still)
+            said = f"timed out waiting for the engine to start - progress {progress:.2f}"
+            raise errors.LoadStalled(said) from None
+        except OSError:
+            pass  # it has just died
+        except BadFrame as error:
+            why = f"its words cannot be read: {error}"
+        words, was_killed = await self._bury(child, why)
         # Killed while it took memory, and not by us: the kernel had none left.
-        starved = errors.says_out_of_memory(words) or (died and child.was_killed)
+        starved = errors.says_out_of_memory(words) or was_killed
         kind = errors.OutOfMemory if starved else errors.LoadFailed
         raise kind(f"engine process has terminated: {words}")
 
-    async def _listen(self, child: Child, client: Client) -> None:
+    async def _next_while_loading(self, child: Child) -> messages.ToDaemon | None:
+        """What it says next, None where it has gone.  Raises _Still."""
+        patience = Patience(self._load_timeout_s, child.is_stopped)
+        receiving = asyncio.ensure_future(child.channel.receive())
+        leaving = asyncio.ensure_future(child.gone())
+        try:
+            while not receiving.done():
+                first = {receiving, leaving}
+                await asyncio.wait(first, timeout=patience.look_s, return_when=FIRST_COMPLETED)
+                if leaving.done():  # a grandchild may hold the socket open for ever
+                    await asyncio.wait({receiving}, timeout=LAST_WORDS_S)
+                    break
+                if why := patience.look(moved=receiving.done()):
+                    raise _Still(why)
+            return receiving.result() if receiving.done() else None
+        finally:
+            receiving.cancel()
+            leaving.cancel()
+            await asyncio.gather(receiving, leaving, return_exceptions=True)
+
+    async def _ending(self, child: Child, client: Client, listening: asyncio.Task[str]) -> str:
+        """Wait for it: why the engine is to be ended, "" where it ends by itself."""
+        leaving = asyncio.ensure_future(child.gone())
+        watching = asyncio.ensure_future(self._watch(child, client))
+        try:
+            first = {listening, leaving, watching}
+            await asyncio.wait(first, return_when=FIRST_COMPLETED)
+            if leaving.done():
+                return ""
+            return listening.result() if listening.done() else watching.result()
+        finally:
+            leaving.cancel()
+            watching.cancel()
+            await asyncio.gather(leaving, watching, return_exceptions=True)
+
+    async def _watch(self, child: Child, client: Client) -> str:
+        """Why it is given up, once it owes something and does not move."""
+        patience = Patience(self._timeout_s, child.is_stopped)
+        if math.isinf(self._timeout_s):
+            await child.gone()
+        while True:
+            await client.owing()
+            n_signs = client.n_signs
+            await asyncio.sleep(patience.look_s)
+            moved = client.n_signs != n_signs or not client.owes
+            if why := patience.look(moved=moved):
+                return why
+            if not moved:
+                client.ping()
+
+    async def _listen(self, child: Child, client: Client) -> str:
+        """Until it says no more, or ("why") nothing that can be understood."""
         try:
             while (message := await child.channel.receive()) is not None:
                 if not isinstance(message, messages.Learned):
                     client.deliver(message)
                 elif self._notebook is not None:
                     self._notebook.write(message.history)
-        except BadFrame:
-            log.exception("engine %d speaks in riddles", child.pid)
+        except BadFrame as error:
+            return f"its words cannot be read: {error}"
+        return ""
 
-    async def _finish(self, child: Child, client: Client) -> None:
+    async def _bury(self, child: Child, why: str) -> tuple[str, bool]:
+        """Its last words, or why it was ended; and whether another than we killed it.
+
+        why: "" where its end of the socket is closed, and it is dying, as a rule.
+        """
+        if not why and not await child.gone(DYING_S):
+            why = "it closed its connection"
+        ended_itself = not child.is_alive
+        await child.kill()
+        words = child.last_words() if ended_itself or child.is_alive else why
+        return words, ended_itself and child.was_killed
+
+    async def _finish(self, child: Child, client: Client, why: str) -> None:
         """Every outstanding request is told and the process is reaped, whatever happened."""
         if not self._facts.done() and not self._stop_asked.is_set():
             self._facts.set_exception(errors.LoadFailed("internal error while loading"))
@@ -196,25 +269,25 @@ class Process:
             child.channel.post(messages.Shutdown())
             await child.end(self._grace_s)
         else:
-            loaded = self._facts.done() and self._facts.exception() is None
-            await child.kill()
-            words = child.last_words()
-            if child.was_killed:  # most often by the kernel, which tells nobody why
-                words += ", perhaps because the system is out of memory"
-            if loaded:
-                log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
-            failed = core.Failed(
-                kind=core.FailureKind.CRASHED, message=f"{UNEXPECTED_STOP}: {words}"
-            )
-            client.close(failed)
+            await self._fail(child, client, why)
         self._become(State.STOPPED if asked else State.CRASHED)
+
+    async def _fail(self, child: Child, client: Client, why: str) -> None:
+        loaded = self._facts.exception() is None
+        words, was_killed = await self._bury(child, why)
+        if was_killed:  # most often by the kernel, which tells nobody why
+            words += ", perhaps because the system is out of memory"
+        if loaded:
+            log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
+        message = f"{UNEXPECTED_STOP}: {words}"
+        client.close(core.Failed(kind=core.FailureKind.CRASHED, message=message))
 
     async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
         """What `work` returns; None as soon as a stop is asked for, and `work` is dropped."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_asked.wait())
         try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stop}, return_when=FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
             task.cancel()
@@ -228,5 +301,5 @@ class Process:
             self._facts.exception()  # seen: nobody may be waiting for it any more
 
 
-def _finite(seconds: float) -> float | None:
-    return seconds if math.isfinite(seconds) else None
+class _Still(Exception):
+    """Nothing moves in a load; in words."""

@@ -18,14 +18,17 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from specd import core
 from specd.ipc import messages
 from specd.ipc.channel import EngineChannel
 from specd.ipc.lifeline import die_with_parent
+from tests.fakes.disasters import suffer
 
 N_FLOOD = 200_000
+N_SLOW = 20
 BYE = "shut down"
 
 
@@ -46,6 +49,7 @@ class Lessons:
 def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
     fault = Path(spec.weights).stem
     channel.send(messages.LoadProgress(0.5))
+    suffer("load", f"!{fault.removesuffix('-in-load')}", channel._sock.fileno())
     if fault == "crash-in-load":
         sys.stderr.write("GGML_ASSERT(tensor) failed\n")
         sys.stderr.flush()
@@ -57,8 +61,6 @@ def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
         sys.stderr.write("terminate called after throwing 'std::bad_alloc'\n")
         sys.stderr.flush()
         os._exit(3)
-    if fault == "killed-in-load":
-        os.kill(os.getpid(), signal.SIGKILL)
     if out_of_memory():
         channel.send(messages.LoadRefused(f"{spec.weights}: out of memory", out_of_memory=True))
         return
@@ -87,13 +89,15 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
     words = " ".join(str(piece) for piece in request.prompt).split()
     fault = words[0] if words else ""
 
+    suffer("prefill", fault, channel._sock.fileno())
+
     def say(text: str) -> None:
         channel.send(messages.Tokens(request_id, core.Token(text=text)))
 
     def finish(event: core.Done | core.Failed) -> None:
         channel.send(messages.Finished(request_id, event))
 
-    if fault == "drip":
+    if fault in {"drip", "slow"}:
         return
     if fault in {"crash", "hang"}:
         say("last words")
@@ -109,9 +113,14 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
         return
     for word in words:
         say(word + " ")
-    usage = core.Usage(n_prompt=len(words), n_generated=len(words), generate_ns=1)
+        suffer("decode", "", channel._sock.fileno())
+    finish(done(len(words)))
+
+
+def done(n_words: int) -> core.Done:
+    usage = core.Usage(n_prompt=n_words, n_generated=n_words, generate_ns=1)
     stats = core.SpeculationStats()
-    finish(core.Done(reason=core.StopReason.STOP, usage=usage, speculation=stats))
+    return core.Done(reason=core.StopReason.STOP, usage=usage, speculation=stats)
 
 
 def drip(channel: EngineChannel, requests: set[int]) -> None:
@@ -165,6 +174,33 @@ def offer_devices(said: str) -> None:
     sys.stdout.write(f"[]\n{said}\n")
 
 
+class Pulse:
+    """A step is something that was said to it, or done: a slow answer takes `N_SLOW` pings."""
+
+    def __init__(self, channel: EngineChannel) -> None:
+        self._channel = channel
+        self._n_steps = self._n_left = self._slow = 0
+
+    def heard(self) -> Iterator[messages.ToEngine]:
+        """What the daemon says but for its pings, which are answered."""
+        while (message := self._channel.receive()) is not None:
+            if isinstance(message, messages.Ping):
+                self._tell()
+                continue
+            self._n_steps += 1
+            if isinstance(message, messages.Submit) and message.request.prompt == ("slow",):
+                self._slow, self._n_left = message.request_id, N_SLOW
+            yield message
+
+    def _tell(self) -> None:
+        if self._n_left:
+            self._n_steps += 1
+            self._n_left -= 1
+            if not self._n_left:
+                self._channel.send(messages.Finished(self._slow, done(0)))
+        self._channel.send(messages.Pong(self._n_steps))
+
+
 def main() -> None:
     if sys.argv[1:] == ["devices"]:
         die_with_parent()
@@ -176,7 +212,7 @@ def main() -> None:
     channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
     deaf, cancelled, lessons = False, [], Lessons(None)
     dripping: set[int] = set()
-    while (message := channel.receive()) is not None:
+    for message in Pulse(channel).heard():
         drip(channel, dripping)
         match message:
             case messages.Load(spec, history):

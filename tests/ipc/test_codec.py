@@ -73,6 +73,7 @@ def body(frame: bytes) -> bytes:
         messages.Embed(8, "text", truncate=False, n_ctx=64),
         messages.Cancel(7),
         messages.Tokenize(8, ("text", core.Image(b"\x89PNG")), add_bos=True),
+        messages.Ping(),
         messages.Shutdown(),
     ],
 )
@@ -93,6 +94,7 @@ def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine)
         messages.Tokenized(8, [1, 2, 3]),
         messages.Embedded(8, core.Embedding(vector=(0.5, -1.0, float("inf")), n_tokens=3)),
         messages.Learned(HISTORY),
+        messages.Pong(3),
     ],
 )
 def test_what_the_engine_says_arrives_as_it_was_said(message: messages.ToDaemon) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from specd import core, errors
 from specd.runner import State
-from tests.runner.test_process import answer_of, running
+from tests.runner.processes import answer_of, running
 
 
 async def test_each_text_gets_its_own_vector() -> None:

@@ -6,31 +6,16 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from specd import core, errors
-from specd.runner import Notebook, Process, State
+from specd.runner import Process, State
 from specd.runner.client import MAX_UNREAD
 from tests.fakes.engine import BYE
-
-ROOT = Path(__file__).parents[2]
-FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
-
-
-@contextlib.asynccontextmanager
-async def running(
-    weights: str = "fine", notebook: Notebook | None = None, **settings: float
-) -> AsyncIterator[Process]:
-    process = Process(core.EngineSpec(weights=weights), command=FAKE, notebook=notebook, **settings)
-    try:
-        yield process
-    finally:
-        process.stop()
-        await process.ended()
+from tests.runner.processes import FAKE, ROOT, answer_of, asking, failure_of, running
 
 
 class Pages:
@@ -47,21 +32,6 @@ class Pages:
 
     def bands(self) -> list[tuple[int, str]]:
         return [(band.n_requests, band.parked) for page in self.pages for band in page.bands]
-
-
-def asking(prompt: str) -> core.EngineRequest:
-    return core.EngineRequest(prompt=(prompt,), sampling=core.SamplingParams())
-
-
-async def answer_of(process: Process, prompt: str) -> list[core.Event]:
-    return [event async for event in process.generate(asking(prompt))]
-
-
-def failure_of(events: list[core.Event]) -> core.Failed:
-    *tokens, last = events
-    assert all(isinstance(event, core.Token) for event in tokens)
-    assert isinstance(last, core.Failed)
-    return last
 
 
 async def test_an_answer_is_tokens_and_one_done() -> None:

@@ -1,0 +1,104 @@
+"""An engine that stands still, breaks off or cannot be ended, with the fake one in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specd import core, errors
+from specd.runner import State
+from tests.runner.processes import answer_of, asking, failure_of, running
+
+
+async def test_an_engine_that_owes_an_answer_and_does_not_move_is_ended() -> None:
+    async with running(timeout_s=0.3) as process:
+        await process.ready()
+        hanging = process.generate(asking("!block"))
+        failed = failure_of([event async for event in hanging])
+        assert failed.kind is core.FailureKind.CRASHED
+        assert "nothing in it moved for 0.3 s" in failed.message
+        assert not errors.says_out_of_memory(failed.message)
+        assert await process.ended() is State.CRASHED
+        assert not process.is_stuck
+
+
+async def test_callers_that_leave_do_not_hide_that_it_stands_still() -> None:
+    async with running(timeout_s=0.3) as process:
+        await process.ready()
+        leaving = asyncio.ensure_future(answer_of(process, "!block"))
+        for _ in range(5):  # until it stands still
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert await process.ended() is State.CRASHED
+
+
+async def test_an_engine_that_works_for_long_or_rests_is_left_alone() -> None:
+    """Longer than the limit: a look for each of `SLOW` steps, of which ten would be too many."""
+    async with running(timeout_s=0.3) as process:
+        await process.ready()
+        [done] = await answer_of(process, "slow")
+        assert isinstance(done, core.Done)
+        assert isinstance((await answer_of(process, "slow"))[-1], core.Done)
+        assert process.state is State.READY
+
+
+@pytest.mark.parametrize("when", ["load", "answer"])
+async def test_a_stopped_engine_is_ended_sooner(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = "stop-in-load" if when == "load" else "fine"
+    async with running(weights, load_timeout_s=2.0, timeout_s=2.0) as process:
+        if when == "load":
+            with pytest.raises(errors.LoadStalled, match=r"progress 0\.50"):
+                await process.ready()
+            assert "does not load: it was stopped by a signal for 1 s" in caplog.text
+        else:
+            await process.ready()
+            failed = failure_of(await answer_of(process, "!stop"))
+            assert "it was stopped by a signal for 1 s" in failed.message
+        assert await process.ended() is State.CRASHED
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("garbage", "its words cannot be read"),
+        ("huge", "exceeds 67108864"),
+        ("half", "signal: SIGKILL"),
+        ("hang-up", "it closed its connection"),
+        ("exit", "exit status 0"),
+        ("segfault", "signal: SIGSEGV"),
+        ("abort", r"signal: SIGABRT: ggml.c:42: GGML_ASSERT\(tensor\) failed"),
+        ("grandchild", "signal: SIGKILL"),
+    ],
+)
+@pytest.mark.parametrize("when", ["load", "answer"])
+async def test_whatever_becomes_of_an_engine_is_told_as_it_is(
+    fault: str, words: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What we end is not said to have died of the system's want of memory."""
+    monkeypatch.setenv("FAKE_GRANDCHILD", str(tmp_path / "grandchild"))
+    n_before = psutil.Process().num_fds()
+    async with running(f"{fault}-in-load" if when == "load" else "fine") as process:
+        if when == "load":
+            with pytest.raises(errors.EngineError, match=words) as told:
+                await process.ready()
+            message = str(told.value)
+            starved = isinstance(told.value, errors.OutOfMemory)
+        else:
+            await process.ready()
+            message = failure_of(await answer_of(process, f"!{fault}")).message
+            starved = errors.says_out_of_memory(message)
+        assert await process.ended() is State.CRASHED
+    assert re.search(words, message)
+    assert starved == (words == "signal: SIGKILL")
+    assert psutil.Process().num_fds() == n_before
+    if fault == "grandchild":
+        os.kill(int((tmp_path / "grandchild").read_text(encoding="ascii")), signal.SIGKILL)
