@@ -16,6 +16,7 @@ from specd.cli import (
     create,
     demo,
     doctor,
+    install,
     list_,
     pairs,
     ps,
@@ -54,6 +55,9 @@ app.command("stop")(stop.stop)
 app.command("cp")(cp.cp)
 app.command("rm")(rm.rm)
 app.add_typer(pairs.app, name="pairs")
+app.command("install")(install.install)
+app.command("uninstall")(install.uninstall)
+app.command("migrate")(install.migrate)
 app.command("doctor")(doctor.doctor)
 app.command("audit")(audit.audit)
 app.command("bench")(bench.bench)

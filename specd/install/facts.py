@@ -1,0 +1,171 @@
+"""What the machine is like before anything is planned."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import specd
+from specd.errors import BadSetting, InstallError
+from specd.install import layout
+from specd.install.layout import Shipped, shipped
+from specd.install.machine import Machine, UnitState
+from specd.install.port import Holder, holder_of
+from specd.install.record import Record, read_record
+from specd.install.systemd_text import shown_environment
+from specd.settings import HostAddress, parse_host, read_env_file
+
+_NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
+    UnitState(name, is_there=False) for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
+)
+_DEFAULT_HOST: Final = "127.0.0.1:11434"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """contents: of the files that may be written or removed, those that are there.
+
+    folders: which of the places of layout.py are there.  command: what COMMAND links to, "" where
+    it is no link.  environment: what specd.service has now; own_settings:
+    of it, what specd.env says.  runs_installed: this program is the
+    installed one.  read_only: places that cannot be written.  free_bytes: where ENVIRONMENT lies.
+    """
+
+    shipped: Shipped
+    version: str = "0"
+    record: Record = field(default_factory=Record)
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+    command: str | None = None
+    service: UnitState = _NO_SERVICE
+    socket: UnitState = _NO_SOCKET
+    ollama: UnitState = _NO_OLLAMA
+    environment: Mapping[str, str] = field(default_factory=dict)
+    own_settings: Mapping[str, str] = field(default_factory=dict)
+    has_user: bool = False
+    has_selinux: bool = False
+    runs_installed: bool = False
+    read_only: tuple[str, ...] = ()
+    free_bytes: int = 1 << 40
+
+    @property
+    def address(self) -> HostAddress:
+        return parse_host(self.environment.get("OLLAMA_HOST", "").strip(" \"'") or _DEFAULT_HOST)
+
+
+def look(machine: Machine) -> Facts:
+    """Raises InstallError where there is no systemd to ask, or nothing can be planned."""
+    if not machine.at("/run/systemd/system").is_dir():
+        raise InstallError(
+            "systemd does not run here: `specd install` puts a service of systemd in place."
+            "  Elsewhere (a container, another init) start `specd serve` by whatever starts"
+            " programs there"
+        )
+    brought = shipped()
+    record = read_record(machine.at(layout.RECORD))
+    paths = {*brought.files, *record.files, layout.ENV_FILE, layout.OLLAMA_ENV_FILE}
+    contents = dict(_contents(machine, {*paths, layout.DROP_IN, layout.PAUSE}))
+    return Facts(
+        shipped=brought,
+        version=specd.__version__,
+        record=record,
+        contents=contents,
+        folders=_folders(machine),
+        command=_command(machine.at(layout.COMMAND)),
+        service=machine.unit(layout.SERVICE),
+        socket=machine.unit(layout.SOCKET),
+        ollama=machine.unit(layout.OLLAMA),
+        environment=service_environment(machine),
+        own_settings=_from_file(machine, layout.ENV_FILE),
+        has_user=_has_user(layout.USER),
+        has_selinux=machine.at("/sys/fs/selinux/enforce").exists(),
+        runs_installed=Path(sys.prefix) == machine.at(layout.ENVIRONMENT),
+        read_only=tuple(_read_only(machine)),
+        free_bytes=shutil.disk_usage(_nearest(machine.at(layout.ENVIRONMENT))).free,
+    )
+
+
+def service_environment(machine: Machine) -> dict[str, str]:
+    """Its units' Environment= and, stronger, its files."""
+    variables = shown_environment(machine.value(layout.SERVICE, "Environment"))
+    for path in (layout.OLLAMA_ENV_FILE, layout.ENV_FILE):
+        variables |= _from_file(machine, path)
+    return variables
+
+
+def _from_file(machine: Machine, path: str) -> dict[str, str]:
+    try:
+        return read_env_file(machine.at(path))
+    except BadSetting:  # a dry run may not see it
+        return {}
+
+
+def who_has_port(
+    facts: Facts, address: HostAddress, *, replaced: Iterable[str] = ()
+) -> Holder | None:
+    """Whoever is neither specd nor about to be stopped."""
+    holder = holder_of(address)
+    if holder is None or holder.unit in {layout.SERVICE, *replaced}:
+        return None
+    is_ours = facts.socket.is_active and holder.pid in {0, 1}
+    is_unseen = not holder.pid and any(
+        unit.is_active
+        for unit in (facts.service, facts.ollama)
+        if unit.name in {layout.SERVICE, *replaced}
+    )
+    return None if is_ours or is_unseen else holder
+
+
+def _contents(machine: Machine, paths: Iterable[str]) -> Iterable[tuple[str, bytes]]:
+    for path in paths:
+        try:
+            yield path, machine.at(path).read_bytes()
+        except FileNotFoundError:
+            continue
+        except PermissionError:  # a dry run of an ordinary user
+            yield path, b""
+
+
+def _folders(machine: Machine) -> frozenset[str]:
+    places = (
+        layout.ENVIRONMENT,
+        layout.STAGED,
+        layout.FORMER,
+        layout.STATE,
+        layout.CONFIG,
+        *(f"{layout.UNITS}/{unit}.d" for unit in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)),
+    )
+    return frozenset(place for place in places if machine.at(place).is_dir())
+
+
+def _command(path: Path) -> str | None:
+    if path.is_symlink():
+        return str(path.readlink())
+    return "" if path.exists() else None
+
+
+def _has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _read_only(machine: Machine) -> Iterable[str]:
+    """Of file systems, not of rights: root has those, and a dry run needs none."""
+    for place in (layout.ENVIRONMENT, layout.UNITS, layout.CONFIG, layout.RECORD, layout.COMMAND):
+        folder = _nearest(machine.at(place).parent)
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            yield place
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or what is there of it."""
+    return next(place for place in (path, *path.parents) if place.exists())

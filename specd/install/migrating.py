@@ -1,0 +1,204 @@
+"""The plans of `specd migrate`: in Ollama's place, and out of it again.
+
+The service runs as Ollama's own user, so that store and keys are read and written where they are,
+as they are.  Ollama's unit stays enabled: a condition in a drop-in keeps it from being started, by
+an update of Ollama too, for as long as specd's drop-in is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from specd.errors import InstallError
+from specd.install import layout
+from specd.install.answer import Answers
+from specd.install.facts import Facts
+from specd.install.installing import RELOAD, check, installed, put_in_place, remarks, write_record
+from specd.install.interpreter import Choice
+from specd.install.machine import UnitState
+from specd.install.ollama import Predecessor
+from specd.install.plan import Plan
+from specd.install.port import Holder
+from specd.install.record import TakenOver
+from specd.install.sources import Sources
+from specd.install.steps import BringTo, KeepUnits, PutFile, RemoveFile, Run, StartUnit, Step
+from specd.install.systemd_text import env_file_text, environment_line, path_words
+from specd.no_effect import NO_EFFECT
+from specd.settings import HostAddress, parse_host
+
+_PAUSE: Final = f"""\
+# Written by `specd migrate`, taken away by `specd migrate --back`: specd serves Ollama's port.
+[Unit]
+ConditionPathExists=!{layout.DROP_IN}
+"""
+
+
+def address_of(facts: Facts, found: Predecessor) -> HostAddress:
+    """Ollama's, unless specd's own settings say another."""
+    said = _in_force(facts, found).get("OLLAMA_HOST", "").strip().strip("\"'")
+    return parse_host(said or "127.0.0.1:11434")
+
+
+def _in_force(facts: Facts, found: Predecessor) -> dict[str, str]:
+    return {**found.variables, **facts.own_settings}
+
+
+def plan_migrate(
+    facts: Facts,
+    found: Predecessor,
+    what: tuple[Choice, Sources] | None,
+    *,
+    holder: Holder | None = None,
+) -> Plan:
+    """what: to install first, None where specd is installed.  holder: who else has the port.
+
+    Raises InstallError with what hinders it.
+    """
+    if what is not None or not facts.record.is_installed:
+        check(facts, what)
+    _check(facts, found, holder)
+    before = facts.record.taken_over or TakenOver(
+        ollama_active=facts.ollama.is_active if facts.ollama.is_there else None,
+        ollama_folder_made=f"{layout.UNITS}/{layout.OLLAMA}.d" not in facts.folders,
+        specd_active=facts.service.is_active,
+        specd_enabled=facts.service.is_enabled,
+    )
+    is_new = not facts.record.is_installed or what is not None
+    record = installed(facts) if is_new else facts.record
+    steps: list[Step] = [
+        KeepUnits(_units_now(facts, before)),
+        write_record(record.replace(taken_over=before)),
+        *(put_in_place(facts, what) if is_new else ()),
+        *_files(facts, found),
+        RELOAD,
+    ]
+    if facts.ollama.is_active:
+        steps.append(Run("stop Ollama", ("systemctl", "stop", layout.OLLAMA)))
+    url = address_of(facts, found).url
+    steps += [StartUnit(layout.SERVICE), Answers(url, found.n_models)]
+    outcome = (
+        f"specd answers on {url} in Ollama's place; {found.n_models} models in {found.store}",
+        "Back to Ollama, at any time: specd migrate --back",
+    )
+    said = (*(remarks(facts) if is_new else ()), *_remarks(facts, found))
+    return Plan("Taking over from Ollama", tuple(steps), said, outcome)
+
+
+def _check(facts: Facts, found: Predecessor, holder: Holder | None) -> None:
+    if holder is not None:
+        raise InstallError(
+            f"Ollama's address {address_of(facts, found).url} is taken by {holder.words};"
+            " stop it, and try again"
+        )
+    if facts.socket.is_active:
+        raise InstallError(
+            "specd.socket holds an address of its own; first: systemctl disable --now specd.socket"
+        )
+
+
+def _units_now(facts: Facts, before: TakenOver) -> tuple[UnitState, ...]:
+    """What a failure brings back.  A migration that was cut short left nobody running."""
+    ollama = facts.ollama
+    if facts.record.taken_over and not facts.service.is_active and before.ollama_active:
+        ollama = replace(ollama, is_active=True)
+    return (ollama, facts.service)
+
+
+def _files(facts: Facts, found: Predecessor) -> Iterator[Step]:
+    if found.file_environment:
+        text = env_file_text(found.file_environment)
+        why = "what Ollama's EnvironmentFile= says"
+        yield PutFile(layout.OLLAMA_ENV_FILE, text.encode(), 0o640, layout.USER, why)
+    elif layout.OLLAMA_ENV_FILE in facts.contents:
+        yield RemoveFile(layout.OLLAMA_ENV_FILE)
+    yield PutFile(layout.DROP_IN, drop_in(found).encode(), shows=True)
+    if facts.ollama.is_there:
+        why = "Ollama is not started while specd is in its place"
+        yield PutFile(layout.PAUSE, _PAUSE.encode(), why=why, shows=True)
+
+
+def drop_in(found: Predecessor) -> str:
+    """For specd.service: Ollama's user, its store opened in the sandbox, its settings."""
+    hidden = found.hidden
+    opened = [path for path in found.folders if path not in hidden]
+    lines = [
+        "# Written by `specd migrate`, taken away by `specd migrate --back`.",
+        "# `systemctl edit specd` and /etc/specd/specd.env are stronger than what stands here.",
+        "[Unit]",
+        f"RequiresMountsFor={path_words(found.store)}",
+        "",
+        "[Service]",
+        "# The store and the keys stay its own.",
+        f"User={found.user}",
+        f"Group={found.group}",
+        f"SupplementaryGroups={' '.join((layout.USER, *layout.GPU_GROUPS))}",
+        f"UMask={found.umask}",
+        *(f"ReadWritePaths={path_words(path)}" for path in opened),
+    ]
+    if hidden:
+        lines += ["# Of all homes, these folders alone.", "ProtectHome=tmpfs"]
+        lines += [f"BindPaths={path_words(path)}" for path in hidden]
+    if found.file_environment:
+        lines += ["EnvironmentFile=", f"EnvironmentFile=-{layout.OLLAMA_ENV_FILE}"]
+        lines.append(f"EnvironmentFile=-{layout.ENV_FILE}")
+    variables = {**found.environment, "OLLAMA_MODELS": str(found.store)}
+    lines += [environment_line(name, value) for name, value in variables.items()]
+    return "\n".join([*lines, ""])
+
+
+def _remarks(facts: Facts, found: Predecessor) -> Iterator[str]:
+    if facts.record.taken_over:
+        yield "specd is in Ollama's place; this does it again, with Ollama's settings of now"
+    if facts.ollama.is_there:
+        yield (
+            f"{layout.OLLAMA} stays enabled, and its files as they are: systemd skips it while"
+            f" {layout.DROP_IN} is there"
+        )
+    for name, why in NO_EFFECT.items():
+        if name in found.variables:
+            yield f"{name} is carried over, and has no effect: {why}"
+    for name, value in facts.own_settings.items():
+        if name in found.variables and value != found.variables[name]:
+            yield f"{name}: {layout.ENV_FILE} has another value, which stays in force"
+    if found.left_out:
+        yield f"not carried over, for Ollama's program alone: {', '.join(found.left_out)}"
+
+
+# --------------------------------------------------------------------------- and back
+
+
+def plan_back(facts: Facts) -> Plan:
+    """Raises InstallError where nothing was taken over."""
+    before = facts.record.taken_over
+    if before is None:
+        raise InstallError("specd is not in Ollama's place: there is nothing to go back from")
+    steps: list[Step] = [KeepUnits((facts.ollama, facts.service))]
+    if facts.service.is_active:
+        steps.append(Run("stop specd", ("systemctl", "stop", layout.SERVICE)))
+    steps += [
+        *back_files(facts, before),
+        BringTo(former_units(facts, before)),
+        write_record(facts.record.replace(taken_over=None)),
+    ]
+    outcome = "Ollama is as it was before"
+    if before.ollama_active is None:
+        outcome = "specd has its own user and store again"
+    elif not facts.ollama.is_there:
+        outcome = f"{layout.OLLAMA} is gone meanwhile; its store is where it was"
+    return Plan("Going back to Ollama", tuple(steps), (), (outcome,))
+
+
+def back_files(facts: Facts, before: TakenOver) -> Iterator[Step]:
+    for path in (layout.DROP_IN, layout.OLLAMA_ENV_FILE):
+        if path in facts.contents:
+            yield RemoveFile(path, with_folder=path == layout.DROP_IN)
+    if layout.PAUSE in facts.contents:
+        yield RemoveFile(layout.PAUSE, with_folder=before.ollama_folder_made)
+
+
+def former_units(facts: Facts, before: TakenOver) -> tuple[UnitState, ...]:
+    """ollama.service keeps whatever it was enabled for."""
+    specd = replace(facts.service, is_active=before.specd_active, is_enabled=before.specd_enabled)
+    return (specd, replace(facts.ollama, is_active=bool(before.ollama_active)))

@@ -1,0 +1,171 @@
+"""The service that is taken over from: its user, its settings, its store."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from specd.errors import BadSetting, InstallError
+from specd.install import layout
+from specd.install.machine import Machine
+from specd.install.systemd_text import shown_environment, shown_files
+from specd.settings import read_env_file
+
+#: What decides where a model runs, and how a registry is reached; Ollama honours it, and so do we.
+_CARRIED: Final = re.compile(
+    r"OLLAMA_\w+|CUDA_VISIBLE_DEVICES|(HIP|ROCR)_VISIBLE_DEVICES|GGML_VK_VISIBLE_DEVICES"
+    r"|GPU_DEVICE_ORDINAL|HSA_OVERRIDE_GFX_VERSION|LLAMA_ARG_\w+|HOME|SSL_CERT_(FILE|DIR)"
+    r"|((HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy)"
+)
+#: Of the program that it starts, and of nobody else.
+_ITS_OWN: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """Ollama as it is set up here.
+
+    user, group: whose the store is.  environment: of its units; file_environment: of their
+    EnvironmentFile=, which is stronger.  folders: all that must be written to, links resolved.
+    umask: in octal digits.  n_models: manifests in the store.
+    """
+
+    user: str
+    group: str
+    store: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    file_environment: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    umask: str = "0022"
+    n_models: int = 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**self.environment, **self.file_environment}
+
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Of the folders, those that ProtectHome= would hide."""
+        return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
+
+
+def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
+    """ollama.service, drop-ins and all.  store: in place of its own.  Raises InstallError."""
+    said = machine.show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
+    if said["DynamicUser"] == "yes":
+        raise InstallError(
+            "ollama.service has DynamicUser=yes: its store belongs to a user that exists only while"
+            " it runs; give it a user of its own (systemctl edit ollama: DynamicUser=no, User=...)"
+        )
+    environment = shown_environment(machine.value(layout.OLLAMA, "Environment"))
+    from_files = _read_files(machine)
+    user, of_user = _user(said["User"] or "root")
+    both = {**environment, **from_files}
+    home = Path(_plain(both.get("HOME", "")) or of_user)
+    named = _plain(both.get("OLLAMA_MODELS", ""))
+    place = store or Path(named or home / ".ollama" / "models")
+    names = sorted(set(both) - _ITS_OWN)
+    return _checked(
+        Predecessor(
+            user=user,
+            group=said["Group"] or _group(user),
+            store=place,
+            environment=_carried(environment),
+            file_environment=_carried(from_files),
+            left_out=tuple(name for name in names if not _CARRIED.fullmatch(name)),
+            folders=_folders(machine, place, home),
+            umask=said["UMask"] or "0022",
+            n_models=_count(machine.at(str(place))),
+        ),
+        machine,
+    )
+
+
+def of_store(machine: Machine, store: Path) -> Predecessor:
+    """Where no ollama.service is: a store that a user's own `ollama serve` made."""
+    path = machine.at(str(store))
+    if not path.is_dir():
+        raise InstallError(f"there is no store at {store}")
+    owner = pwd.getpwuid(path.stat().st_uid)
+    found = Predecessor(
+        user=owner.pw_name,
+        group=_group(owner.pw_name),
+        store=store,
+        folders=_folders(machine, store, Path(owner.pw_dir)),
+        n_models=_count(path),
+    )
+    return _checked(found, machine)
+
+
+def _checked(found: Predecessor, machine: Machine) -> Predecessor:
+    if found.user == "root":
+        raise InstallError(
+            f"Ollama works as root here, and its store {found.store} is root's; specd's service"
+            " never is root.  Give the store to a user (chown -R), and ollama.service too"
+            " (systemctl edit ollama: User=, Group=), then try again"
+        )
+    if not machine.at(str(found.store)).is_dir():
+        raise InstallError(
+            f"Ollama's store {found.store} is not there: is its disk mounted?"
+            "  (--store names another one)"
+        )
+    if layout.is_below(found.store.resolve(), layout.HIDDEN[3:]):
+        raise InstallError(f"the store {found.store} lies in a folder for temporary files")
+    return found
+
+
+def _read_files(machine: Machine) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
+        try:
+            found |= read_env_file(machine.at(str(path)))
+        except BadSetting as error:
+            raise InstallError(f"ollama.service has settings in a file: {error}") from error
+    return found
+
+
+def _carried(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if _CARRIED.fullmatch(name)}
+
+
+def _plain(value: str) -> str:
+    """Ollama's own rule: blanks, then quotes, are taken off."""
+    return value.strip().strip("\"'")
+
+
+def _user(name: str) -> tuple[str, str]:
+    """Name and home of a user who may be given as a number."""
+    try:
+        found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+    except KeyError as error:
+        raise InstallError(f"ollama.service runs as {name}, and there is no such user") from error
+    return found.pw_name, found.pw_dir
+
+
+def _group(user: str) -> str:
+    return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+
+
+def _folders(machine: Machine, store: Path, home: Path) -> tuple[Path, ...]:
+    """The store and the keys, and where links in them lead; none lies in another."""
+    wanted = (store, store / "blobs", store / "manifests", home / ".ollama")
+    real = {
+        Path("/") / path.resolve().relative_to(machine.root.resolve())
+        for path in (machine.at(str(folder)) for folder in wanted)
+        if path.is_dir()
+    }
+    return tuple(sorted(path for path in real if not _is_in(path, real)))
+
+
+def _is_in(path: Path, others: Iterable[Path]) -> bool:
+    return any(path != other and path.is_relative_to(other) for other in others)
+
+
+def _count(store: Path) -> int:
+    return sum(path.is_file() for path in store.joinpath("manifests").rglob("*"))

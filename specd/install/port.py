@@ -1,0 +1,82 @@
+"""Who listens where specd is to listen."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from specd.settings import HostAddress
+
+_ALL = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True)
+class Holder:
+    """pid 0 and empty texts: somebody whom this user may not see.  unit: "ollama.service"."""
+
+    pid: int = 0
+    name: str = ""
+    unit: str = ""
+
+    @property
+    def words(self) -> str:
+        if not self.pid:
+            return "another program"
+        return f"{self.name} (pid {self.pid}{self.unit and ', '}{self.unit})"
+
+
+def holder_of(address: HostAddress) -> Holder | None:
+    """None where the port is free, or where that cannot be told: the daemon will say it then."""
+    if not address.port or not _is_taken(address):
+        return None
+    for connection in psutil.net_connections(kind="tcp"):
+        if connection.status != psutil.CONN_LISTEN or not connection.laddr:
+            continue
+        host, port = connection.laddr
+        if connection.pid and port == address.port and _meet(host, address.host):
+            return _holder(connection.pid)
+    return Holder()
+
+
+def _is_taken(address: HostAddress) -> bool:
+    try:
+        found = socket.getaddrinfo(
+            address.host or None,
+            address.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+    except OSError:
+        return False
+    return any(_is_bound(family, where) for family, _, _, _, where in found)
+
+
+def _is_bound(family: int, where: tuple[object, ...]) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            trial.bind(where)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _meet(one: str, other: str) -> bool:
+    return one == other or one in _ALL or other in _ALL or other == "localhost"
+
+
+def _holder(pid: int) -> Holder:
+    try:
+        name = psutil.Process(pid).name()
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    except (OSError, psutil.Error):
+        return Holder(pid, "a program", "")
+    parts = [part for line in groups.splitlines() for part in line.split("/")]
+    units = [part for part in parts if part.endswith(".service")]
+    return Holder(pid, name, units[-1] if units else "")

@@ -1,0 +1,346 @@
+"""What is done to the machine, one step at a time; each can be undone.
+
+Step          words for the plan; do, undo, finish
+├── PutFile, PutLink, RemoveFile, KeepCopy
+├── RemoveTree
+├── Run           a command that needs no undoing by itself
+├── KeepUnits     first of every plan: should a step fail, the services are again as they were
+├── StartUnit, BringTo
+└── environment.py: Build, Swap;  answer.py: Answers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specd.errors import InstallError
+from specd.install.machine import CommandFailed, Machine, UnitState
+
+_N_JOURNAL_LINES = 8
+
+
+class Step(ABC):
+    """do may fail half-way: undo then takes back whatever is there.  finish: all went well."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str: ...
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Lines below the words: what a file will say."""
+        return ()
+
+    @abstractmethod
+    def do(self, machine: Machine) -> None:
+        """Raises InstallError or OSError."""
+
+    def undo(self, machine: Machine) -> None:  # noqa: B027 - most steps change nothing else
+        """Raises InstallError or OSError."""
+
+    def finish(self, machine: Machine) -> None:  # noqa: B027
+        """Let go of what undo would have needed."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, or a link, as it was."""
+
+    content: bytes = b""
+    link: str = ""
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+
+    @classmethod
+    def of(cls, path: Path) -> _File | None:
+        if path.is_symlink():
+            return cls(link=str(path.readlink()))
+        try:
+            content, seen = path.read_bytes(), path.stat()
+        except FileNotFoundError:
+            return None
+        return cls(content, "", seen.st_mode & 0o7777, seen.st_uid, seen.st_gid)
+
+    def put_back(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.link:
+            _link(path, self.link)
+        else:
+            _write(path, self.content, self.mode)
+            os.chown(path, self.uid, self.gid)
+
+
+@dataclass
+class PutFile(Step):
+    """Written whole or not at all; what was there comes back with undo."""
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+    group: str = "root"
+    why: str = ""
+    shows: bool = False
+    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+    _folders: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
+    _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @property
+    def words(self) -> str:
+        rights = "" if self.mode == 0o644 else f" (mode {self.mode:04o}, root:{self.group})"
+        return f"write {self.path}{rights}{self.why and ': '}{self.why}"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return tuple(self.content.decode().splitlines()) if self.shows else ()
+
+    def do(self, machine: Machine) -> None:
+        path = machine.at(self.path)
+        self._before = _File.of(path)
+        self._was_reached = True
+        missing = [folder for folder in path.parents if not folder.exists()]
+        self._folders = missing
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, self.content, self.mode, own=lambda new: machine.own(new, self.group))
+
+    def undo(self, machine: Machine) -> None:
+        if not self._was_reached:
+            return
+        path = machine.at(self.path)
+        if self._before is not None:
+            self._before.put_back(path)
+            return
+        path.unlink(missing_ok=True)
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@dataclass
+class PutLink(Step):
+    path: str
+    target: str
+    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def words(self) -> str:
+        return f"link {self.path} to {self.target}"
+
+    def do(self, machine: Machine) -> None:
+        path = machine.at(self.path)
+        self._before = _File.of(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _link(path, self.target)
+
+    def undo(self, machine: Machine) -> None:
+        path = machine.at(self.path)
+        if self._before is not None:
+            self._before.put_back(path)
+        elif path.is_symlink() and str(path.readlink()) == self.target:
+            path.unlink()
+
+
+@dataclass
+class RemoveFile(Step):
+    """with_folder: the folder too, if nothing else is in it."""
+
+    path: str
+    with_folder: bool = False
+    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def words(self) -> str:
+        return f"remove {self.path}"
+
+    def do(self, machine: Machine) -> None:
+        path = machine.at(self.path)
+        self._before = _File.of(path)
+        path.unlink(missing_ok=True)
+        if self.with_folder:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+
+    def undo(self, machine: Machine) -> None:
+        if self._before is not None:
+            self._before.put_back(machine.at(self.path))
+
+
+@dataclass
+class KeepCopy(Step):
+    """Of a file that somebody changed, before it is replaced or removed."""
+
+    path: str
+    copy: str
+
+    @property
+    def words(self) -> str:
+        return f"keep {self.path}, which was changed by hand, as {self.copy}"
+
+    def do(self, machine: Machine) -> None:
+        shutil.copy2(machine.at(self.path), machine.at(self.copy))
+
+    def undo(self, machine: Machine) -> None:
+        machine.at(self.copy).unlink(missing_ok=True)
+
+
+@dataclass
+class RemoveTree(Step):
+    """Moved aside at once, deleted at the very end, when nothing can fail any more.
+
+    A mount point cannot be moved: what is in it is deleted at the end.
+    """
+
+    path: str
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"delete {self.path}{self.why and ': '}{self.why}"
+
+    def _aside(self, machine: Machine) -> Path:
+        path = machine.at(self.path)
+        return path.with_name(f".{path.name}.removed-by-specd")
+
+    def do(self, machine: Machine) -> None:
+        path, aside = machine.at(self.path), self._aside(machine)
+        if not path.exists() or path.is_mount():
+            return
+        delete_tree(aside)
+        path.rename(aside)
+
+    def undo(self, machine: Machine) -> None:
+        if (aside := self._aside(machine)).exists():
+            aside.rename(machine.at(self.path))
+
+    def finish(self, machine: Machine) -> None:
+        delete_tree(self._aside(machine))
+        path = machine.at(self.path)
+        if path.is_mount():
+            for entry in path.iterdir():
+                delete_tree(entry)
+
+
+@dataclass
+class Run(Step):
+    says: str
+    command: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"{self.says}: {' '.join(self.command)}" if self.says else " ".join(self.command)
+
+    def do(self, machine: Machine) -> None:
+        machine.run(*self.command)
+
+
+@dataclass
+class KeepUnits(Step):
+    """Undone last, when all files are again what they were."""
+
+    units: tuple[UnitState, ...]
+
+    @property
+    def words(self) -> str:
+        states = "; ".join(unit.words for unit in self.units)
+        return f"from here on, if a step fails, bring everything back to what it is now ({states})"
+
+    def do(self, machine: Machine) -> None:
+        pass
+
+    def undo(self, machine: Machine) -> None:
+        machine.bring_to(*self.units)
+
+
+@dataclass
+class StartUnit(Step):
+    """Anew where it runs; systemd says it has started when the daemon says READY."""
+
+    unit: str
+    enable: bool = True
+    _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @property
+    def words(self) -> str:
+        at_boot = ", now and at every boot" if self.enable else ""
+        return f"start {self.unit}{at_boot}, and wait until it is ready"
+
+    def do(self, machine: Machine) -> None:
+        self._was_reached = True
+        if self.enable:
+            machine.run("systemctl", "enable", self.unit)
+        with contextlib.suppress(CommandFailed):  # it never failed
+            machine.run("systemctl", "reset-failed", self.unit)
+        try:
+            machine.run("systemctl", "restart", self.unit)
+        except CommandFailed as error:
+            raise InstallError(
+                f"{self.unit} does not start: {error}{_journal(machine, self.unit)}"
+            ) from error
+
+    def undo(self, machine: Machine) -> None:
+        if self._was_reached:
+            machine.run("systemctl", "stop", self.unit)
+
+
+@dataclass
+class BringTo(Step):
+    """Units as they were before a migration; undoing is KeepUnits' business."""
+
+    units: tuple[UnitState, ...]
+
+    @property
+    def words(self) -> str:
+        return f"as before the migration: {'; '.join(unit.words for unit in self.units)}"
+
+    def do(self, machine: Machine) -> None:
+        machine.bring_to(*self.units)
+
+
+def _journal(machine: Machine, unit: str) -> str:
+    """What the unit said last, "" where nobody knows."""
+    try:
+        lines = machine.run(
+            "journalctl", "-q", "-u", unit, "-n", str(_N_JOURNAL_LINES), "-o", "cat", "--no-pager"
+        )
+    except CommandFailed:
+        return ""
+    return f"\nIts last words:\n{lines.rstrip()}" if lines.strip() else ""
+
+
+def delete_tree(path: Path) -> None:
+    """A folder, a file or a link; nothing where there is none.  Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write(
+    path: Path, content: bytes, mode: int, own: Callable[[Path], None] | None = None
+) -> None:
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with staged.open("xb") as file:
+            staged.chmod(0o600)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if own is not None:
+            own(staged)
+        staged.chmod(mode)
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _link(path: Path, target: str) -> None:
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    staged.symlink_to(target)
+    staged.replace(path)

@@ -1,0 +1,81 @@
+"""The plan of `specd uninstall`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specd.errors import InstallError
+from specd.install import layout
+from specd.install.facts import Facts
+from specd.install.installing import RELOAD, kept_name
+from specd.install.migrating import back_files, former_units
+from specd.install.plan import Plan
+from specd.install.record import fingerprint
+from specd.install.steps import BringTo, KeepCopy, KeepUnits, RemoveFile, RemoveTree, Run, Step
+
+
+def plan_uninstall(facts: Facts, *, purges: bool = False) -> Plan:
+    """purges: models, what was learned, settings and the user too.  Raises InstallError."""
+    if not facts.record.files and not facts.record.is_installed:
+        raise InstallError("specd is not installed here: nothing was recorded by `specd install`")
+    before = facts.record.taken_over
+    steps: list[Step] = [KeepUnits((facts.ollama, facts.service, facts.socket))]
+    steps += _stop(facts)
+    if before is not None:
+        steps += back_files(facts, before)
+    steps += _remove(facts)
+    if purges:
+        steps += _purge(facts)
+    steps.append(RELOAD)
+    if before is not None and facts.ollama.is_there:
+        steps.append(BringTo(former_units(facts, before)[1:]))
+    # Last: a run that is cut short is known to the next.
+    steps.append(RemoveFile(layout.RECORD))
+    return Plan("Uninstalling specd", tuple(steps), tuple(_remarks(facts, purges=purges)), _OUTCOME)
+
+
+_OUTCOME = ("specd is uninstalled",)
+
+
+def _stop(facts: Facts) -> Iterator[Step]:
+    units = [unit.name for unit in (facts.socket, facts.service) if unit.is_there]
+    if units:
+        yield Run("stop specd, now and at boot", ("systemctl", "disable", "--now", *units))
+
+
+def _remove(facts: Facts) -> Iterator[Step]:
+    for path, written in facts.record.files.items():
+        content = facts.contents.get(path)
+        if content is None:
+            continue
+        if fingerprint(content) != written:
+            yield KeepCopy(path, kept_name(path))
+        yield RemoveFile(path)
+    if facts.record.has_command and facts.command == f"{layout.ENVIRONMENT}/bin/specd":
+        yield RemoveFile(layout.COMMAND)
+    for folder in (layout.ENVIRONMENT, layout.STAGED, layout.FORMER):
+        if folder in facts.folders and facts.record.has_environment:
+            yield RemoveTree(folder)
+
+
+def _purge(facts: Facts) -> Iterator[Step]:
+    reasons = {
+        layout.STATE: "models that specd pulled itself, and what it learned",
+        layout.CONFIG: "settings and pairs",
+        f"{layout.UNITS}/{layout.SERVICE}.d": "settings of `systemctl edit specd`",
+        f"{layout.UNITS}/{layout.SOCKET}.d": "settings of `systemctl edit specd.socket`",
+    }
+    for folder, why in reasons.items():
+        if folder in facts.folders:
+            yield RemoveTree(folder, why)
+    if facts.record.made_user and facts.has_user:
+        yield Run("remove the user", ("userdel", layout.USER))
+
+
+def _remarks(facts: Facts, *, purges: bool) -> Iterator[str]:
+    if facts.record.taken_over:
+        yield "Ollama's store stays, with all that was pulled meanwhile"
+    if not purges:
+        kept = [place for place in (layout.STATE, layout.CONFIG) if place in facts.folders]
+        if kept:
+            yield f"{' and '.join(kept)} stay, and the user {layout.USER} (--purge deletes them)"
