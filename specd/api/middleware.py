@@ -58,6 +58,9 @@ class Origins:
     """Which web pages may call; entries hold at most one `*`, which stands for any text."""
 
     def __init__(self, allowed: tuple[str, ...]) -> None:
+        self.replace(allowed)
+
+    def replace(self, allowed: tuple[str, ...]) -> None:
         asked = [entry.strip() for entry in allowed]
         self._all = "*" in asked
         entries = [entry for entry in (*asked, *_LOCAL_ORIGINS) if entry]

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from specd.api.app import build_app
 from specd.api.keys import Keys
+from specd.api.middleware import Origins
 from specd.api.ports import Workshop
 from specd.create import Creator
 from specd.errors import SpecdError
@@ -23,6 +24,7 @@ from specd.pairs import (
     History,
     Notebooks,
     Pairs,
+    RuleFiles,
     Vocabularies,
     load_rules,
 )
@@ -46,7 +48,10 @@ class House:
     """What has work of its own to begin and to end, and what is known of the machine."""
 
     app: web.Application
+    generation: Generation
     keys: Keys
+    origins: Origins
+    rules: RuleFiles
     machine: Defaults
     scheduler: SchedulerLoop
     pairs: Pairs
@@ -75,9 +80,10 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         are_all=devices.are_all,
     )
     scheduler = _scheduler(settings, machine, fit, command, notebooks)
+    rules = await asyncio.to_thread(load_rules, settings.pairs_file, serves=True)
     pairs = Pairs(
         library,
-        await asyncio.to_thread(load_rules, settings.pairs_file, serves=True),
+        rules,
         enabled=settings.speculative_decode,
         history=history,
         machine=here,
@@ -88,26 +94,32 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
     registry = Registry(writer, keys=default_folder())
     fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
     keys = Keys(key.get_secret_value() for key in settings.api_keys)
+    origins = Origins(settings.origins)
+    generation = Generation(
+        library,
+        pairs,
+        scheduler,
+        settings,
+        render_jinja=renderer.render,
+        on_leased=fetching.want,
+    )
     app = build_app(
-        generation=Generation(
-            library,
-            pairs,
-            scheduler,
-            settings,
-            render_jinja=renderer.render,
-            on_leased=fetching.want,
-        ),
+        generation=generation,
         library=library,
         scheduler=scheduler,
         settings=settings,
         registry=registry,
         workshop=_workshop(settings, writer, registry, command),
         keys=keys,
+        origins=origins,
         efforts=fetching.words,
     )
     return House(
         app=app,
+        generation=generation,
         keys=keys,
+        origins=origins,
+        rules=rules,
         machine=machine,
         scheduler=scheduler,
         pairs=pairs,

@@ -22,10 +22,15 @@ def logging_to_stderr(debug: int) -> Iterator[None]:
     listener = QueueListener(lines, writer)
     root = logging.getLogger()
     root.handlers = [QueueHandler(lines)]
-    root.setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
-    logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
+    set_level(debug)
     listener.start()
     try:
         yield
     finally:
         listener.stop()
+
+
+def set_level(debug: int) -> None:
+    """debug: as above."""
+    logging.getLogger().setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
+    logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)

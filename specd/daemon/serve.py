@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Sequence
 
 from aiohttp import web
 
 import specd
 from specd.api.border import connection_log
+from specd.daemon.connections import Runner, max_connections, quiet_about_accept, raise_limit
 from specd.daemon.exposure import exposure
 from specd.daemon.house import built, open_house
 from specd.daemon.listening import as_passed, listen, where
 from specd.daemon.logs import logging_to_stderr
+from specd.daemon.reload import Reload
+from specd.daemon.signals import Signals
 from specd.daemon.watchdog import attend, status
 from specd.errors import BadSetting, SpecdError
 from specd.placement import Defaults
@@ -35,15 +37,18 @@ MAX_HEADER_BYTES = 2**16
 
 
 async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal cuts running answers short.
+    """Serve until SIGTERM or SIGINT; a second signal cuts running answers short, SIGHUP reloads.
 
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
     systemd = _systemd()
     settings = as_passed(settings, systemd.sockets)
-    stop, hurry = _signals()
+    signals = Signals.caught()
+    stop = signals.stop
+    quiet_about_accept()
+    n_descriptors = raise_limit()
     house = await built(settings, command)
-    server = _server(house.app)
+    server = _server(house.app, settings, n_descriptors)
     await server.setup()
     try:
         sites = await listen(server, settings, systemd.sockets)
@@ -57,13 +62,16 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
                 status=lambda: status("stopping" if stop.is_set() else words, house.scheduler),
             )
         )
-        house.chores.append(attending)
+        reload = Reload(house, settings, systemd, server.addresses)
+        reloading = asyncio.create_task(reload.whenever(signals.reload))
+        house.chores.extend((attending, reloading))
         await stop.wait()
+        reloading.cancel()
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
         _say_stopping(systemd, settings)
         for site in sites:
             await site.stop()
-        await house.scheduler.stop(settings.shutdown_grace_s, hurry)
+        await house.scheduler.stop(settings.shutdown_grace_s, signals.hurry)
     finally:
         await house.scheduler.stop()
         await house.notebooks.close()
@@ -85,10 +93,12 @@ def main(settings: Settings) -> int:
     return 0
 
 
-def _server(app: web.Application) -> web.AppRunner:
+def _server(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:
     # A client that goes away ends its handler, and that frees the slot.
-    return web.AppRunner(
+    return Runner(
         app,
+        limit=max_connections(n_descriptors),
+        timeout_s=settings.client_timeout_s,
         handler_cancellation=True,
         auto_decompress=False,
         access_log=None,
@@ -130,21 +140,3 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> s
         log.warning("%s", open_to)
         words += "; WARNING: open to strangers, SPECD_API_KEYS is not set"
     return words
-
-
-def _signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Set by the first and by the second signal; the third ends the process on the spot."""
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    caught = (signal.SIGTERM, signal.SIGINT)
-
-    def on_signal() -> None:
-        if stop.is_set():
-            hurry.set()
-            for number in caught:
-                loop.remove_signal_handler(number)
-        stop.set()
-
-    for number in caught:
-        loop.add_signal_handler(number, on_signal)
-    return stop, hurry

@@ -82,6 +82,10 @@ class Generation:
         self._render_jinja = render_jinja
         self._on_leased = on_leased
 
+    def adjust(self, settings: Settings) -> None:
+        """For the requests from now on."""
+        self._settings = settings
+
     async def generate(
         self, request: core.GenerateRequest
     ) -> AsyncGenerator[core.Delta | core.Done, None]:

@@ -71,6 +71,10 @@ class Fetching:
         self._queue: deque[_Fetch] = deque()
         self._task: asyncio.Task[None] | None = None
 
+    def enable(self, enabled: bool) -> None:
+        """What is under way goes on; nothing new begins while it is off."""
+        self._enabled = enabled
+
     async def close(self) -> None:
         """Stop what is under way; the next pull goes on from there."""
         self._enabled = False

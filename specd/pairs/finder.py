@@ -51,8 +51,9 @@ class _Decided:
 class Pairs:
     """Pairs targets with drafters.
 
-    enabled: the user's switch for all of speculation.  history: of this machine's pairs.
-    machine: as in the history's keys.  vocabularies: else those that are kept beside the history.
+    enabled: the user's switch for all of speculation; it may be turned.
+    history: of this machine's pairs.  machine: as in the history's keys.
+    vocabularies: else those that are kept beside the history.
     Methods read files: call them off the event loop.  Safe to call from several threads.
     """
 
@@ -68,7 +69,7 @@ class Pairs:
     ) -> None:
         self._library = library
         self._rules = rules
-        self._enabled = enabled
+        self.enabled = enabled
         self._verdicts = Verdicts(history, machine)
         self._vocabularies = vocabularies or Vocabularies.beside(history)
         self._shelf = Shelf(library, self._vocabularies)
@@ -76,7 +77,7 @@ class Pairs:
 
     def pair(self, target: core.ModelRef) -> Pair:
         """Never raises for a drafter's sake: what is wrong with it becomes reason and detail."""
-        refusal = refusals.of_target(target) if self._enabled else refusals.SWITCHED_OFF
+        refusal = refusals.of_target(target) if self.enabled else refusals.SWITCHED_OFF
         if refusal is not None:
             return Pair(target=target, reason=refusal.reason, detail=refusal.detail)
         rule = self._rules.rule_for(target.name)
@@ -95,7 +96,7 @@ class Pairs:
         """Read the headers of the whole store, which takes seconds on its first day: a request that
         is the first to need a drafter from the shelf need not wait for them.
         """
-        if self._enabled:
+        if self.enabled:
             with contextlib.suppress(StoreError):
                 self._shelf.survey(is_over)
             self._vocabularies.save()

@@ -107,9 +107,7 @@ class RuleFiles:
 
     def __init__(self, places: Places, *, serves: bool = False) -> None:
         self.places = places
-        named = places.named is not None
-        self._user = _RuleFile(places.user, required=named, spared=serves and not named)
-        self._machine = _RuleFile(places.machine, spared=serves)
+        self._user, self._machine = _opened(places, serves=serves)
         self._packaged = read_rules(packaged_file(), PACKAGED)
         self._answered = self.rules
         self._answers: dict[str, Rule | None] = {}
@@ -122,6 +120,10 @@ class RuleFiles:
         if target not in self._answers:
             self._answers[target] = rules.rule_for(target)
         return self._answers[target]
+
+    def read_again(self) -> None:
+        """Whether or not they look changed.  Raises BadSetting; then the rules stay as they are."""
+        self._user, self._machine = _opened(self.places, serves=False)
 
     @property
     def rules(self) -> Rules:
@@ -184,6 +186,13 @@ class _RuleFile:
                 f"SPECD_PAIRS names {self._path}, which is not there; `specd pairs add` makes it"
             )
         return read_rules(self._path, USER)
+
+
+def _opened(places: Places, *, serves: bool) -> tuple[_RuleFile, _RuleFile]:
+    """The user's and the machine's.  Raises BadSetting."""
+    named = places.named is not None
+    user = _RuleFile(places.user, required=named, spared=serves and not named)
+    return user, _RuleFile(places.machine, spared=serves)
 
 
 def packaged_file() -> Path:
