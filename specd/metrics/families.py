@@ -213,13 +213,17 @@ LOADS = _counter(
 LOAD_TIME = _histogram("model_load_seconds", "Loads that went well.", _LOAD, _MODEL, vllm=False)
 EVICTIONS = _counter(
     "model_evictions",
-    "Models that were told to leave: `expired`, `unloaded`, `make_room`, `unwanted` (nobody waited"
-    " for the load any more), `stalled` or `shutdown`.",
+    "Models that were told to leave: `expired` (or unloaded), `make_room`, `unwanted` (nobody waits"
+    " for the load any more) or `shutdown`.",
     (*_MODEL, "reason"),
 )
-CRASHES = _counter("engine_crashes", "Engines that died by themselves.", _MODEL)
-STALLS = _counter(
-    "engine_stalls", "Engines that were ended for they made no step any more.", _MODEL
+CRASHES = _counter(
+    "engine_crashes",
+    "Engines that died by themselves, or were ended for they made no step any more.",
+    _MODEL,
+)
+STUCK = _gauge(
+    "engines_stuck", "Engines that should have ended and cannot be: what they hold is not free."
 )
 ENGINE_RSS = _gauge("engine_resident_memory_bytes", "Main memory of an engine's process.", _MODEL)
 ENGINE_FDS = _gauge("engine_open_fds", "Open files and sockets of an engine's process.", _MODEL)
@@ -260,7 +264,7 @@ GROUPS: Final[dict[str, tuple[Family, ...]]] = {
         STEPS, SPECULATION, GAIN, PLAIN_SPEED,
     ),
     "Models in memory": (
-        RESIDENT, RESIDENT_BYTES, SLOTS, CONTEXT, LOADS, LOAD_TIME, EVICTIONS, CRASHES, STALLS,
+        RESIDENT, RESIDENT_BYTES, SLOTS, CONTEXT, LOADS, LOAD_TIME, EVICTIONS, CRASHES, STUCK,
         ENGINE_RSS, ENGINE_FDS, ENGINE_CPU, DEVICE_FREE, DEVICE_TOTAL,
     ),
     "The daemon": (

@@ -32,7 +32,6 @@ class Observer:
     def load_failed(self, model: str, error: errors.SpecdError) -> None: ...
     def left(self, model: str, reason: str) -> None: ...
     def crashed(self, model: str) -> None: ...
-    def stalled(self, model: str) -> None: ...
     def refused(self) -> None: ...
 
 
@@ -153,9 +152,6 @@ class Metrics(Observer):
 
     def crashed(self, model: str) -> None:
         self._add(families.CRASHES, 1, self._names.model(model))
-
-    def stalled(self, model: str) -> None:
-        self._add(families.STALLS, 1, self._names.model(model))
 
     def refused(self) -> None:
         self._add(families.REFUSALS, 1)

@@ -51,9 +51,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """waiting: the model's name, once for each request that waits for it."""
+    """waiting: the model's name, once for each request that waits for it.
+
+    n_stuck: engines that cannot be ended.
+    """
 
     ready: bool = True
+    n_stuck: int = 0
     loaded: tuple[Loaded, ...] = ()
     waiting: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
@@ -83,6 +87,7 @@ def gathered(state: State, names: Names) -> Gathered:
     """What the state says, in the declared families."""
     found = Gathered()
     found.add(families.READY, state.ready)
+    found.add(families.STUCK, state.n_stuck)
     for model in state.loaded:
         _add_model(found, model, names)
     for waiting in state.waiting:

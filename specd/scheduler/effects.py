@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from specd import core, errors
+
+
+class Leave(StrEnum):
+    """Why a model is told to leave."""
+
+    EXPIRED = "expired"  # its keep_alive is over, or somebody unloaded it
+    MAKE_ROOM = "make_room"  # for another, or for the same loaded otherwise
+    UNWANTED = "unwanted"  # nobody waits for its load any more
+    SHUTDOWN = "shutdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +27,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End an engine, loading or loaded; answered by `ended`."""
+    """End an engine, loading or loaded; answered by `ended`.  why: only to be told."""
 
     runner_id: int
+    why: Leave = field(default=Leave.EXPIRED, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from specd import core, errors
+from specd import core, errors, metrics
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
 from specd.scheduler.lease import Engine, Lease
+from specd.scheduler.loads import Loads
 from specd.scheduler.runner import Phase, Runner, Waiter
 from specd.scheduler.scheduler import Scheduler
 from specd.scheduler.tally import Tally
@@ -49,7 +50,7 @@ class SchedulerLoop:
 
     place: where an engine would lie (`placement.Fit.place`).  learn: is told what one took once it
     is loaded (`placement.Fit.learn`).  Both are called in a thread, and waited for no longer than
-    `patience_s`: a driver may hang.
+    `patience_s`: a driver may hang.  observer: is told what becomes of models.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class SchedulerLoop:
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
         patience_s: float = 30.0,
+        observer: metrics.Observer | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._start_engine = start_engine
@@ -70,6 +72,8 @@ class SchedulerLoop:
         self._clock = clock
         self._unix_time = unix_time
         self._patience_s = patience_s
+        self._observer = observer or metrics.Observer()
+        self._loads = Loads()
         self._ids = itertools.count(1)
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[Lease]] = {}
@@ -123,7 +127,7 @@ class SchedulerLoop:
         self._waiting[waiter.id] = granted
         self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
         try:
-            lease = await granted
+            lease = await self._granted(waiter, granted)
             try:
                 yield lease
             except errors.EngineError as error:
@@ -133,6 +137,15 @@ class SchedulerLoop:
         finally:
             del self._waiting[waiter.id]
             self._inbox.put_nowait(lambda now: self._scheduler.leave(waiter.id, now))
+
+    async def _granted(self, waiter: Waiter, granted: asyncio.Future[Lease]) -> Lease:
+        since = self._clock()
+        try:
+            return await granted
+        finally:
+            now = self._clock()
+            loading_s = self._loads.within(waiter.weights, since, now)
+            metrics.current().waited(now - since, loading_s)
 
     def unload(self, model: core.ModelRef) -> None:
         """Let it go once it is idle; nothing happens where it is not loaded."""
@@ -219,7 +232,8 @@ class SchedulerLoop:
                 self._start(runner_id, spec)
             case Place():
                 self._keep(self._place(effect))
-            case Stop(runner_id):
+            case Stop(runner_id, why):
+                self._tell_of(runner_id, lambda name: self._observer.left(name, why))
                 if (engine := self._engines.get(runner_id)) is not None:
                     engine.stop()
             case Grant(waiter_id, runner_id):
@@ -228,10 +242,13 @@ class SchedulerLoop:
                 if granted is not None and not granted.done():
                     granted.set_result(self._lease(runner_id))
             case Refuse(waiter_id, error):
+                if isinstance(error, errors.QueueFull):
+                    self._observer.refused()
                 if (granted := self._waiting.get(waiter_id)) is not None:
                     _refuse(granted, error)
 
     def _start(self, runner_id: int, spec: core.EngineSpec) -> None:
+        self._loads.begins(spec.weights, self._clock())
         try:
             engine = self._engines[runner_id] = self._start_engine(spec)
         except Exception:
@@ -262,6 +279,8 @@ class SchedulerLoop:
         """Tell the scheduler what becomes of an engine."""
         try:
             facts = self._facts[runner_id] = await engine.ready()
+            took_s = self._loads.ends(spec.weights, self._clock())
+            self._tell_of(runner_id, lambda name: self._observer.loaded(name, took_s))
             self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner_id, now))
             self._keep(self._tell(spec, facts))
         except errors.SpecdError as failure:
@@ -273,10 +292,22 @@ class SchedulerLoop:
         await engine.ended()
         self._inbox.put_nowait(lambda _now: self._forget(runner_id))
 
-    def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
+    def _tell_of(self, runner_id: int, tell: Callable[[str], None]) -> None:
+        """tell: is given the model's name."""
         for runner in self._scheduler.runners():
-            if runner.id == runner_id and not isinstance(error, errors.ShuttingDown):
-                log.warning("%s was not loaded: %s", runner.model.name, error)
+            if runner.id == runner_id:
+                tell(runner.model.name)
+
+    def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
+        def tell(name: str) -> None:
+            log.warning("%s was not loaded: %s", name, error)
+            self._observer.load_failed(name, error)
+
+        for runner in self._scheduler.runners():
+            if runner.id == runner_id:
+                self._loads.ends(runner.weights, self._clock())
+        if not isinstance(error, errors.ShuttingDown):
+            self._tell_of(runner_id, tell)
         self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
 
     async def _tell(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
@@ -296,6 +327,8 @@ class SchedulerLoop:
             self._given_up += [(name, engine) for name in names]
         self._facts.pop(runner_id, None)
         self._tallies.pop(runner_id, None)
+        if any(r.id == runner_id and r.phase is Phase.LOADED for r in self._scheduler.runners()):
+            self._tell_of(runner_id, self._observer.crashed)  # nobody told it to go
         return self._scheduler.ended(runner_id)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specd import core, errors
-from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
+from specd.scheduler.effects import Effect, Grant, Leave, Place, Refuse, Start, Stop
 from specd.scheduler.memory import Inquiry, Refused
 from specd.scheduler.queue import Queue
 from specd.scheduler.runner import Phase, Runner, Waiter
@@ -119,10 +119,10 @@ class Scheduler:
 
     def starved(self, now: float) -> list[Effect]:
         """An engine found no memory for an answer: whoever is not used leaves."""
-        for runner in self._runners.values():
-            if runner.is_idle:
-                runner.expires_at = now
-        return self._expire(now) + self._advance()
+        idle = [runner for runner in self._runners.values() if runner.is_idle]
+        for runner in idle:
+            runner.expires_at = now
+        return [*(self._stop(runner, Leave.MAKE_ROOM) for runner in idle), *self._advance()]
 
     def tick(self, now: float) -> list[Effect]:
         return self._expire(now) + self._advance()
@@ -159,7 +159,7 @@ class Scheduler:
         """`close`, and every engine stops, used or not."""
         closed = self.close(now)
         used = [r for r in self._runners.values() if r.phase is not Phase.LEAVING]
-        return [*closed, *(self._stop(runner) for runner in used)]
+        return [*closed, *(self._stop(runner, Leave.SHUTDOWN) for runner in used)]
 
     # ----------------------------------------------------------------------- questions
 
@@ -225,7 +225,7 @@ class Scheduler:
         if others and len(others) >= self._max_loaded:
             return self._send_away(others[0])
         if others and refused is not None and (refused.next_is_alone or not others[0].users):
-            idle = [self._stop(other) for other in others if other.is_idle]
+            idle = [self._stop(other, Leave.MAKE_ROOM) for other in others if other.is_idle]
             return idle or self._send_away(others[0])
         return self._find_room_for(head, others)
 
@@ -282,7 +282,7 @@ class Scheduler:
 
     def _abort_load_for_nobody(self) -> list[Effect]:
         return [
-            self._stop(runner)
+            self._stop(runner, Leave.UNWANTED)
             for runner in self._runners.values()
             if runner.phase is Phase.LOADING
             and not any(
@@ -296,8 +296,9 @@ class Scheduler:
         self._outgrown = {w: n_ctx for w, n_ctx in self._outgrown.items() if wants(w)}
 
     def _expire(self, now: float) -> list[Effect]:
+        why = Leave.SHUTDOWN if self._shutting_down else Leave.EXPIRED
         return [
-            self._stop(runner)
+            self._stop(runner, why)
             for runner in self._runners.values()
             if runner.is_idle and runner.expires_at <= now
         ]
@@ -354,13 +355,13 @@ class Scheduler:
         self._runners[waiter.weights] = runner
         return Start(runner.id, runner.spec)
 
-    def _stop(self, runner: Runner) -> Effect:
+    def _stop(self, runner: Runner, why: Leave) -> Effect:
         runner.phase = Phase.LEAVING
-        return Stop(runner.id)
+        return Stop(runner.id, why)
 
     def _send_away(self, runner: Runner) -> list[Effect]:
         if runner.is_idle:
-            return [self._stop(runner)]
+            return [self._stop(runner, Leave.MAKE_ROOM)]
         # Busy: no new users for it, or the head might wait for ever.
         self._in_the_way = runner.id
         return []
