@@ -1,0 +1,244 @@
+"""`specd install`, `migrate` and back on a real systemd, run from this checkout as a user would."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.gguf_files import OllamaStore, write_llama
+from tests.systemd.box import ROOT, Box, Contents, obstacle
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+SPECD = (sys.executable, "-m", "specd")
+INSTALL_S = 300.0
+
+#: One that Ollama's user sees too.
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
+
+PORT = 12434
+STORE = "/srv/models"
+HOME = "/var/lib/ollama"
+#: What a person may have written beside Ollama's unit; the values are hard to quote.
+SETTINGS = f"""
+[Service]
+Environment="OLLAMA_HOST=127.0.0.1:{PORT}" OLLAMA_MODELS={STORE}
+Environment="OLLAMA_ORIGINS=https://a b.example,https://%%41.example"
+Environment="OLLAMA_FUTURE=\\"x\\" $y \\\\z"
+Environment=OLLAMA_VULKAN=1
+EnvironmentFile=-/etc/default/ollama
+"""
+UNIT = f"""
+[Unit]
+Description=Ollama Service
+[Service]
+ExecStart={PYTHON} /srv/ollama.py
+User=ollama
+Group=ollama
+Restart=always
+RestartSec=3
+[Install]
+WantedBy=default.target
+"""
+#: It listens where it is told to, and says who it is.
+PROGRAM = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"I am Ollama")
+host, _, port = os.environ["OLLAMA_HOST"].partition(":")
+http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
+"""
+#: Everything of Ollama's: names, rights, owners, times, contents.
+LOOK = """
+import hashlib, json, pathlib, sys
+def fact(p):
+    s = p.lstat()
+    text = str(p.readlink()) if p.is_symlink() else ""
+    if p.is_file():
+        text += hashlib.sha256(p.read_bytes()).hexdigest()
+    return [oct(s.st_mode), s.st_uid, s.st_gid, s.st_mtime_ns if not p.is_dir() else 0, text]
+paths = [q for a in sys.argv[1:] for p in [pathlib.Path(a)] for q in [p, *sorted(p.rglob("*"))]]
+print(json.dumps({str(p): fact(p) for p in paths}))
+"""
+OF_OLLAMA = (
+    STORE, HOME, "/etc/default/ollama", "/etc/systemd/system/ollama.service",
+    "/etc/systemd/system/ollama.service.d", "/etc/systemd/system/default.target.wants",
+)  # fmt: skip
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    """This checkout and its environment where they are on this machine, and no specd."""
+    if why_not := obstacle():
+        pytest.skip(why_not)
+    wanted = {ROOT, Path(sys.prefix), Path(sys.base_prefix).resolve()}
+    binds = {path: str(path) for path in wanted if not path.is_relative_to("/usr")}
+    files: dict[str, Contents] = {"/etc/sysusers.d/ollama.conf": f"u ollama - Ollama {HOME}\n"}
+    with Box.up(tmp_path / "box", files=files, binds=binds) as booted:
+        booted("ldconfig")
+        yield booted
+
+
+@pytest.fixture
+def ollama(box: Box, tmp_path: Path) -> dict[str, object]:
+    """A stand-in that runs, with a model, keys and settings of its own; what its files are like."""
+    if not PYTHON:
+        pytest.skip("the stand-in for Ollama needs a Python in /usr")
+    store = OllamaStore(tmp_path / "store")
+    store.add("tiny", weights=write_llama(tmp_path / "tiny.gguf"))
+    box("systemd-sysusers")
+    for path, text in {"/srv/ollama.py": PROGRAM, f"{HOME}/.ollama/id_ed25519": "a key\n"}.items():
+        box.write(path, text)
+    box.write("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\nHTTPS_PROXY='http://a:b@c'\n")
+    for path in sorted(store.root.rglob("*")):
+        if path.is_file():
+            _put(box, f"{STORE}/{path.relative_to(store.root)}", path)
+    box("chown", "-R", "ollama:ollama", STORE, HOME)
+    box("chmod", "0700", f"{HOME}/.ollama")
+    box("chmod", "0600", f"{HOME}/.ollama/id_ed25519")
+    box.write("/etc/systemd/system/ollama.service", UNIT)
+    box.drop_in("ollama.service", SETTINGS)
+    box("systemctl", "enable", "--now", "ollama")
+    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers", unit="ollama")
+    return files_of_ollama(box)
+
+
+def _put(box: Box, path: str, source: Path) -> None:
+    """A binary file, by way of the box's root as it is seen from here."""
+    pid = (box.folder / "pid").read_text().strip()
+    target = Path(f"/proc/{pid}/root") / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(source.read_bytes())
+
+
+def files_of_ollama(box: Box) -> dict[str, object]:
+    found: dict[str, object] = json.loads(box(sys.executable, "-c", LOOK, *OF_OLLAMA))
+    return found
+
+
+def answer(box: Box, path: str = "/", port: int = PORT) -> str:
+    return box.curl(f"http://127.0.0.1:{port}{path}", check=False)
+
+
+def models(box: Box, port: int = PORT) -> list[str]:
+    return [model["name"] for model in json.loads(answer(box, "/api/tags", port))["models"]]
+
+
+def environment(box: Box) -> Mapping[str, str]:
+    """Of the daemon as it runs."""
+    script = f"print(open('/proc/{box.pid()}/environ').read(), end='')"
+    pairs = box(sys.executable, "-c", script).split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
+    plan = box(*SPECD, "install", "--dry-run")
+    assert "write /etc/systemd/system/specd.service" in plan
+    assert box.show("specd", "LoadState") == "not-found"
+
+    box(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
+    assert (box.show("specd", "ActiveState"), box.show("specd", "UnitFileState")) == (
+        "active",
+        "enabled",
+    )
+    assert "specd_version" in json.loads(answer(box, "/api/version", 11434))
+    first = box.pid()
+    assert box("readlink", "-f", f"/proc/{first}/exe").strip().startswith(("/usr", "/opt/specd"))
+    assert environment(box)["HOME"] == "/var/lib/specd"
+    assert box("stat", "-c", "%A", "/etc/specd/specd.env").strip().endswith("---")
+    assert "test" not in box("ls", "/opt/specd/lib").split()
+
+    box("sh", "-c", "echo OLLAMA_KEEP_ALIVE=9m >>/etc/specd/specd.env")
+    box("sh", "-c", "echo '# by hand' >>/etc/systemd/system/specd.service")
+    box(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
+    assert box.pid() not in {0, first}
+    assert environment(box)["OLLAMA_KEEP_ALIVE"] == "9m"
+    assert "# by hand" in box("cat", "/etc/systemd/system/specd.service.kept-by-specd")
+    assert box("ls", "/opt").split() == ["specd"]
+
+    # By the installed program itself, which takes its own files away.
+    box("/opt/specd/bin/specd", "uninstall", "--yes")
+    assert box.show("specd", "LoadState") == "not-found"
+    assert box("ls", "-A", "/opt") == ""
+    assert "specd.env" in box("ls", "/etc/specd")
+    refused = box.result("ls", "/var/lib/specd-install")
+    assert refused.returncode != 0
+
+
+def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, object]) -> None:
+    taken = box.result(*SPECD, "install", "--yes")
+    # Another port than Ollama's: the refusal is of the migration's own.
+    assert taken.returncode == 0, taken.stderr
+    box("systemctl", "disable", "--now", "specd")
+
+    plan = box(*SPECD, "migrate", "--dry-run")
+    assert "OLLAMA_VULKAN is carried over, and has no effect" in plan
+    assert files_of_ollama(box) == ollama
+
+    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert models(box) == ["tiny:latest"]
+    assert box.show("ollama", "ActiveState") == "inactive"
+    has = environment(box)
+    assert has["OLLAMA_ORIGINS"] == "https://a b.example,https://%41.example"
+    assert has["OLLAMA_FUTURE"] == '"x" $y \\z'
+    assert (has["OLLAMA_KEEP_ALIVE"], has["HTTPS_PROXY"]) == ("7m", "http://a:b@c")
+    assert has["HOME"] == HOME
+    body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
+    said = json.loads(
+        box.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
+    )
+    assert said["done"], said
+    # As an update of Ollama does.
+    box("systemctl", "restart", "ollama")
+    assert box.show("ollama", "ActiveState") == "inactive"
+    # What is made here, Ollama will own.
+    made = json.dumps({"model": "mine", "from": "tiny", "system": "be short"})
+    box.curl(f"http://127.0.0.1:{PORT}/api/create", "-d", made)
+    owners = box("find", STORE, "!", "-user", "ollama")
+    assert owners == ""
+    box.curl(f"http://127.0.0.1:{PORT}/api/delete", "-X", "DELETE", "-d", '{"model": "mine"}')
+
+    box(*SPECD, "migrate", "--back", "--yes")
+    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
+    assert box.show("specd", "ActiveState") == "inactive"
+    assert files_of_ollama(box) == ollama
+
+    box(*SPECD, "migrate", "--yes")
+    assert models(box) == ["tiny:latest"]
+    box(*SPECD, "uninstall", "--yes", "--purge")
+    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
+    assert files_of_ollama(box) == ollama
+    assert box.result("id", "specd").returncode != 0
+
+
+def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
+    box: Box, ollama: Mapping[str, object]
+) -> None:
+    box.write("/etc/specd/specd.env", "SPECD_API_KEYS=short\n")
+    failed = box.result(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert failed.returncode == 1
+    assert "SPECD_API_KEYS" in failed.stderr  # the daemon's own last words
+    assert "what had been done was undone" in failed.stderr
+    assert answer(box) == "I am Ollama"
+    assert files_of_ollama(box) == ollama
+    assert box.show("specd", "LoadState") == "not-found"
+    assert box("ls", "-A", "/opt") == ""
+
+    box("rm", "/etc/specd/specd.env")
+    cut = box.popen(*SPECD, "migrate", "--yes")
+    box.until(lambda: box.show("ollama", "ActiveState") == "inactive", what="Ollama was stopped")
+    box("sh", "-c", f"pkill -KILL -f '^{sys.executable} -m specd migrate'")
+    cut.communicate()
+    box("systemctl", "stop", "specd")  # or systemd brings it up all by itself
+    assert answer(box) == ""
+    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert models(box) == ["tiny:latest"]
+    box(*SPECD, "migrate", "--back", "--yes")
+    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
+    assert files_of_ollama(box) == ollama
