@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from specd import core, errors
 from specd.scheduler import Lease
-
-log = logging.getLogger(__name__)
 
 #: Texts of one request that the engine has at the same time: more than it takes into a pass.
 N_UNDER_WAY = 128
@@ -41,7 +38,4 @@ async def embed_all(
         if isinstance(error, errors.ContextLengthExceeded):
             raise errors.InvalidRequest("the input length exceeds the context length") from error
         raise error from None
-    entries = tuple(found[index] for index in range(len(request.texts)))
-    n_tokens = sum(entry.n_tokens for entry in entries)
-    log.info("%s: %d texts of %d tokens embedded", request.model, len(entries), n_tokens)
-    return entries
+    return tuple(found[index] for index in range(len(request.texts)))

@@ -21,6 +21,7 @@ from specd.generation.count import n_prompt_tokens
 from specd.generation.embedding import embed_all
 from specd.generation.engine_spec import asked_ctx, drafters, engine_spec
 from specd.generation.fit import fitted
+from specd.metrics import current
 from specd.options import Options
 from specd.prompt import AnswerParser, RenderJinja, render_here
 from specd.scheduler import Lease
@@ -92,6 +93,7 @@ class Generation:
         """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
         started = self._clock()
         call = await asyncio.to_thread(self._resolve, request)
+        current().answering(call.model.name)
         answered = False
         try:
             async with aclosing(self._answer(call, started)) as events:
@@ -120,18 +122,20 @@ class Generation:
             rendered = await fitted(call, lease)
             parser = call.format.parser(rendered.text)
             engine_request = call.engine_request(rendered, lease.facts.n_ctx, self._random_seed)
+            record = current()
             async with aclosing(lease.generate(engine_request)) as events:
                 async for event in events:
                     match event:
                         case core.Token():
+                            record.stepped(event.n_tokens)
                             if (delta := _delta(event, parser)) is not None:
                                 yield delta
                         case core.Done():
                             if parser is not None and (rest := parser.finish()) != core.Delta():
                                 yield rest
-                            _log(call.model, event)
                             stats = _of_pair(event.speculation, pair, lease)
-                            yield replace(event, load_ns=load_ns, speculation=stats)
+                            record.done = replace(event, load_ns=load_ns, speculation=stats)
+                            yield record.done
                         case core.Failed():
                             if event.kind is core.FailureKind.CRASHED:
                                 # Until it is gone, the scheduler would grant it again.
@@ -171,7 +175,9 @@ class Generation:
         async with leased as (lease, _):
             load_ns = int((self._clock() - started) * 1e9)
             entries = await embed_all(request, lease, asked_ctx(model, options))
-            return core.Embeddings(entries=entries, load_ns=load_ns)
+            found = core.Embeddings(entries=entries, load_ns=load_ns)
+            current().embedded(found)
+            return found
 
     async def load(
         self,
@@ -221,6 +227,7 @@ class Generation:
         *,
         embeds: bool = False,
     ) -> AsyncIterator[tuple[Lease, core.Pair]]:
+        current().model = model.name
         pair = await self.pair(model)
         spec = engine_spec(pair, options, self._settings, embeds=embeds)
         async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
@@ -258,20 +265,3 @@ def _delta(token: core.Token, parser: AnswerParser | None) -> core.Delta | None:
     if token.logprobs:
         delta = replace(delta, logprobs=token.logprobs)
     return None if delta == core.Delta() else delta
-
-
-def _log(model: core.ModelRef, done: core.Done) -> None:
-    usage, speculation = done.usage, done.speculation
-    rate = usage.n_generated / usage.generate_ns * 1e9 if usage.generate_ns else 0.0
-    log.info(
-        "%s: %d prompt tokens (%d cached), %d tokens, %.1f tokens/s,"
-        " drafted %d, accepted %.0f %%, speculation %s",
-        model.name,
-        usage.n_prompt,
-        usage.n_cached,
-        usage.n_generated,
-        rate,
-        speculation.draft_n,
-        speculation.acceptance_rate * 100,
-        speculation.state,
-    )
