@@ -73,7 +73,7 @@ def _complete(path: Path, identity: Identity) -> None:
         with durable.replacing(public) as part:
             part.write_text(f"ssh-ed25519 {identity.public_key}\n", encoding="ascii")
             part.chmod(0o644)
-    durable.sweep(path.parent, f".{FILE}-*")
+    durable.sweep(path.parent, f".{FILE}*")
 
 
 def _create(path: Path) -> None:

@@ -101,12 +101,12 @@ class Writer:
         target = self.blob_path(digest)
         with durable.store_errors(f"write the blob {digest}"):
             before = _seen(target)
-            if before is None or not filecmp.cmp(path, target, shallow=False):
+            if before is None or not _is_same(path, target):
                 path.chmod(0o644)
                 durable.sync(path)
                 with durable.locked(self._blobs, self._patience_s):
                     # Else another writer was faster, and somebody may hold its file.
-                    if _seen(target) == before:
+                    if _seen(target) in {before, None}:
                         path.replace(target)
                         durable.sync(target.parent)
             path.unlink(missing_ok=True)
@@ -265,6 +265,13 @@ def digest_of_file(path: Path) -> str:
     """Reads it all."""
     with durable.store_errors(f"read {path}"), path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _is_same(path: Path, blob: Path) -> bool:
+    try:
+        return filecmp.cmp(path, blob, shallow=False)
+    except FileNotFoundError:  # removed meanwhile
+        return False
 
 
 def _seen(blob: Path) -> tuple[int, int, int] | None:

@@ -42,5 +42,5 @@ def check_whole(root: Path) -> dict[str, bytes]:
         if re.fullmatch(r"sha256-[0-9a-f]{64}", blob.name):
             assert digest(blob.read_bytes()) == blob.name.replace("-", ":")
         else:
-            assert blob.name.endswith("-partial")
+            assert re.fullmatch(r"sha256-[0-9a-f]{64}-partial(-\d+)?", blob.name)
     return found

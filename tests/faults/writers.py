@@ -1,0 +1,131 @@
+"""All that writes files which must be whole, by name: what `killed.py` kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from specd import core
+from specd.create import CreateRequest, Creator
+from specd.pairs import user_file
+from specd.pairs.history import History, Key
+from specd.pairs.vocabularies import Vocabularies
+from specd.placement import Learned
+from specd.registry import Registry
+from specd.registry.identity import load_identity
+from specd.store import Changes, Writer
+from specd.store.name import parse
+from tests.store.manifests import digest, manifest
+
+NEW: Final = (b"new layer", b"shared")
+UPLOADED: Final = b"uploaded " * 100
+LEARNED: Final = core.PairHistory(target_s=((1, 0.01),))
+KEY: Final = Key("t", "d", "f16", True, 0, None, 1, "here")
+#: The address of the registry to pull from, in the environment.
+REGISTRY: Final = "KILLED_REGISTRY"
+
+
+def put(root: Path) -> None:
+    Writer(root).put(b"new layer")
+
+
+def publish(root: Path) -> None:
+    writer = Writer(root)
+    for layer in NEW:
+        writer.put(layer)
+    writer.publish(parse("m"), manifest(*NEW))
+
+
+def delete(root: Path) -> None:
+    writer = Writer(root)
+    if writer.manifest_path(parse("m")).exists():
+        writer.delete(parse("m"))
+
+
+def copy(root: Path) -> None:
+    Writer(root).copy(parse("m"), parse("a/copy:v1"))
+
+
+def copy_over(root: Path) -> None:
+    Writer(root).copy(parse("other"), parse("m"))
+
+
+def prune(root: Path) -> None:
+    Writer(root).prune()
+
+
+def receive(root: Path) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield UPLOADED[:300]
+        yield UPLOADED[300:]
+
+    asyncio.run(Changes(Writer(root)).receive(digest(UPLOADED), chunks()))
+
+
+def pull(root: Path) -> None:
+    async def pulled() -> None:
+        registry = Registry(Writer(root), keys=None)
+        async for _ in registry.pull(f"{os.environ[REGISTRY]}/me/m:x", insecure=True):
+            pass
+        await registry.close()
+
+    asyncio.run(pulled())
+
+
+def create(root: Path) -> None:
+    async def created() -> None:
+        creator = Creator(Writer(root), check_template=lambda _: None)
+        request = CreateRequest(model="made", base="gguf", system="Be brief.")
+        async for _ in creator.create(request):
+            pass
+
+    asyncio.run(created())
+
+
+def identity(folder: Path) -> None:
+    load_identity(folder)
+
+
+def history(folder: Path) -> None:
+    kept = History(folder / "history.json")
+    kept.put(KEY, LEARNED)
+    assert kept.save()
+
+
+def forget(folder: Path) -> None:
+    History(folder / "history.json").forget(lambda _: True)
+
+
+def memory(folder: Path) -> None:
+    Learned(folder / "memory.json").note_process_bytes("new", 2**20)
+
+
+def vocabularies(folder: Path) -> None:
+    known = Vocabularies(folder / "vocabularies.json")
+    for weights in (folder / "blobs").iterdir():
+        known.facts(weights)
+    known.save()
+
+
+def set_aside(folder: Path) -> None:
+    assert not History(folder / "history.json").entries()
+
+
+def pairs_add(folder: Path) -> None:
+    user_file.add(folder / "specd" / "pairs.toml", "target", ["drafter"])
+
+
+def pairs_remove(folder: Path) -> None:
+    user_file.remove(folder / "specd" / "pairs.toml", "old")
+
+
+WRITERS: Final[dict[str, Callable[[Path], None]]] = {
+    writer.__name__: writer
+    for writer in (
+        *(put, publish, delete, copy, copy_over, prune, receive, pull, create, identity),
+        *(history, forget, memory, vocabularies, set_aside, pairs_add, pairs_remove),
+    )
+}
