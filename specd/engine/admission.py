@@ -9,6 +9,25 @@ from specd.engine.backend import Vocabulary
 from specd.engine.media import Part, Prompt
 from specd.errors import ContextLengthExceeded, InvalidRequest
 
+#: Of one prompt's text: some four million tokens, more than any context has.
+MAX_CHARACTERS = 2**24
+#: Images and sounds of one prompt: each is unpacked before it is known what it takes.
+MAX_FILES = 256
+
+
+def check_size(pieces: Iterable[str | TokenId | Image]) -> int:
+    """Characters of the text.  Raises InvalidRequest for what is too much to be read at all."""
+    pieces = list(pieces)
+    n_characters = sum(len(piece) for piece in pieces if isinstance(piece, str))
+    if n_characters > MAX_CHARACTERS:
+        raise InvalidRequest(
+            f"prompt too large: {n_characters} characters, and at most {MAX_CHARACTERS} are read"
+        )
+    n_files = sum(isinstance(piece, Image) for piece in pieces)
+    if n_files > MAX_FILES:
+        raise InvalidRequest(f"{n_files} images in one prompt, and at most {MAX_FILES} are read")
+    return n_characters
+
 
 class EmptyPrompt(InvalidRequest):
     """Of no tokens at all."""

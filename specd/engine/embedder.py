@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specd.core import Embedding, Failed, FailureKind, TokenId
+from specd.engine import admission
 from specd.engine.backend import DecodeFailed
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Embedded, Finished, ToDaemon
@@ -98,8 +99,9 @@ class Embedder:
     def submit(self, request_id: int, text: str, *, truncate: bool, n_ctx: int = 0) -> None:
         """Queue a text; a bad one is answered at once.  n_ctx: of the context, 0 is all of it."""
         n_ctx = min(n_ctx or self._encoder.n_ctx, self._encoder.n_ctx)
-        tokens = self._tokenizer.tokenize(text, add_bos=True)
         try:
+            admission.check_size([text])
+            tokens = self._tokenizer.tokenize(text, add_bos=True)
             tokens = self._frame.fit(tokens, n_ctx, truncate=truncate)
         except ContextLengthExceeded as error:
             kind = FailureKind.CONTEXT_LENGTH

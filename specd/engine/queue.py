@@ -51,7 +51,7 @@ class Waiting:
 
     def made(self) -> tuple[Prompt, GrammarState | None]:
         """What a slot begins with, once it is ready.  Raises InvalidRequest."""
-        prompt = _result(self.prompt, "an image could not be read")
+        prompt = _result(self.prompt, "the prompt could not be read")
         if self.grammar is None:
             return prompt, None
         return prompt, _result(self.grammar, "the grammar could not be compiled")

@@ -7,7 +7,7 @@ own, one slot's at a time, as soon as they are encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
 
@@ -19,6 +19,15 @@ from specd.engine.media import Media, Part, Prompt
 from specd.engine.media_cache import MediaCache
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
+
+#: Characters up to which a text is read between two steps.  What is longer is read by threads, or
+#: all other answers would stand still: a million letters without a space take a second and more.
+MAX_AT_ONCE = 2**15
+_N_THREADS = 2
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_N_THREADS, thread_name_prefix="tokenizer")
 
 
 class EncodingFailed(Exception):
@@ -39,15 +48,19 @@ class Reader:
         self._vocabulary = vocabulary
         self._cache = cache
         self._n_ctx = n_ctx
+        self._threads = _threads()
 
     def n_ctx(self, request: EngineRequest) -> int:
         """Tokens that it may fill of a slot."""
         return admission.n_ctx_of(request, self._n_ctx)
 
     def prompt(self, request: EngineRequest) -> Prompt | Future[Prompt]:
-        """Fitted to the context; later, where there are images.  Raises InvalidRequest."""
+        """Fitted to the context; later, where it is long or has images.  Raises InvalidRequest."""
+        n_characters = admission.check_size(request.prompt)
         n_images = sum(isinstance(piece, Image) for piece in request.prompt)
         if self._cache is None or n_images == 0:
+            if n_characters > MAX_AT_ONCE:
+                return self._threads.submit(self._fitted, request, _no_images)
             return self._fitted(request, _no_images)
         most = self._cache.max_files
         if most is not None and n_images > most:
@@ -126,6 +139,7 @@ class PieceTokenizer:
     def __init__(self, vocabulary: Vocabulary, cache: MediaCache | None = None) -> None:
         self._vocabulary = vocabulary
         self._cache = cache
+        self._threads = _threads()
 
     def tokenize(
         self,
@@ -153,7 +167,14 @@ class PieceTokenizer:
             else:
                 answer(prompt.tokens)
 
+        try:
+            n_characters = admission.check_size(pieces)
+        except InvalidRequest as error:
+            answer(error)
+            return
         if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
             self._cache.submit(work)
+        elif n_characters > MAX_AT_ONCE:
+            self._threads.submit(work)
         else:
             work()

@@ -1,0 +1,110 @@
+"""Texts that take seconds to read: nobody else waits for that, and some are not read at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from specd.core import Failed, FailureKind, Image, TokenId
+from specd.engine import admission
+from specd.engine.embedder import Embedder
+from specd.engine.reader import MAX_AT_ONCE, PieceTokenizer
+from specd.errors import InvalidRequest
+from specd.ipc.messages import Finished, ToDaemon
+from tests.engine.test_loop import VOCABULARY, Engine
+from tests.fakes.backend import FakeVocabulary
+
+LONG = "A" * (MAX_AT_ONCE + 1)
+HUGE = "A" * (admission.MAX_CHARACTERS + 1)
+
+
+class Slow(FakeVocabulary):
+    """Reads what is long once its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        if len(text) > MAX_AT_ONCE:
+            self.gate.wait()
+        return super().tokenize(text, add_bos=add_bos)
+
+
+def test_others_go_on_while_a_long_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    crowd = Engine(n_slots=2, n_ctx=400)
+    monkeypatch.setattr(crowd.loop.reader, "_vocabulary", slow)
+    crowd.submit(1, prompt=[LONG])
+    crowd.submit(2, prompt=["HELLO"])
+    while not any(isinstance(m, Finished) and m.request_id == 2 for m in crowd.said):
+        crowd.loop.step()
+    assert not crowd.text(1)
+    slow.gate.set()
+    crowd.run()
+    assert crowd.text(1)
+
+
+def test_a_long_prompt_is_what_it_would_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+    for most in (MAX_AT_ONCE, len(LONG)):
+        monkeypatch.setattr("specd.engine.reader.MAX_AT_ONCE", most)
+        engine = Engine(n_ctx=400)
+        engine.submit(1, prompt=[LONG], seed=3)
+        engine.run()
+        said.append((engine.text(1), engine.done(1).usage.n_prompt))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    "prompt, said",
+    [
+        ([HUGE], "prompt too large: 16777217 characters"),
+        (["A", HUGE[1:], "B"], "prompt too large: 16777218 characters"),
+        ([Image(b"5 cat")] * (admission.MAX_FILES + 1), "257 images in one prompt"),
+    ],
+)
+def test_what_is_too_much_is_refused_unread(prompt: Sequence[str | Image], said: str) -> None:
+    engine = Engine()
+    engine.submit(1, prompt=prompt)
+    failed = engine.end(1)
+    assert isinstance(failed, Failed)
+    assert failed.kind is FailureKind.INVALID
+    assert said in failed.message
+    counted: list[object] = []
+    PieceTokenizer(VOCABULARY).tokenize(prompt, counted.append, add_bos=True)
+    [error] = counted
+    assert isinstance(error, InvalidRequest)
+    assert said in str(error)
+
+
+def test_a_long_prompt_is_counted_in_a_thread() -> None:
+    slow, counted = Slow(), []
+    answered = threading.Event()
+
+    def answer(found: list[TokenId] | InvalidRequest) -> None:
+        counted.append(found)
+        answered.set()
+
+    PieceTokenizer(slow).tokenize([LONG], answer, add_bos=True)
+    assert not counted
+    slow.gate.set()
+    assert answered.wait(10)
+    assert counted == [VOCABULARY.tokenize(LONG, add_bos=True)]
+
+
+class Encoder:
+    n_ctx, n_shared, n_texts = 8, 8, 1
+
+    def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
+        return [(1.0,) for _ in texts]
+
+
+def test_an_embedder_reads_no_more_either() -> None:
+    said: list[ToDaemon] = []
+    Embedder(Encoder(), VOCABULARY, said.append).submit(1, HUGE, truncate=True)
+    [finished] = said
+    assert isinstance(finished, Finished)
+    assert isinstance(finished.event, Failed)
+    assert "prompt too large" in finished.event.message
