@@ -104,9 +104,11 @@ def _alone(machine: Machine) -> Iterator[None]:
         except BlockingIOError as error:
             said = "another `specd install`, `uninstall` or `migrate` is running"
             raise InstallError(said) from error
-        yield
-        with contextlib.suppress(OSError):  # where nothing is installed any more
-            folder.rmdir()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # where nothing is installed, or no more
+                folder.rmdir()
     finally:
         os.close(opened)
 

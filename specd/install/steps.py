@@ -264,6 +264,7 @@ class StartUnit(Step):
 
     unit: str
     enable: bool = True
+    _has_enabled: bool = field(default=False, init=False, repr=False, compare=False)
     _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
@@ -273,7 +274,8 @@ class StartUnit(Step):
 
     def do(self, machine: Machine) -> None:
         self._was_reached = True
-        if self.enable:
+        if self.enable and not machine.unit(self.unit).is_enabled:
+            self._has_enabled = True
             machine.run("systemctl", "enable", self.unit)
         with contextlib.suppress(CommandFailed):  # it never failed
             machine.run("systemctl", "reset-failed", self.unit)
@@ -285,8 +287,12 @@ class StartUnit(Step):
             ) from error
 
     def undo(self, machine: Machine) -> None:
-        if self._was_reached:
-            machine.run("systemctl", "stop", self.unit)
+        try:
+            if self._was_reached:
+                machine.run("systemctl", "stop", self.unit)
+        finally:
+            if self._has_enabled:  # its links would outlive it
+                machine.run("systemctl", "disable", self.unit)
 
 
 @dataclass

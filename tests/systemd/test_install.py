@@ -96,9 +96,9 @@ def ollama(box: Box, tmp_path: Path) -> dict[str, object]:
     for path, text in {"/srv/ollama.py": PROGRAM, f"{HOME}/.ollama/id_ed25519": "a key\n"}.items():
         box.write(path, text)
     box.write("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\nHTTPS_PROXY='http://a:b@c'\n")
-    for path in sorted(store.root.rglob("*")):
-        if path.is_file():
-            _put(box, f"{STORE}/{path.relative_to(store.root)}", path)
+    for source in sorted(store.root.rglob("*")):
+        if source.is_file():
+            _put(box, f"{STORE}/{source.relative_to(store.root)}", source)
     box("chown", "-R", "ollama:ollama", STORE, HOME)
     box("chmod", "0700", f"{HOME}/.ollama")
     box("chmod", "0600", f"{HOME}/.ollama/id_ed25519")
@@ -166,6 +166,8 @@ def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
     box("/opt/specd/bin/specd", "uninstall", "--yes")
     assert box.show("specd", "LoadState") == "not-found"
     assert box("ls", "-A", "/opt") == ""
+    left = box("find", "/etc/systemd/system", "-name", "specd*").split()
+    assert left == ["/etc/systemd/system/specd.service.kept-by-specd"]
     assert "specd.env" in box("ls", "/etc/specd")
     refused = box.result("ls", "/var/lib/specd-install")
     assert refused.returncode != 0
@@ -229,6 +231,7 @@ def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
     assert files_of_ollama(box) == ollama
     assert box.show("specd", "LoadState") == "not-found"
     assert box("ls", "-A", "/opt") == ""
+    assert box("find", "/etc/systemd/system", "-name", "specd*") == ""
 
     box("rm", "/etc/specd/specd.env")
     cut = box.popen(*SPECD, "migrate", "--yes")

@@ -1,0 +1,167 @@
+"""Whatever goes wrong, at whichever step: the machine is as before, or the next run repairs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specd.errors import InstallError
+from specd.install import (
+    Machine,
+    Plan,
+    carry_out,
+    layout,
+    look,
+    plan_back,
+    plan_install,
+    plan_migrate,
+    plan_uninstall,
+    read_service,
+)
+from specd.install.machine import CommandFailed
+from specd.install.steps import Step
+from tests.install.fake_machine import FakeMachine, small_sources
+
+pytestmark = pytest.mark.usefixtures("answering")
+
+Planner = Callable[[FakeMachine, Path], Plan]
+
+
+def to_install(machine: FakeMachine, sources: Path) -> Plan:
+    return plan_install(look(machine), small_sources(sources))
+
+
+def to_update(machine: FakeMachine, sources: Path) -> Plan:
+    carry_out(to_install(machine, sources), machine, print)
+    machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
+    return plan_install(look(machine), small_sources(sources, "two"))
+
+
+def to_migrate(machine: FakeMachine, sources: Path) -> Plan:
+    return plan_migrate(look(machine), read_service(machine), small_sources(sources))
+
+
+def to_go_back(machine: FakeMachine, sources: Path) -> Plan:
+    carry_out(to_migrate(machine, sources), machine, print)
+    return plan_back(look(machine))
+
+
+def to_uninstall(machine: FakeMachine, sources: Path) -> Plan:
+    carry_out(to_migrate(machine, sources), machine, print)
+    return plan_uninstall(look(machine), purges=True)
+
+
+PLANNERS = (to_install, to_update, to_migrate, to_go_back, to_uninstall)
+#: No plan has more.
+MOST_STEPS = 24
+
+
+class Broken(Step):
+    """Does what it should, then fails."""
+
+    def __init__(self, step: Step, error: BaseException) -> None:
+        self.step = step
+        self.error = error
+
+    @property
+    def words(self) -> str:
+        return self.step.words
+
+    def do(self, machine: Machine) -> None:
+        self.step.do(machine)
+        if self.error.args == ("signal",):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.getpid()  # Python looks at its signals here
+        raise self.error
+
+    def undo(self, machine: Machine) -> None:
+        self.step.undo(machine)
+
+
+class Killed(BaseException):
+    """No code of ours runs any more."""
+
+
+def broken(plan: Plan, number: int, error: BaseException) -> Plan:
+    steps = list(plan.steps)
+    steps[number] = Broken(steps[number], error)
+    return Plan(plan.title, tuple(steps))
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize(
+    "error",
+    [InstallError("no"), OSError(28, "No space left on device"), KeyboardInterrupt("signal")],
+)
+def test_a_failure_at_any_step_leaves_the_machine_as_it_was(
+    with_ollama: FakeMachine, tmp_path: Path, planner: Planner, error: BaseException
+) -> None:
+    plan = planner(with_ollama, tmp_path / "sources")
+    before = with_ollama.picture()
+    assert 5 < len(plan.steps) <= MOST_STEPS
+    for number in range(len(plan.steps)):
+        with pytest.raises((InstallError, KeyboardInterrupt)):
+            carry_out(broken(plan, number, error), with_ollama, print)
+        assert with_ollama.picture() == before, plan.steps[number].words
+
+
+@pytest.mark.parametrize("number", range(MOST_STEPS))
+def test_what_was_killed_at_any_step_is_repaired_by_the_next_run(
+    with_ollama: FakeMachine, tmp_path: Path, number: int
+) -> None:
+    before = with_ollama.picture()
+    plan = to_migrate(with_ollama, tmp_path / "sources")
+    if number >= len(plan.steps):
+        assert number  # there is no such step
+        return
+    with pytest.raises(Killed):
+        carry_out(broken(plan, number, Killed()), with_ollama, print)
+    facts = look(with_ollama)
+    again = plan_migrate(facts, read_service(with_ollama), small_sources(tmp_path / "sources"))
+    carry_out(again, with_ollama, print)
+    assert with_ollama.active == {layout.SERVICE}
+    assert [path.name for path in with_ollama.at("/opt").iterdir()] == ["specd"]
+    carry_out(plan_uninstall(look(with_ollama), purges=True), with_ollama, print)
+    after = with_ollama.picture()
+    made = {"etc/sysusers.d", "etc/tmpfiles.d"}
+    assert {path: fact for path, fact in after.items() if path not in made} == before
+
+
+def test_what_cannot_be_undone_is_said(machine: FakeMachine, tmp_path: Path) -> None:
+    def fail(command: str) -> None:
+        if "start specd" in command or "stop" in command:
+            raise CommandFailed(f"no {command}")
+
+    plan = to_install(machine, tmp_path / "sources")
+    machine.on_command = fail
+    with pytest.raises(InstallError, match=r"could not be undone:\nstart specd\.service") as caught:
+        carry_out(plan, machine, print)
+    assert "its last words" in str(caught.value)
+
+
+def test_a_terminal_that_went_away_ends_nothing(machine: FakeMachine, tmp_path: Path) -> None:
+    def gone(text: str) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    carry_out(to_install(machine, tmp_path / "sources"), machine, gone)
+    assert machine.active == {layout.SERVICE}
+
+
+def test_two_at_a_time_are_one_too_many(machine: FakeMachine, tmp_path: Path) -> None:
+    plan = to_install(machine, tmp_path / "sources")
+    refused: list[str] = []
+
+    def another(command: str) -> None:
+        if "sysusers" in command:
+            with pytest.raises(InstallError, match="is running") as caught:
+                carry_out(plan, machine, print)
+            refused.append(str(caught.value))
+
+    machine.on_command = another
+    carry_out(plan, machine, print)
+    assert len(refused) == 1
+    assert machine.active == {layout.SERVICE}
