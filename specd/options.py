@@ -14,11 +14,17 @@ from types import NoneType, UnionType
 from typing import Final, get_args, get_origin, get_type_hints
 
 from specd import core
-from specd.errors import InvalidOption
+from specd.errors import InvalidOption, InvalidRequest
 
 log = logging.getLogger(__name__)
 
 _INT64_MAX: Final = 2**63 - 1
+#: Every token of an answer is looked at for each stop text, between two steps of all answers.
+MAX_STOPS: Final = 1024
+MAX_STOP_CHARACTERS: Final = 1024
+#: Of what nobody knows so many are named in the log, and so much of each name.
+_MAX_NAMED: Final = 5
+_MAX_NAME: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +92,17 @@ _ALIASES: Final = {"speculative.n_max": "draft_num_predict"}
 def _read(options: Mapping[str, object]) -> dict[str, object]:
     """The known options of one map, typed; a name of Ollama's wins over its alias."""
     read: dict[str, object] = {}
+    unknown: list[str] = []
     for key in sorted(options, key=lambda key: key not in _ALIASES):
         name, value = _ALIASES.get(key, key), options[key]
         if name not in TYPES:
-            log.warning("ignoring the unknown option %r", key)
+            unknown.append(key)
         elif value is not None:
             read[name] = _READERS[TYPES[name]](key, value)
+    for key in unknown[:_MAX_NAMED]:
+        log.warning("ignoring the unknown option %r", key[:_MAX_NAME])
+    if len(unknown) > _MAX_NAMED:
+        log.warning("ignoring %d more unknown options", len(unknown) - _MAX_NAMED)
     return read
 
 
@@ -125,6 +136,12 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
         raise InvalidOption(f'option "{key}" must be of type array')
     if not all(isinstance(item, str) for item in value):
         raise InvalidOption(f'option "{key}" must be of an array of strings')
+    if len(value) > MAX_STOPS:
+        raise InvalidRequest(f'option "{key}" has {len(value)} texts, and may have {MAX_STOPS}')
+    if max(map(len, value), default=0) > MAX_STOP_CHARACTERS:
+        raise InvalidRequest(
+            f'option "{key}" has a text of more than {MAX_STOP_CHARACTERS} characters'
+        )
     return tuple(value)
 
 

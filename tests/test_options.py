@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.errors import InvalidOption
-from specd.options import Options
+from specd.errors import InvalidOption, InvalidRequest
+from specd.options import MAX_STOP_CHARACTERS, MAX_STOPS, Options
 
 ENTRIES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text(), max_size=3)
@@ -114,3 +114,26 @@ def test_any_map_is_read_or_refused_and_what_is_read_fits_the_wire(
         if isinstance(value, int):
             assert -(2**63) <= value < 2**63
     json.dumps(dataclasses.asdict(options), allow_nan=False)
+
+
+def test_of_many_unknown_options_few_are_named_and_none_whole(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Options.merge({f"{number}{'x' * 500}": 1 for number in range(1000)})
+    assert len(caplog.records) == 6
+    assert "ignoring 995 more unknown options" in caplog.text
+    assert len(caplog.text) < 1000
+
+
+@pytest.mark.parametrize(
+    "stop, said",
+    [
+        (["x"] * (MAX_STOPS + 1), 'option "stop" has 1025 texts, and may have 1024'),
+        (["x" * (MAX_STOP_CHARACTERS + 1)], "a text of more than 1024 characters"),
+    ],
+)
+def test_stop_texts_have_bounds(stop: list[str], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        Options.merge({"stop": stop})
+    most = [text[:MAX_STOP_CHARACTERS] for text in stop[:MAX_STOPS]]
+    assert Options.merge({"stop": most}).stop == tuple(most)
