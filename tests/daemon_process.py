@@ -32,6 +32,15 @@ class Daemon:
     process: asyncio.subprocess.Process
     url: str
     http: aiohttp.ClientSession
+    systemd: socket.socket
+
+    async def told(self, line: str) -> str:
+        """What systemd hears next that begins so."""
+        while True:
+            said = await asyncio.get_running_loop().sock_recv(self.systemd, 1000)
+            for one in said.decode().splitlines():
+                if one.startswith(line):
+                    return one
 
     def generate(self, prompt: str, *, model: str = "m", **fields: object) -> Any:
         return self.http.post("/api/generate", json={"model": model, "prompt": prompt, **fields})
@@ -50,12 +59,18 @@ class Daemon:
 
 @contextlib.asynccontextmanager
 async def running(
-    tmp_path: Path, *, engine: Sequence[str] = (), log: int | None = None, **variables: str
+    tmp_path: Path,
+    *,
+    engine: Sequence[str] = (),
+    log: int | None = None,
+    under: Sequence[str] = (),
+    **variables: str,
 ) -> AsyncIterator[Daemon]:
     """Ready when the daemon itself says so, to the socket in systemd's place.
 
     engine: the command in the engines' place; none is the real one.  The store is tmp_path/models.
     log: a file descriptor to log to; None is the tests' own stderr.
+    under: a command that ends by running the one behind it, in its own place.
     The daemon is given one processor: the tests share few, and llama.cpp's threads wait for each
     other.
     """
@@ -67,6 +82,7 @@ async def running(
         systemd.bind(str(tmp_path / "notify"))
         systemd.setblocking(False)
         process = await asyncio.create_subprocess_exec(
+            *under,
             sys.executable,
             "-c",
             _SCRIPT,
@@ -92,7 +108,7 @@ async def running(
             assert ready == "READY=1"
             url = status.removeprefix("STATUS=listening on ").partition(";")[0]
             async with aiohttp.ClientSession(url) as http:
-                yield Daemon(process, url, http)
+                yield Daemon(process, url, http, systemd)
         finally:
             if process.returncode is None:
                 process.kill()

@@ -1,0 +1,257 @@
+"""SIGHUP: what it changes at once, what waits for the next start, and what it never touches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specd.daemon.reload import Variables, apply
+from specd.settings import Settings, is_live
+from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
+from tests.gguf_files import OllamaStore, write_llama
+
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A daemon that was started with a file of settings."""
+
+    daemon: Daemon
+    file: Path
+    log: Path
+
+    async def reload(self, *lines: str) -> str:
+        """With these lines in its file; what the daemon says of it."""
+        before = len(self.log.read_bytes())
+        self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        await self.daemon.told("RELOADING=1")
+        await self.daemon.told("READY=1")
+        return self.log.read_bytes()[before:].decode()
+
+
+@contextlib.asynccontextmanager
+async def service(tmp_path: Path, *lines: str, **variables: str) -> AsyncIterator[Service]:
+    """lines: of the file, which systemd would put into the environment."""
+    store = OllamaStore(tmp_path / "models")
+    for name in ("m", "stall", "other"):
+        store.add(name, weights=write_llama(tmp_path / f"{name}.gguf", chat_template=None))
+    file = tmp_path / "specd.env"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    given = dict(line.split("=", 1) for line in lines) | variables
+    with (tmp_path / "log").open("wb") as log:
+        async with running(
+            tmp_path, engine=FAKE_ENGINE, log=log.fileno(), SPECD_ENV_FILE=str(file), **given
+        ) as daemon:
+            yield Service(daemon, file, tmp_path / "log")
+
+
+async def status(daemon: Daemon, **headers: str) -> int:
+    async with daemon.http.get("/api/tags", headers=headers) as response:
+        return int(response.status)
+
+
+async def test_settings_change_and_no_connection_notices(tmp_path: Path) -> None:
+    async with (
+        service(tmp_path, "OLLAMA_KEEP_ALIVE=1h") as it,
+        it.daemon.generate("hang") as response,
+    ):
+        page = {"Origin": "https://page.example"}
+        assert await status(it.daemon, **page) == 403
+        said = await it.reload(
+            "OLLAMA_ORIGINS=https://page.example",
+            "SPECD_API_KEYS=a-key-that-nobody-guesses",
+            "OLLAMA_KEEP_ALIVE=0",
+            "OLLAMA_SPECULATIVE_DECODE=0",
+        )
+        assert said == ""
+        assert await status(it.daemon, **page) == 401
+        key = {"Authorization": "Bearer a-key-that-nobody-guesses"}
+        assert await status(it.daemon, **page, **key) == 200
+        it.daemon.http.headers.update(key)
+        assert (await it.daemon.answer("a"))[-1]["done"]
+        assert json.loads(await response.content.readline())["response"] == "last words"
+        assert not response.content.at_eof()
+        async with it.daemon.http.post("/api/show", json={"model": "m"}) as shown:
+            assert (await shown.json())["specd"]["reason"] == "disabled_by_user"
+
+
+async def test_what_is_not_in_the_file_any_more_is_unset(tmp_path: Path) -> None:
+    async with service(tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses") as it:
+        assert await status(it.daemon) == 401
+        assert await it.reload("# nothing") == ""
+        assert await status(it.daemon) == 200
+
+
+async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
+    async with service(tmp_path, OLLAMA_ORIGINS="https://a.example") as it:
+        said = await it.reload("OLLAMA_ORIGINS=https://b.example")
+        assert "OLLAMA_ORIGINS has no effect in" in said
+        assert await status(it.daemon, Origin="https://b.example") == 403
+        assert await status(it.daemon, Origin="https://a.example") == 200
+
+
+async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+    async with service(tmp_path) as it:
+        for _ in range(2):
+            said = await it.reload("OLLAMA_NUM_PARALLEL=4", "OLLAMA_DEBUG=0")
+            assert "OLLAMA_NUM_PARALLEL has changed, and takes effect at the next start" in said
+        assert await it.reload("OLLAMA_DEBUG=0") == ""
+
+
+@pytest.mark.parametrize(
+    "lines, sentence",
+    [
+        (["SPECD_SHUTDOWN_GRACE=soon"], "SPECD_SHUTDOWN_GRACE='soon' must be a duration"),
+        (["SPECD_API_KEYS=short"], "SPECD_API_KEYS must be a list with commas"),
+    ],
+)
+async def test_a_bad_value_refuses_all_of_it(
+    tmp_path: Path, lines: list[str], sentence: str
+) -> None:
+    async with service(tmp_path) as it:
+        said = await it.reload("OLLAMA_ORIGINS=https://page.example", *lines)
+        assert f"nothing is changed: {sentence}" in said
+        assert "short" not in said
+        assert await status(it.daemon, Origin="https://page.example") == 403
+        await it.reload("OLLAMA_ORIGINS=https://page.example")
+        assert await status(it.daemon, Origin="https://page.example") == 200
+
+
+async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.toml"
+    pairs.write_text("")
+    async with service(tmp_path, SPECD_PAIRS=str(pairs)) as it:
+        pairs.write_text("[[pair]]\ntarget = 7\n")
+        said = await it.reload("OLLAMA_ORIGINS=https://page.example")
+        assert f"nothing is changed: the pairs file {pairs} is wrong" in said
+        assert await status(it.daemon, Origin="https://page.example") == 403
+        pairs.write_text('[[pair]]\ntarget = "m*"\ndrafters = []\nreason = "I say so."\n')
+        assert await it.reload("OLLAMA_ORIGINS=https://page.example") == ""
+        assert await status(it.daemon, Origin="https://page.example") == 200
+        async with it.daemon.http.post("/api/show", json={"model": "m"}) as shown:
+            assert "I say so." in (await shown.json())["specd"]["detail"]
+
+
+async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: Path) -> None:
+    busy = {"error": "server busy, please try again.  maximum pending requests exceeded"}
+    async with service(tmp_path, "OLLAMA_MAX_QUEUE=2") as it, asyncio.TaskGroup() as asking:
+        waiting: set[asyncio.Task[list[dict[str, Any]]]] = set()
+
+        async def refused_after(n: int) -> None:
+            """The first to be refused comes when n others wait already."""
+            while len(waiting) <= n:
+                asked = it.daemon.answer("a", model="stall", stream=False)
+                waiting.add(asking.create_task(asked))
+            done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert [task.result() for task in done] == [[busy]]
+            waiting.clear()
+            waiting.update(rest)
+
+        await refused_after(3)  # the head of the queue does not count
+        await it.reload("OLLAMA_MAX_QUEUE=5")
+        await refused_after(6)
+        await it.reload("OLLAMA_MAX_QUEUE=1")
+        await refused_after(6)
+        for task in waiting:
+            task.cancel()
+
+
+async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) -> None:
+    async with service(tmp_path) as it:
+        for n in range(50):
+            it.file.write_text(f"OLLAMA_MAX_QUEUE={n}\n", encoding="utf-8")
+            it.daemon.process.send_signal(signal.SIGHUP)
+        await it.daemon.told("READY=1")
+        assert (await it.daemon.answer("a"))[-1]["done"]
+        it.daemon.process.send_signal(signal.SIGTERM)
+        it.daemon.process.send_signal(signal.SIGHUP)
+        assert await it.daemon.process.wait() == 0
+
+
+async def test_a_daemon_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
+    OllamaStore(tmp_path / "models").add(
+        "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
+    )
+    ours, terminal = pty.openpty()
+    try:
+        async with running(
+            tmp_path,
+            engine=FAKE_ENGINE,
+            log=terminal,
+            under=(sys.executable, "-c", TAKE_TERMINAL),
+        ) as daemon:
+            os.close(terminal)
+            await daemon.answer("a")
+            engines = daemon.engines()
+            daemon.process.send_signal(signal.SIGHUP)  # by hand: it is there still
+            await daemon.told("RELOADING=1")
+            assert (await daemon.answer("a"))[-1]["done"]
+            os.close(ours)
+            assert await daemon.process.wait() == 0
+            assert await ended(engines)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(ours)
+
+
+# --------------------------------------------------------------------------- one fact, one place
+
+
+class Asked:
+    """Settings that know which of them were looked at."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._settings = Settings()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self._settings, name)
+
+
+def test_what_is_declared_live_is_what_is_applied() -> None:
+    def taken(**_: object) -> None:
+        pass
+
+    def adjust(settings: Asked) -> None:
+        assert settings.speculative_decode
+
+    house = SimpleNamespace(
+        scheduler=SimpleNamespace(adjust=taken),
+        origins=SimpleNamespace(replace=list),
+        keys=SimpleNamespace(replace=list),
+        pairs=SimpleNamespace(),
+        fetching=SimpleNamespace(enable=bool),
+        generation=SimpleNamespace(adjust=adjust),
+    )
+    asked: Any = Asked()
+    apply(asked, house)  # type: ignore[arg-type]
+    assert asked.names == {n for n, field in Settings.model_fields.items() if is_live(field)}
+
+
+def test_an_unreadable_file_at_the_start_is_read_once_it_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "specd.env"
+    path.mkdir()
+    variables = Variables(Settings(env_file=path), {"HOME": "/root"})
+    path.rmdir()
+    path.write_text("OLLAMA_DEBUG=1\n")
+    assert variables.again() == {"HOME": "/root", "OLLAMA_DEBUG": "1"}
