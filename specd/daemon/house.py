@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from specd import core
 from specd.api.app import build_app
 from specd.api.keys import Keys
 from specd.api.middleware import Origins
-from specd.api.ports import Workshop
+from specd.api.ports import Outside, Workshop
 from specd.create import Creator
+from specd.daemon.outside import Engines, Outlook, Readiness
 from specd.errors import SpecdError
 from specd.generation import Generation
 from specd.go_template import check_template
+from specd.metrics import Metrics, Observer
 from specd.pairs import (
     HISTORY_FILE,
     Fetching,
@@ -30,7 +33,7 @@ from specd.pairs import (
 )
 from specd.placement import MEMORY_FILE, Cpu, Defaults, Devices, Fit, Learned, machine_name, wishes
 from specd.prompt import Renderer
-from specd.registry import Registry, default_folder
+from specd.registry import Registry, Traffic, default_folder
 from specd.runner import Process, probe
 from specd.scheduler import Scheduler, SchedulerLoop, Wants
 from specd.settings import Settings
@@ -41,6 +44,8 @@ log = logging.getLogger(__name__)
 # The store is pruned before the first request where that is quick; a disk may be slow, and another
 # specd may hold the store.
 PRUNE_S = 2.0
+
+StartEngine = Callable[[core.EngineSpec], Process]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ class House:
     origins: Origins
     rules: RuleFiles
     machine: Defaults
+    readiness: Readiness
     scheduler: SchedulerLoop
     pairs: Pairs
     notebooks: Notebooks
@@ -79,7 +85,9 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         devices=devices,
         are_all=devices.are_all,
     )
-    scheduler = _scheduler(settings, machine, fit, command, notebooks)
+    counted, engines, readiness = Metrics(), Engines(), Readiness()
+    start = _starter(settings, command, notebooks, engines)
+    scheduler = _scheduler(settings, machine, fit, start, counted)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file, serves=True)
     pairs = Pairs(
         library,
@@ -91,7 +99,8 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
     )
     renderer = Renderer()
     writer = Writer(settings.models, noprune=settings.noprune)
-    registry = Registry(writer, keys=default_folder())
+    traffic = Traffic(received=counted.pulled, sent=counted.pushed)
+    registry = Registry(writer, keys=default_folder(), traffic=traffic)
     fetching = Fetching(registry.pull, pairs.pair, enabled=settings.auto_pull_drafts)
     keys = Keys(key.get_secret_value() for key in settings.api_keys)
     origins = Origins(settings.origins)
@@ -112,6 +121,11 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         workshop=_workshop(settings, writer, registry, command),
         keys=keys,
         origins=origins,
+        outside=Outside(
+            metrics=counted,
+            state=Outlook(scheduler, engines, readiness, devices=devices.told),
+            not_ready=readiness,
+        ),
         efforts=fetching.words,
     )
     return House(
@@ -121,6 +135,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         origins=origins,
         rules=rules,
         machine=machine,
+        readiness=readiness,
         scheduler=scheduler,
         pairs=pairs,
         notebooks=notebooks,
@@ -190,12 +205,24 @@ def _learned(settings: Settings) -> Learned:
     return Learned(folder / MEMORY_FILE if folder is not None else None)
 
 
+def _starter(
+    settings: Settings, command: Sequence[str], notebooks: Notebooks, engines: Engines
+) -> StartEngine:
+    def start(spec: core.EngineSpec) -> Process:
+        process = Process(
+            spec,
+            load_timeout_s=settings.load_timeout_s,
+            timeout_s=settings.engine_timeout_s,
+            command=command,
+            notebook=notebooks.open(spec),
+        )
+        return engines.add(process, spec)
+
+    return start
+
+
 def _scheduler(
-    settings: Settings,
-    machine: Defaults,
-    fit: Fit,
-    command: Sequence[str],
-    notebooks: Notebooks,
+    settings: Settings, machine: Defaults, fit: Fit, start: StartEngine, observer: Observer
 ) -> SchedulerLoop:
     decisions = Scheduler(
         Wants(fill=machine.fill, shortest=machine.least_ctx),
@@ -203,15 +230,4 @@ def _scheduler(
         max_queue=settings.max_queue,
         default_keep_alive_s=settings.keep_alive_s,
     )
-    return SchedulerLoop(
-        decisions,
-        lambda spec: Process(
-            spec,
-            load_timeout_s=settings.load_timeout_s,
-            timeout_s=settings.engine_timeout_s,
-            command=command,
-            notebook=notebooks.open(spec),
-        ),
-        fit.place,
-        fit.learn,
-    )
+    return SchedulerLoop(decisions, start, fit.place, fit.learn, observer=observer)

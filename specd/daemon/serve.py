@@ -54,6 +54,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         sites = await listen(server, settings, systemd.sockets)
         await open_house(house, stop)
         words = _announce(server, settings, house.machine)
+        house.readiness.reason = ""
         systemd.notify("READY=1", f"STATUS={words}", patience_s=NOTIFY_S)
         attending = asyncio.create_task(
             attend(
@@ -66,6 +67,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         reloading = asyncio.create_task(reload.whenever(signals.reload))
         house.chores.extend((attending, reloading))
         await stop.wait()
+        house.readiness.reason = "stopping"
         reloading.cancel()
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
         _say_stopping(systemd, settings)

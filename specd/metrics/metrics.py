@@ -122,6 +122,8 @@ class Metrics(Observer):
         self._add(families.SPECULATION, 1, *pair, str(stats.state), stats.reason)
         self._add(families.STEPS, stats.rounds, *pair, "on")
         self._add(families.STEPS, max(stats.n_steps - stats.rounds, 0), *pair, "off")
+        if stats.drafter is None:
+            return
         self._add(families.DRAFTS, stats.rounds, *pair)
         self._add(families.DRAFTED, stats.draft_n, *pair)
         self._add(families.ACCEPTED, stats.draft_n_accepted, *pair)

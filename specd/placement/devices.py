@@ -77,6 +77,11 @@ class Devices:
         with self._lock:
             return self._read()
 
+    def told(self) -> list[Device]:
+        """Those of whose memory the driver tells, which costs next to nothing."""
+        with self._lock:
+            return self._read(patient=False)
+
     def are_all(self) -> bool:
         """Whether llama.cpp will find no others: False where it did not say, nor NVML of any."""
         with self._lock:
@@ -101,7 +106,8 @@ class Devices:
             if seat.id not in known
         ]
 
-    def _read(self) -> list[Device]:
+    def _read(self, *, patient: bool = True) -> list[Device]:
+        """patient: of whom the driver does not tell, an engine is asked, for a second or more."""
         if self._offered is not None and not self._offered:
             return []
         gpus = self._gpus()
@@ -114,7 +120,7 @@ class Devices:
             if not seat.uuid or seat.uuid in present
         }
         memory = {i: self._told(seat, present.get(seat.uuid)) for i, seat in there.items()}
-        if None in memory.values():
+        if patient and None in memory.values():
             offered = self._offered if is_first else self._ask_again()
             self._offered = offered or self._offered
             said = {o.name: (o.total_bytes, o.free_bytes) for o in self._offered or ()}

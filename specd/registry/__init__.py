@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specd.registry.identity import default_folder
+from specd.registry.means import Traffic
 from specd.registry.registry import Registry
 
-__all__ = ["Registry", "default_folder"]
+__all__ = ["Registry", "Traffic", "default_folder"]

@@ -68,6 +68,7 @@ class Download:
         self._disk = means.disk
         self._waits = means.waits
         self._sizes = means.sizes
+        self._received = means.traffic.received
         self._spans = Spans((), self._sizes.span)
         self._moved = asyncio.Event()
         self._source: URL | None = None
@@ -245,6 +246,7 @@ class Download:
         at = span.start
         await self._disk.do(lambda: files.write(data, at))
         self._spans.advance(span, len(data))
+        self._received(len(data))
         self._moved.set()
 
     def _check_range(self, response: aiohttp.ClientResponse, start: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specd.registry.waits import Waits
@@ -29,9 +30,22 @@ class Sizes:
         return min(max(total // self.n_upload_parts, self.min_part), self.max_part)
 
 
+def _uncounted(n_bytes: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Who is told of the bytes of blobs, as they come and go."""
+
+    received: Callable[[int], None] = _uncounted
+    sent: Callable[[int], None] = _uncounted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
     writer: Writer
     disk: Threads
     waits: Waits
     sizes: Sizes
+    traffic: Traffic = Traffic()

@@ -23,7 +23,7 @@ from specd.errors import RegistryError, StoreError
 from specd.registry.downloads import TICK_S, Downloads, pulling
 from specd.registry.identity import Identity, load_identity
 from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
-from specd.registry.means import Means, Sizes
+from specd.registry.means import Means, Sizes, Traffic
 from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
 from specd.registry.upload import Upload
@@ -52,13 +52,18 @@ class Registry:
         keys: Path | None,
         waits: Waits | None = None,
         sizes: Sizes | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self._writer = writer
         self._keys = keys
         self._waits = waits or Waits()
         self._disk = Threads("registry")
         self._means = Means(
-            writer=writer, disk=self._disk, waits=self._waits, sizes=sizes or Sizes()
+            writer=writer,
+            disk=self._disk,
+            waits=self._waits,
+            sizes=sizes or Sizes(),
+            traffic=traffic or Traffic(),
         )
         self._downloads = Downloads(self._means)
         self._session: aiohttp.ClientSession | None = None

@@ -66,6 +66,7 @@ class Upload:
         self._disk = means.disk
         self._waits = means.waits
         self._sizes = means.sizes
+        self._told_sent = means.traffic.sent
         self._sent: dict[int, int] = {}  # offset of a part → bytes of it that have left
         self._sums: dict[int, bytes] = {}  # offset of a part → its MD5
 
@@ -234,6 +235,7 @@ class Upload:
             data = await self._disk.do(partial(read, position))
             yield data
             position += len(data)
+            self._told_sent(len(data))
             self._sent[offset] = position - offset
             alive()
         self._sums[offset] = md5.digest()

@@ -214,3 +214,13 @@ def test_whether_llama_cpp_may_find_others_is_known(
 
 def test_this_machine_can_be_asked() -> None:
     assert all(device.total_bytes > 0 for device in devices())
+
+
+def test_who_only_looks_asks_no_engine() -> None:
+    llama = Llama(VULKAN)
+    asked = ask(VULKAN, SHARED, ask_again=llama)
+    assert asked.told() == []
+    assert asked() != []
+    assert asked.told() == []
+    assert llama.n_asked == 0
+    assert [device.free_bytes for device in ask(VULKAN, gpus=[NVIDIA]).told()] == [20]
