@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Sequence
 
 from aiohttp import web
 
+from specd.doctor.network import holder_of
 from specd.errors import BadSetting
 from specd.settings import HostAddress, Settings
 
@@ -60,15 +63,24 @@ async def listen(
     try:
         return [await _started(site)]
     except OSError as error:
-        raise BadSetting(
-            f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error};"
-            " another server, perhaps Ollama itself, may be using it"
-        ) from error
+        said = f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            who = await asyncio.to_thread(_who_has, address.port)
+            said += f": {who}; stop it, or set OLLAMA_HOST to another port"
+        raise BadSetting(said) from error
 
 
 def where(server: web.AppRunner) -> list[str]:
     """The addresses it listens on, as a client writes them; the path of a unix socket."""
     return [_url(address) for address in server.addresses]
+
+
+def _who_has(port: int) -> str:
+    """In words; another user's process shows itself to root alone."""
+    holder = holder_of(port)
+    if holder is None:
+        return "another server, perhaps Ollama itself, has the port"
+    return f"{'Ollama itself, ' if holder.name == 'ollama' else ''}{holder}, has the port"
 
 
 async def _started(site: web.BaseSite) -> web.BaseSite:
