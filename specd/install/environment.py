@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -22,8 +23,8 @@ from specd.install.steps import Step, delete_tree
 _FICLONE: Final = 0x40049409
 #: Of a Python's standard library: what no service needs, and what belongs to others.
 _LEFT_OUT: Final = (
-    "site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip",
-    "config-*",
+    "site-packages", "dist-packages", "test", "tests", "lib2to3", "idlelib", "tkinter",
+    "turtledemo", "ensurepip", "config-*",
 )  # fmt: skip
 #: Everything that the daemon and its engines load; says which files that are.
 _LOOK: Final = """
@@ -67,7 +68,8 @@ class Build(Step):
             copy_file(page, staged / "docs" / page.name)
         _write_command(staged)
         python = str(staged / "bin" / "python3")
-        machine.run(python, "-I", "-m", "compileall", "-q", "-j", "0", str(staged / "lib"))
+        with contextlib.suppress(CommandFailed):  # packages carry files that are no Python
+            machine.run(python, "-I", "-m", "compileall", "-qq", "-j", "0", str(packages))
         _open_to_all(staged)
         _look_at(python, machine)
 

@@ -53,5 +53,5 @@ def path_words(path: str | Path) -> str:
 
 def env_file_text(variables: Mapping[str, str]) -> str:
     """A file for EnvironmentFile=."""
-    quoted = {name: re.sub(r'(["\\`$])', r"\\\1", value) for name, value in variables.items()}
+    quoted = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in variables.items()}
     return "".join(f'{name}="{value}"\n' for name, value in quoted.items())

@@ -34,7 +34,7 @@ class FakeMachine(Machine):
             self.at(folder).mkdir(parents=True, exist_ok=True)
 
     def own(self, path: Path, group: str) -> None:
-        self.groups[path.name] = group
+        self.groups[path.name.removeprefix(".").rpartition(".")[0]] = group
 
     def run(self, *command: str) -> str:
         line = " ".join(command)

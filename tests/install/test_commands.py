@@ -1,0 +1,92 @@
+"""The three commands as they are typed, on a machine below a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specd import install as room
+from specd.cli.app import app
+from specd.errors import InstallError
+from specd.install import layout
+from tests.install.fake_machine import FakeMachine, small_sources
+
+pytestmark = pytest.mark.usefixtures("answering")
+
+
+@pytest.fixture
+def here(with_ollama: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """The commands find this machine, a Python and something to copy."""
+    choice, sources = small_sources(tmp_path / "sources")
+    monkeypatch.setattr(room, "Machine", lambda: with_ollama)
+    monkeypatch.setattr(room, "running", lambda: choice.interpreter)
+    monkeypatch.setattr(room, "collect", lambda: sources)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return with_ollama
+
+
+def said(*arguments: str, answers: str | None = None) -> str:
+    result = CliRunner().invoke(app, list(arguments), input=answers, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", [["install", "--no-start"], ["migrate"]])
+def test_a_dry_run_does_nothing_and_needs_no_root(
+    here: FakeMachine, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    before = here.picture()
+    assert "nothing was done" in said(*command, "--dry-run")
+    assert (here.picture(), here.done) == (before, [])
+    with pytest.raises(InstallError, match="root's to do: sudo"):
+        said(*command, "--yes")
+
+
+def test_a_dry_run_says_what_is_then_done(here: FakeMachine) -> None:
+    planned = said("migrate", "--dry-run").splitlines()
+    done = said("migrate", "--yes").splitlines()
+    steps = [line.split(". ", 1)[1] for line in planned if line[:3].strip().isdecimal()]
+    assert steps
+    assert [line.split(" ", 1)[1] for line in done if line.split("/")[0].isdecimal()] == steps
+
+
+def test_nobody_to_ask_is_said(here: FakeMachine) -> None:
+    with pytest.raises(InstallError, match="--yes"):
+        said("migrate")
+    assert here.active == {layout.OLLAMA}
+
+
+def test_there_and_back_and_away(here: FakeMachine) -> None:
+    before = here.picture()
+    assert "specd migrate --back" in said("migrate", "--yes")
+    assert here.active == {layout.SERVICE}
+    assert "is in Ollama's place; this does it again" in said("migrate", "--dry-run")
+    assert "Ollama is as it was before" in said("migrate", "--back", "--yes")
+    assert here.active == {layout.OLLAMA}
+    said("uninstall", "--purge", "--yes")
+    after = here.picture()
+    assert {path: after[path] for path in before} == before
+
+
+def test_no_ollama_service_is_said_and_a_store_can_be_named(
+    here: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()
+    here.active.clear()
+    here.enabled.clear()
+    with pytest.raises(InstallError, match=r"no ollama\.service here.*--store"):
+        said("migrate", "--dry-run")
+    with pytest.raises(InstallError, match="no store at /none"):
+        said("migrate", "--dry-run", "--store", "/none")
+    store = here.at("/var/lib/ollama/.ollama/models")
+    if store.stat().st_uid == 0:
+        with pytest.raises(InstallError, match=r"store .* is root's"):
+            said("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
+        os.chown(store, 65534, -1)
+    plan = said("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
+    assert "OLLAMA_MODELS=/var/lib/ollama/.ollama/models" in plan
+    assert "ollama.service.d" not in plan

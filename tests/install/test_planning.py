@@ -1,0 +1,341 @@
+"""What is planned, what is refused, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specd.errors import InstallError
+from specd.install import (
+    Plan,
+    carry_out,
+    layout,
+    look,
+    plan_back,
+    plan_install,
+    plan_migrate,
+    plan_uninstall,
+    read_service,
+)
+from specd.install.migrating import drop_in
+from specd.install.port import Holder
+from specd.install.steps import StartUnit
+from tests.install.fake_machine import FakeMachine, small_sources
+
+pytestmark = pytest.mark.usefixtures("answering")
+
+
+def install(machine: FakeMachine, sources: Path, text: str = "one") -> Plan:
+    plan = plan_install(look(machine), small_sources(sources, text))
+    carry_out(plan, machine, print)
+    return plan
+
+
+def migration(machine: FakeMachine, sources: Path) -> Plan:
+    return plan_migrate(look(machine), read_service(machine), small_sources(sources))
+
+
+def words(plan: Plan) -> str:
+    return "\n".join(plan.lines())
+
+
+# --------------------------------------------------------------------------- install
+
+
+def test_a_plan_changes_nothing_until_it_is_carried_out(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    before = with_ollama.picture()
+    migration(with_ollama, tmp_path / "sources").lines()
+    assert (with_ollama.picture(), with_ollama.done) == (before, [])
+
+
+def test_what_is_shipped_is_put_in_place(machine: FakeMachine, tmp_path: Path) -> None:
+    install(machine, tmp_path / "sources")
+    facts = look(machine)
+    assert all(facts.contents[path] == text for path, text in facts.shipped.files.items())
+    assert machine.at(layout.ENV_FILE).stat().st_mode & 0o777 == 0o640
+    assert machine.groups["specd.env"] == "specd"
+    assert machine.at("/opt/specd/lib/python3.11/site-packages/specd/module.py").is_file()
+    assert str(machine.at(layout.COMMAND).readlink()) == "/opt/specd/bin/specd"
+    assert (machine.active, machine.enabled) == ({layout.SERVICE}, {layout.SERVICE})
+
+
+def test_a_second_run_updates_and_keeps_what_people_wrote(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    machine.put(layout.ENV_FILE, "OLLAMA_HOST=:1\n")
+    machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
+    said = words(install(machine, tmp_path / "sources", "two"))
+    assert f"{layout.ENV_FILE} is there, and stays as it is" in said
+    assert machine.at(layout.ENV_FILE).read_text() == "OLLAMA_HOST=:1\n"
+    assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"
+    module = machine.at("/opt/specd/lib/python3.11/site-packages/specd/module.py")
+    assert module.read_text() == "'two'\n"
+    assert [path.name for path in machine.at("/opt").iterdir()] == ["specd"]
+    assert machine.done.count("systemctl restart specd.service") == 2
+
+
+def test_a_unit_that_was_not_changed_is_replaced_without_a_copy(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    facts = look(machine)
+    newer = replace(
+        facts, shipped=replace(facts.shipped, files=dict.fromkeys(facts.shipped.files, b"newer"))
+    )
+    assert "kept-by-specd" not in words(plan_install(newer, None))
+
+
+def test_no_start_starts_and_enables_nothing(machine: FakeMachine, tmp_path: Path) -> None:
+    holder = Holder(7, "ollama", "ollama.service")
+    plan = plan_install(look(machine), small_sources(tmp_path), starts=False, holder=holder)
+    carry_out(plan, machine, print)
+    assert (machine.active, machine.enabled) == (set(), set())
+
+
+def test_where_the_socket_starts_it_the_service_is_not_enabled(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    machine.enabled = {layout.SOCKET}
+    plan = plan_install(look(machine), small_sources(tmp_path / "sources"))
+    assert StartUnit(layout.SERVICE, enable=False) in plan.steps
+
+
+def test_somebody_elses_command_stays(machine: FakeMachine, tmp_path: Path) -> None:
+    machine.put(layout.COMMAND, "another specd")
+    said = words(install(machine, tmp_path / "sources"))
+    assert "somebody else's, and stays" in said
+    assert machine.at(layout.COMMAND).read_text() == "another specd"
+
+
+def test_no_systemd_is_said(machine: FakeMachine) -> None:
+    machine.at("/run/systemd/system").rmdir()
+    with pytest.raises(InstallError, match="systemd does not run here"):
+        look(machine)
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"free_bytes": 10}, "/opt/specd needs 0 MB, and 0 MB are free"),
+        (
+            {"read_only": (layout.ENVIRONMENT,)},
+            "/opt/specd lies on a file system that is read-only",
+        ),
+        ({"folders": frozenset({layout.ENVIRONMENT})}, "did not make it; move it away"),
+    ],
+)
+def test_what_cannot_work_is_not_begun(
+    machine: FakeMachine, tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    facts = replace(look(machine), **changes)  # type: ignore[arg-type]
+    with pytest.raises(InstallError, match=said):
+        plan_install(facts, small_sources(tmp_path))
+
+
+def test_a_usr_that_is_read_only_costs_the_link_alone(machine: FakeMachine, tmp_path: Path) -> None:
+    facts = replace(look(machine), read_only=(layout.COMMAND,))
+    said = words(plan_install(facts, small_sources(tmp_path)))
+    assert "the command is /opt/specd/bin/specd" in said
+    assert f"link {layout.COMMAND}" not in said
+
+
+@pytest.mark.parametrize(
+    "holder,said",
+    [
+        (
+            Holder(7, "ollama", "ollama.service"),
+            "by ollama .pid 7, ollama.service.: `specd migrate`",
+        ),
+        (Holder(7, "ollama", "session-1.scope"), "stop it, or give specd another address"),
+        (Holder(7, "nginx", "nginx.service"), "taken by nginx .*OLLAMA_HOST in /etc/specd"),
+        (Holder(), "taken by another program"),
+    ],
+)
+def test_who_has_the_port_is_said(
+    machine: FakeMachine, tmp_path: Path, holder: Holder, said: str
+) -> None:
+    with pytest.raises(InstallError, match=said):
+        plan_install(look(machine), small_sources(tmp_path), holder=holder)
+
+
+def test_a_record_that_cannot_be_read_is_said(machine: FakeMachine) -> None:
+    machine.put(layout.RECORD, "{")
+    with pytest.raises(InstallError, match=r"cannot read .*installed\.json"):
+        look(machine)
+
+
+# --------------------------------------------------------------------------- uninstall
+
+
+def test_nothing_installed_is_said(machine: FakeMachine) -> None:
+    with pytest.raises(InstallError, match="not installed"):
+        plan_uninstall(look(machine))
+
+
+def test_models_state_and_settings_stay_unless_they_are_purged(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    before = machine.picture()
+    install(machine, tmp_path / "sources")
+    model = machine.put("/var/lib/specd/.ollama/models/blobs/sha256-1", "weights")
+    own = machine.put(f"{layout.UNITS}/{layout.SERVICE}.d/override.conf", "[Service]\n")
+    carry_out(plan_uninstall(look(machine)), machine, print)
+    assert model.exists()
+    assert own.exists()
+    assert machine.at(layout.ENV_FILE).exists()
+    assert not machine.at(layout.ENVIRONMENT).exists()
+    assert not machine.at(f"{layout.UNITS}/{layout.SERVICE}").exists()
+    assert (machine.active, machine.enabled) == (set(), set())
+
+    install(machine, tmp_path / "sources")
+    carry_out(plan_uninstall(look(machine), purges=True), machine, print)
+    gone = {path for path in machine.picture() if "specd" in path}
+    assert gone == set()
+    assert {path: machine.picture()[path] for path in before} == before
+
+
+def test_a_unit_changed_by_hand_is_kept_beside(machine: FakeMachine, tmp_path: Path) -> None:
+    install(machine, tmp_path / "sources")
+    machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
+    carry_out(plan_uninstall(look(machine)), machine, print)
+    assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"
+
+
+# --------------------------------------------------------------------------- migrate
+
+
+def test_ollamas_settings_user_and_store_are_carried_over(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    plan = migration(with_ollama, tmp_path / "sources")
+    carry_out(plan, with_ollama, print)
+    text = with_ollama.at(layout.DROP_IN).read_text().splitlines()
+    assert "User=nobody" in text
+    assert "SupplementaryGroups=specd render video" in text
+    assert "ReadWritePaths=/var/lib/ollama/.ollama" in text
+    assert "RequiresMountsFor=/var/lib/ollama/.ollama/models" in text
+    assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
+    assert 'Environment="OLLAMA_ORIGINS=a b"' in text
+    assert not [line for line in text if "PATH=/bin" in line or "SECRET" in line]
+    at = text.index("EnvironmentFile=")
+    assert text[at + 1 : at + 3] == [
+        "EnvironmentFile=-/etc/specd/ollama.env",
+        "EnvironmentFile=-/etc/specd/specd.env",
+    ]
+    assert with_ollama.at(layout.OLLAMA_ENV_FILE).read_text() == 'OLLAMA_KEEP_ALIVE="7m"\n'
+    assert with_ollama.at(layout.OLLAMA_ENV_FILE).stat().st_mode & 0o777 == 0o640
+    said = words(plan)
+    assert "OLLAMA_VULKAN is carried over, and has no effect" in said
+    assert "not carried over, for Ollama's program alone: SECRET" in said
+
+
+def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) -> None:
+    home = with_ollama.at("/home/me/models")
+    home.mkdir(parents=True)
+    found = read_service(with_ollama, Path("/home/me/models"))
+    text = drop_in(found).splitlines()
+    assert "ProtectHome=tmpfs" in text
+    assert "BindPaths=/home/me/models" in text
+    assert "ReadWritePaths=/var/lib/ollama/.ollama" in text  # the keys are where they were
+
+
+def test_links_in_the_store_are_followed(with_ollama: FakeMachine) -> None:
+    with_ollama.at("/mnt/disk").mkdir(parents=True)
+    models = with_ollama.at("/var/lib/ollama/.ollama/models")
+    models.rename(with_ollama.at("/mnt/disk/models"))
+    models.symlink_to(with_ollama.at("/mnt/disk/models"))
+    text = drop_in(read_service(with_ollama)).splitlines()
+    assert "ReadWritePaths=/mnt/disk/models" in text
+    assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
+
+
+def test_what_specd_env_says_is_stronger_and_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
+    with_ollama.put(layout.ENV_FILE, "OLLAMA_KEEP_ALIVE=1m\nOLLAMA_HOST=127.0.0.1:4242\n")
+    said = words(migration(with_ollama, tmp_path / "sources"))
+    assert "OLLAMA_KEEP_ALIVE: /etc/specd/specd.env has another value" in said
+    assert "http://127.0.0.1:4242" in said
+
+
+@pytest.mark.parametrize(
+    "properties,said",
+    [
+        ({"User": ""}, "works as root here"),
+        ({"User": "no-such-user"}, "no such user"),
+        ({"DynamicUser": "yes"}, "DynamicUser=yes"),
+        ({"Environment": "OLLAMA_MODELS=/mnt/none"}, "is not there: is its disk mounted"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_said(
+    with_ollama: FakeMachine, properties: dict[str, str], said: str
+) -> None:
+    with_ollama.properties[layout.OLLAMA] |= properties
+    with pytest.raises(InstallError, match=said):
+        read_service(with_ollama)
+
+
+def test_an_address_that_others_hold_is_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
+    found, what = read_service(with_ollama), small_sources(tmp_path)
+    with pytest.raises(InstallError, match="taken by nginx"):
+        plan_migrate(look(with_ollama), found, what, holder=Holder(7, "nginx", ""))
+    with_ollama.put(f"{layout.UNITS}/{layout.SOCKET}", "")
+    with_ollama.active.add(layout.SOCKET)
+    with pytest.raises(InstallError, match=r"disable --now specd\.socket"):
+        plan_migrate(look(with_ollama), found, what)
+
+
+def test_ollama_is_not_started_while_specd_is_in_its_place(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
+    assert (with_ollama.active, with_ollama.enabled) == (
+        {layout.SERVICE},
+        {layout.SERVICE, layout.OLLAMA},
+    )
+    pause = with_ollama.at(layout.PAUSE).read_text()
+    assert f"ConditionPathExists=!{layout.DROP_IN}" in pause
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_going_back_leaves_ollama_as_it_was_and_specd_installed(
+    with_ollama: FakeMachine, tmp_path: Path, is_active: bool
+) -> None:
+    if not is_active:
+        with_ollama.active.clear()
+    before = with_ollama.picture()
+    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
+    carry_out(plan_back(look(with_ollama)), with_ollama, print)
+    after = with_ollama.picture()
+    assert {path: after[path] for path in before} == before
+    assert not with_ollama.at(layout.DROP_IN).parent.exists()
+    assert with_ollama.at(layout.ENVIRONMENT).is_dir()
+    with pytest.raises(InstallError, match="nothing to go back from"):
+        plan_back(look(with_ollama))
+
+
+def test_specd_that_ran_before_runs_again_afterwards(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    install(with_ollama, tmp_path / "sources")
+    found = read_service(with_ollama)
+    carry_out(plan_migrate(look(with_ollama), found, None), with_ollama, print)
+    assert with_ollama.active == {layout.SERVICE}
+    carry_out(plan_back(look(with_ollama)), with_ollama, print)
+    assert with_ollama.active == {layout.SERVICE, layout.OLLAMA}
+
+
+def test_ollama_that_was_removed_meanwhile_is_no_obstacle(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
+    with_ollama.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()
+    with_ollama.enabled.discard(layout.OLLAMA)
+    plan = plan_back(look(with_ollama))
+    assert "gone meanwhile" in plan.outcome[0]
+    carry_out(plan, with_ollama, print)
+    assert with_ollama.active == set()

@@ -1,0 +1,102 @@
+"""Who listens already, and whether what was started answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from specd.errors import InstallError
+from specd.install import answer
+from specd.install.answer import Answers
+from specd.install.machine import Machine
+from specd.install.port import holder_of
+from specd.settings import HostAddress
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "", "0.0.0.0", "localhost"])
+def test_who_holds_a_port_is_found(listener: int, host: str) -> None:
+    holder = holder_of(HostAddress("http", host, listener))
+    assert holder is not None
+    assert holder.pid == os.getpid()
+    assert f"(pid {holder.pid}" in holder.words
+
+
+def test_a_free_port_has_no_holder(listener: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        free = other.getsockname()[1]
+    assert holder_of(HostAddress("http", "127.0.0.1", free)) is None
+    assert holder_of(HostAddress("http", "no-such-host.invalid", listener)) is None
+
+
+class Server:
+    """Answers every path with a status and a body."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, str]] = {}
+        answers = self.answers
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = answers.get(self.path, (404, ""))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    served = Server()
+    served.answers["/api/version"] = (200, '{"version": "1"}')
+    thread = threading.Thread(target=served.http.serve_forever)
+    thread.start()
+    yield served
+    served.http.shutdown()
+    thread.join()
+    served.http.server_close()
+
+
+def test_an_answer_is_enough_where_the_store_is_empty(server: Server) -> None:
+    Answers(server.url).do(Machine())
+
+
+def test_models_in_the_store_must_be_listed(server: Server) -> None:
+    server.answers["/api/tags"] = (200, '{"models": []}')
+    with pytest.raises(InstallError, match="none of the 2 models"):
+        Answers(server.url, 2).do(Machine())
+    server.answers["/api/tags"] = (200, '{"models": [{}]}')
+    Answers(server.url, 2).do(Machine())
+
+
+def test_a_key_that_is_asked_for_is_an_answer(server: Server) -> None:
+    server.answers["/api/version"] = (401, "")
+    Answers(server.url, 2).do(Machine())
+
+
+def test_another_server_is_not_specd(server: Server) -> None:
+    server.answers["/api/version"] = (404, "")
+    with pytest.raises(InstallError, match="answers 404"):
+        Answers(server.url).do(Machine())
+
+
+def test_silence_is_said(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(answer, "_ONE_TRY_S", 0.05)
+    with pytest.raises(InstallError, match="nobody answers on"):
+        Answers(f"http://127.0.0.1:{listener}").do(Machine())
