@@ -103,6 +103,7 @@ class Box:
 
     def drop_in(self, unit: str, text: str, *, name: str = "override.conf") -> None:
         """What `systemctl edit` would write."""
+        unit = unit if "." in unit else f"{unit}.service"
         self.write(f"/etc/systemd/system/{unit}.d/{name}", text)
 
     def log(self, unit: str = "specd") -> str:
