@@ -1,27 +1,34 @@
-"""What the daemon says, on stderr."""
+"""What the daemon says, on stderr: lines for people or JSON, and for systemd's journal."""
 
 from __future__ import annotations
 
+import copy
+import datetime as dt
+import json
 import logging
+import os
 import queue
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
+from typing import TextIO
+
+from specd.metrics import current_id
 
 
 @contextmanager
-def logging_to_stderr(debug: int) -> Iterator[None]:
+def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
     """To stderr, written by a thread of its own: a slow terminal never blocks the event loop.
 
-    debug: OLLAMA_DEBUG; 2 adds what the libraries say.
+    debug: OLLAMA_DEBUG; 2 adds what the libraries say.  log_format: SPECD_LOG_FORMAT.
     """
     lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer = logging.StreamHandler(sys.stderr)
-    writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    writer.setFormatter(formatter(log_format, journal=is_journal(sys.stderr, os.environ)))
     listener = QueueListener(lines, writer)
     root = logging.getLogger()
-    root.handlers = [QueueHandler(lines)]
+    root.handlers = [_Handing(lines)]
     set_level(debug)
     listener.start()
     try:
@@ -34,3 +41,84 @@ def set_level(debug: int) -> None:
     """debug: as above."""
     logging.getLogger().setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
     logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether systemd reads it: what it says of its stream, held against the stream itself."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def formatter(log_format: str, *, journal: bool) -> logging.Formatter:
+    """journal: it knows the time, and takes a line's priority from its beginning."""
+    if log_format == "json":
+        lines: logging.Formatter = _Json()
+    else:
+        lines = _Text("" if journal else "%(asctime)s %(levelname)s ")
+    return _Prioritised(lines) if journal else lines
+
+
+class _Handing(QueueHandler):
+    """Hands a line to the writing thread, with the request that it is about."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        ready = copy.copy(record)
+        ready.msg, ready.args = record.getMessage(), None
+        ready.__dict__.setdefault("request_id", current_id())
+        if ready.exc_info:
+            ready.exc_text = logging.Formatter().formatException(ready.exc_info)
+            ready.exc_info = None
+        return ready
+
+
+class _Text(logging.Formatter):
+    def __init__(self, beginning: str) -> None:
+        super().__init__(beginning + "%(name)s: %(about)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        request_id = getattr(record, "request_id", "")
+        # A request's own line begins with its id.
+        record.about = f"[{request_id}] " if request_id and not hasattr(record, "fields") else ""
+        return super().format(record)
+
+
+class _Json(logging.Formatter):
+    """One object a line; that of a request has its fields beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: Mapping[str, object] = getattr(record, "fields", {})
+        said: dict[str, object] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(
+                timespec="milliseconds"
+            ),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": "request" if fields else record.getMessage(),
+        }
+        if request_id := getattr(record, "request_id", ""):
+            said["request_id"] = request_id
+        if record.exc_text:
+            said["exception"] = record.exc_text
+        return json.dumps({**said, **fields}, ensure_ascii=False)
+
+
+class _Prioritised(logging.Formatter):
+    """sd-daemon(3): `<4>` before each line, or `journalctl -p` finds only the first of several."""
+
+    def __init__(self, lines: logging.Formatter) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        beginning = f"<{_priority(record.levelno)}>"
+        said = self._lines.format(record)
+        return "\n".join(beginning + line for line in said.split("\n"))
+
+
+def _priority(level: int) -> int:
+    """syslog(3)'s number."""
+    known = (logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)
+    return next((number for least, number in known if level >= least), 7)

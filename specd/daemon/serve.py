@@ -10,7 +10,13 @@ from aiohttp import web
 
 import specd
 from specd.api.border import connection_log
-from specd.daemon.connections import Runner, max_connections, quiet_about_accept, raise_limit
+from specd.daemon.connections import (
+    Runner,
+    backlog,
+    max_connections,
+    quiet_about_accept,
+    raise_limit,
+)
 from specd.daemon.exposure import exposure
 from specd.daemon.house import built, open_house
 from specd.daemon.listening import as_passed, listen, where
@@ -51,7 +57,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     server = _server(house.app, settings, n_descriptors)
     await server.setup()
     try:
-        sites = await listen(server, settings, systemd.sockets)
+        n_waiting = backlog(n_descriptors)
+        sites = await listen(server, settings, systemd.sockets, backlog=n_waiting)
         await open_house(house, stop)
         words = _announce(server, settings, house.machine)
         house.readiness.reason = ""
@@ -86,7 +93,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
 
 def main(settings: Settings) -> int:
     """`specd serve`: the exit status."""
-    with logging_to_stderr(settings.debug):
+    with logging_to_stderr(settings.debug, settings.log_format):
         try:
             asyncio.run(run(settings))
         except SpecdError as error:
