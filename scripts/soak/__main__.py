@@ -1,0 +1,69 @@
+"""An hour's traffic of a busy home server, played in ten minutes, and what came of it.
+
+    .venv/bin/python -m scripts.soak [--minutes 10] [--clients 16] [--seed 0] [--json FILE]
+
+The real command over real engines: the demo pair with its drafter, a model without one, an
+embedding model.  Every seeded request is answered once alone; then sixteen clients play the hour
+(hour.py) at six times its speed, while engines are killed, unloaded and loaded anew, and a process
+of its own asks for the version ten times a second.  Prints each demand with PASS or FAIL; exit
+status 1 where one is not met.  Fewer minutes play the first part of the hour, at the same speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from scripts.soak.findings import Findings, findings
+from scripts.soak.house import ROOT, opened
+from scripts.soak.session import NotServed, Question, Record, soak
+from scripts.soak.verdict import judge, table
+
+DATA = ROOT / "docs" / "reliability" / "soak.json"
+
+
+def main() -> int:
+    usual = Question()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=usual.minutes)
+    parser.add_argument("--clients", type=int, default=usual.n_clients)
+    parser.add_argument("--seed", type=int, default=usual.seed)
+    parser.add_argument("--json", type=Path, help=f"where the figures go ({DATA.name})")
+    parser.add_argument("--keep", type=Path, help="a folder for the store and the daemon's log")
+    args = parser.parse_args()
+    question = Question(minutes=args.minutes, n_clients=args.clients, seed=args.seed)
+    try:
+        found = asyncio.run(_soak(question, args.keep))
+    except NotServed as error:
+        print(f"FAIL  alone already: {error}")
+        return 1
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    verdicts = judge(found)
+    print(table(verdicts))
+    return 0 if all(verdict.passed for verdict in verdicts) else 1
+
+
+async def _soak(question: Question, keep: Path | None) -> Findings:
+    began_s = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - began_s:5.0f} s  {what}", flush=True)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        async with opened(folder) as house:
+            record: Record = await soak(house, question, say)
+        return findings(record, house.log.read_text(encoding="utf-8", errors="replace"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Clients that play their part of the hour, and what became of each request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import aiohttp
+
+from scripts.soak.asks import Ask
+from scripts.soak.dialects import Reading, Unreadable, events_of, whole
+from scripts.soak.hour import Turn
+
+#: Nothing in the hour takes a tenth of it; who waits as long has been forgotten.
+_FORGOTTEN_S = 120.0
+
+
+class End(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"  # with a status, before anything was sent
+    FAILED = "failed"  # with the event that says so
+    LEFT = "left"  # by the client
+    BROKEN = "broken"  # none of these: what must not be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Times are seconds on the monotonic clock.  detail: what is wrong, or what was refused."""
+
+    role: str
+    ask: Ask
+    streamed: bool
+    end: End
+    status: int
+    n_ends: int
+    text: str
+    began_s: float
+    ended_s: float
+    first_byte_s: float | None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request while it runs."""
+
+    turn: Turn
+    began_s: float = field(default_factory=time.monotonic)
+    first_byte_s: float | None = None
+    status: int = 0
+    reading: Reading = field(default_factory=Reading)
+
+    def outcome(self, end: End, detail: str = "") -> Outcome:
+        reading = self.reading
+        return Outcome(
+            role=self.turn.role,
+            ask=self.turn.ask,
+            streamed=self.turn.streamed,
+            end=end,
+            status=self.status,
+            n_ends=reading.n_ends,
+            text=reading.text or "".join(reading.parts),
+            began_s=self.began_s,
+            ended_s=time.monotonic(),
+            first_byte_s=self.first_byte_s,
+            detail=detail or reading.error,
+        )
+
+
+async def play(url: str, turns: Iterable[Turn], began_s: float, outcomes: list[Outcome]) -> float:
+    """One client's turns, one after the other; how far it fell behind its hour, in seconds."""
+    behind_s = 0.0
+    async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
+        for turn in turns:
+            wait_s = began_s + turn.due_s - time.monotonic()
+            behind_s = max(behind_s, -wait_s)
+            await asyncio.sleep(max(0.0, wait_s))
+            outcomes.append(await ask(http, turn))
+    return behind_s
+
+
+async def ask(http: aiohttp.ClientSession, turn: Turn) -> Outcome:
+    """One request to its end, or to where its client leaves."""
+    asked = _Asked(turn)
+    leaves_at_once = turn.leaves_after == 0
+    try:
+        async with asyncio.timeout(turn.patience_s if leaves_at_once else _FORGOTTEN_S):
+            return await _answer(http, asked)
+    except TimeoutError:
+        if leaves_at_once:
+            return asked.outcome(End.LEFT)
+        return asked.outcome(End.BROKEN, f"no end within {_FORGOTTEN_S:.0f} s")
+    except aiohttp.ClientError as error:
+        return asked.outcome(End.BROKEN, f"{type(error).__name__}: {error}")
+    except (Unreadable, KeyError, TypeError, ValueError) as error:
+        return asked.outcome(End.BROKEN, f"not of its dialect: {error!r}")
+
+
+async def _answer(http: aiohttp.ClientSession, asked: _Asked) -> Outcome:
+    turn = asked.turn
+    body = turn.ask.body(streamed=turn.streamed)
+    async with http.request(
+        "GET" if body is None else "POST",
+        turn.ask.path,
+        data=body,
+        headers={} if body is None else {"Content-Type": "application/json"},
+    ) as response:
+        asked.first_byte_s = time.monotonic()
+        asked.status = response.status
+        if turn.streamed and response.status == 200:
+            return await _streamed(response, asked)
+        asked.reading = whole(turn.ask.dialect, response.status, await response.read())
+        if response.status == 200:
+            return asked.outcome(End.DONE)
+        return asked.outcome(End.REFUSED)
+
+
+async def _streamed(response: aiohttp.ClientResponse, asked: _Asked) -> Outcome:
+    turn, reading = asked.turn, asked.reading
+    sse = response.content_type == "text/event-stream"
+    async for line in response.content:
+        event = events_of(line, sse=sse)
+        if event is None:
+            continue
+        reading.take(turn.ask.dialect, event)
+        if reading.n_events == turn.leaves_after and not reading.n_ends:
+            response.close()
+            return asked.outcome(End.LEFT)
+    if reading.n_ends != 1 or reading.n_late:
+        words = f"{reading.n_ends} ends, {reading.n_late} events behind the first"
+        return asked.outcome(End.BROKEN, words)
+    return asked.outcome(End.FAILED if reading.error else End.DONE)

@@ -1,0 +1,266 @@
+"""One soak from an empty store to a stopped daemon: every answer alone, then the hour."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import psutil
+
+from scripts.soak import hour
+from scripts.soak.asks import OTHER, PAIR, VECTORS, Ask
+from scripts.soak.clients import End, Outcome, ask, play
+from scripts.soak.gauges import EVERY_S, Gauges, Sample
+from scripts.soak.hour import HOUR_S, PLAYED_MINUTES, Kill, Role, Turn
+from scripts.soak.house import House
+
+#: How long what was unloaded may take to be gone.
+_GONE_S = 30.0
+#: What a killed engine's requests may take to be told, and a request to meet a dead one.
+KILL_ECHO_S = 2.0
+
+
+class NotServed(Exception):
+    """The daemon fails without any load: there is nothing to soak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """speed: hours in an hour."""
+
+    minutes: float = PLAYED_MINUTES
+    n_clients: int = 16
+    seed: int = 0
+
+    @property
+    def play_s(self) -> float:
+        return self.minutes * 60
+
+    @property
+    def speed(self) -> float:
+        return HOUR_S / (PLAYED_MINUTES * 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    at_s: float
+    model: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """All that happened.  probes: seconds since the epoch, milliseconds; −1 is no answer.
+
+    idle_before, idle_after: the daemon without a client and without an engine.
+    cpu_s: of the daemon, of all its processes, of this one, over the hour; of the machine, busy.
+    """
+
+    question: Question
+    alone: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    kills: list[Killed] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    probes: list[tuple[float, float]] = field(default_factory=list)
+    idle_before: Sample | None = None
+    idle_after: Sample | None = None
+    played_s: float = 0.0
+    behind_s: float = 0.0
+    cpu_share: dict[str, float] = field(default_factory=dict)
+    exit_status: int | None = None
+    n_left_processes: int = 0
+    n_left_files: int = 0
+
+
+async def soak(house: House, question: Question, say: Callable[[str], None]) -> Record:
+    record = Record(question=question)
+    gauges = Gauges(house)
+    roles = hour.played_roles(question.n_clients)
+    alone = hour.every_seeded_ask(roles)
+    say(f"{len(alone)} answers alone")
+    record.alone = await _alone(house, alone)
+    record.idle_before = await _emptied(house, gauges)
+    gauges.samples.clear()
+    say(f"{question.minutes:g} minutes with {question.n_clients} clients")
+    async with _probing(house, record):
+        await _hour(house, gauges, roles, record, say)
+    record.samples = list(gauges.samples)
+    record.idle_after = await _emptied(house, gauges)
+    say("stopping")
+    await _stopped(house, record)
+    return record
+
+
+async def _alone(house: House, asks: Sequence[Ask]) -> dict[str, Outcome]:
+    """Raises NotServed where an answer is not what it must be."""
+    found = {}
+    async with aiohttp.ClientSession(house.url) as http:
+        for each in asks:
+            outcome = await ask(http, Turn(due_s=0.0, role="", ask=each, streamed=False))
+            if outcome.status != each.expected or outcome.end is End.BROKEN:
+                raise NotServed(f"{each.key[:200]}: {outcome.status} {outcome.detail}")
+            found[each.key] = outcome
+    return found
+
+
+async def _emptied(house: House, gauges: Gauges) -> Sample:
+    """The daemon with no engine and no client.  Raises TimeoutError where engines stay."""
+    async with aiohttp.ClientSession(house.url) as http:
+        for model in (PAIR, OTHER):
+            async with http.post("/api/generate", json={"model": model, "keep_alive": 0}) as reply:
+                await reply.read()
+        fields = {"model": VECTORS, "input": "a", "keep_alive": 0}
+        async with http.post("/api/embed", json=fields) as reply:
+            await reply.read()
+    async with asyncio.timeout(_GONE_S):
+        while (await asyncio.to_thread(gauges.read)).engines:  # noqa: ASYNC110 - polls /proc
+            await asyncio.sleep(EVERY_S / 4)
+    await asyncio.sleep(EVERY_S)  # the last connection's end, and the engine's pipes
+    return await asyncio.to_thread(gauges.read)
+
+
+async def _hour(
+    house: House,
+    gauges: Gauges,
+    roles: Sequence[Role],
+    record: Record,
+    say: Callable[[str], None],
+) -> None:
+    question = record.question
+    began_s = time.monotonic()
+    cpu = _Cpu(house)
+    async with asyncio.TaskGroup() as beside:
+        watching = beside.create_task(_watch(gauges, record, began_s, say))
+        killing = beside.create_task(_kill(gauges, record, began_s))
+        record.behind_s = max(
+            await asyncio.gather(
+                *(
+                    play(
+                        house.url,
+                        hour.turns_of(
+                            role, f"{question.seed}/{n}", question.play_s, question.speed
+                        ),
+                        began_s,
+                        record.outcomes,
+                    )
+                    for n, role in enumerate(roles)
+                )
+            )
+        )
+        await asyncio.sleep(max(0.0, began_s + question.play_s - time.monotonic()))
+        watching.cancel()
+        killing.cancel()
+    record.played_s = time.monotonic() - began_s
+    record.cpu_share = cpu.shares()
+
+
+async def _watch(
+    gauges: Gauges, record: Record, began_s: float, say: Callable[[str], None]
+) -> None:
+    said = 0
+    while True:
+        sample = await asyncio.to_thread(gauges.read)
+        minute = int((sample.at_s - began_s) / 60)
+        if minute > said:
+            said = minute
+            rss = {model: held.rss_bytes for (model, _), held in sample.engines.items()}
+            sizes = ", ".join(f"{model} {rss / 2**20:.0f}" for model, rss in sorted(rss.items()))
+            say(
+                f"{minute} min: {len(record.outcomes)} requests;"
+                f" MiB: daemon {sample.daemon.rss_bytes / 2**20:.0f}, {sizes}"
+            )
+        await asyncio.sleep(EVERY_S)
+
+
+async def _kill(gauges: Gauges, record: Record, began_s: float) -> None:
+    question = record.question
+    for kill in hour.kills_of(f"{question.seed}/kills", question.play_s, question.speed):
+        await asyncio.sleep(max(0.0, began_s + kill.due_s - time.monotonic()))
+        while (model := _kill_one(gauges, kill)) is None:  # noqa: ASYNC110 - polls /proc
+            await asyncio.sleep(EVERY_S / 2)
+        record.kills.append(Killed(time.monotonic(), model))
+
+
+def _kill_one(gauges: Gauges, kill: Kill) -> str | None:
+    """Whose engine was killed; None while there is none that may be."""
+    models = [PAIR, OTHER, VECTORS][kill.spares_pair :]
+    random.Random(kill.draw).shuffle(models)  # noqa: S311 - the same hour every time
+    for model in models:
+        engine = gauges.engine(model)
+        try:
+            if engine is not None and engine.is_running():
+                engine.send_signal(signal.SIGKILL)
+                return model
+        except psutil.NoSuchProcess:
+            continue
+    return None
+
+
+async def _stopped(house: House, record: Record) -> None:
+    children = psutil.Process(house.pid).children(recursive=True)
+    record.exit_status = await house.stop()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, children, timeout=_GONE_S)
+    record.n_left_processes = len(alive)
+    record.n_left_files = sum(1 for _ in house.scratch.rglob("*"))
+
+
+@asynccontextmanager
+async def _probing(house: House, record: Record) -> AsyncIterator[None]:
+    host, _, port = house.url.removeprefix("http://").rpartition(":")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "scripts.soak.prober",
+        host,
+        port,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    hearing = asyncio.create_task(_hear(process.stdout, record))
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await hearing
+        await process.wait()
+
+
+async def _hear(lines: asyncio.StreamReader, record: Record) -> None:
+    async for line in lines:
+        at_s, took_ms = line.split()
+        record.probes.append((float(at_s), float(took_ms)))
+
+
+class _Cpu:
+    """Processor time from now on, as shares of all processors."""
+
+    def __init__(self, house: House) -> None:
+        self._daemon = psutil.Process(house.pid)
+        self._before = self._read()
+
+    def _read(self) -> dict[str, float]:
+        times = psutil.cpu_times()
+        own = psutil.Process().cpu_times()
+        daemon = self._daemon.cpu_times()
+        return {
+            "machine": sum(times) - times.idle - getattr(times, "iowait", 0.0),
+            "daemon": daemon.user + daemon.system,
+            "clients": own.user + own.system,
+            "clock": time.monotonic() * (psutil.cpu_count() or 1),
+        }
+
+    def shares(self) -> dict[str, float]:
+        now = self._read()
+        clock = now["clock"] - self._before["clock"]
+        return {
+            name: (now[name] - self._before[name]) / clock
+            for name in ("machine", "daemon", "clients")
+        }
