@@ -73,8 +73,10 @@ class Verdicts:
             pair = identity_of(target), identities_of(adapters), identity_of(drafter)
         except OSError:
             return NOTHING_KNOWN
-        since = self._unix_time() - LATELY_S
-        lately = [entry for entry in self._by_pair.get(pair, ()) if entry.used_at >= since]
+        now = self._unix_time()
+        # What is of a time that has yet to come was learned while the clock was wrong.
+        known = self._by_pair.get(pair, ())
+        lately = [entry for entry in known if abs(now - entry.used_at) <= LATELY_S]
         return judge(band for entry in lately for band in entry.history.bands)
 
     def stamp(self) -> object:

@@ -214,3 +214,11 @@ def test_files_that_are_not_there_have_no_verdict(setting: Setting) -> None:
     setting.learn(LOST)
     setting.drafter.unlink()
     assert setting.standing() is Standing.UNKNOWN
+
+
+def test_what_is_of_a_time_that_has_yet_to_come_is_not_believed(setting: Setting) -> None:
+    """It was learned while the clock was wrong, and would never grow old."""
+    setting.clock.now += 2 * LATELY_S
+    setting.learn(LOST)
+    setting.clock.now -= 2 * LATELY_S
+    assert setting.standing() is Standing.UNKNOWN
