@@ -90,15 +90,11 @@ def ollama(box: Box, tmp_path: Path) -> dict[str, object]:
     """A stand-in that runs, with a model, keys and settings of its own; what its files are like."""
     if not PYTHON:
         pytest.skip("the stand-in for Ollama needs a Python in /usr")
-    store = OllamaStore(tmp_path / "store")
-    store.add("tiny", weights=write_llama(tmp_path / "tiny.gguf"))
     box("systemd-sysusers")
+    put_store(box, STORE, tmp_path)
     for path, text in {"/srv/ollama.py": PROGRAM, f"{HOME}/.ollama/id_ed25519": "a key\n"}.items():
         box.write(path, text)
     box.write("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\nHTTPS_PROXY='http://a:b@c'\n")
-    for source in sorted(store.root.rglob("*")):
-        if source.is_file():
-            _put(box, f"{STORE}/{source.relative_to(store.root)}", source)
     box("chown", "-R", "ollama:ollama", STORE, HOME)
     box("chmod", "0700", f"{HOME}/.ollama")
     box("chmod", "0600", f"{HOME}/.ollama/id_ed25519")
@@ -109,6 +105,15 @@ def ollama(box: Box, tmp_path: Path) -> dict[str, object]:
     return files_of_ollama(box)
 
 
+def put_store(box: Box, path: str, scratch: Path) -> None:
+    """With one model; root's."""
+    store = OllamaStore(scratch / "store")
+    store.add("tiny", weights=write_llama(scratch / "tiny.gguf"))
+    for source in sorted(store.root.rglob("*")):
+        if source.is_file():
+            _put(box, f"{path}/{source.relative_to(store.root)}", source)
+
+
 def _put(box: Box, path: str, source: Path) -> None:
     """A binary file, by way of the box's root as it is seen from here."""
     pid = (box.folder / "pid").read_text().strip()
@@ -117,8 +122,8 @@ def _put(box: Box, path: str, source: Path) -> None:
     target.write_bytes(source.read_bytes())
 
 
-def files_of_ollama(box: Box) -> dict[str, object]:
-    found: dict[str, object] = json.loads(box(sys.executable, "-c", LOOK, *OF_OLLAMA))
+def files_of_ollama(box: Box, *paths: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(box(sys.executable, "-c", LOOK, *(paths or OF_OLLAMA)))
     return found
 
 
@@ -245,3 +250,32 @@ def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
     box(*SPECD, "migrate", "--back", "--yes")
     box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
     assert files_of_ollama(box) == ollama
+
+
+def test_a_store_in_a_home_is_served_by_a_python_from_a_home(box: Box, tmp_path: Path) -> None:
+    """No ollama.service, and no Python but the one that runs the tests, wherever that is."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
+        for place in ("/usr/bin", "/usr/local/bin"):
+            if Path(place, version).exists():
+                box("mount", "--bind", "/dev/null", f"{place}/{version}")
+    box.write("/etc/sysusers.d/me.conf", "u me - Me /home/me\n")
+    box("systemd-sysusers", "/etc/sysusers.d/me.conf")
+    put_store(box, "/home/me/.ollama/models", tmp_path)
+    box.write("/home/me/letter", "private")
+    box("chown", "-R", "me:me", "/home/me")
+    box("chmod", "-R", "go=", "/home/me")
+    before = files_of_ollama(box, "/home/me")
+
+    named = ("migrate", "--store", "/home/me/.ollama/models", "--yes")
+    box(*SPECD, *named, timeout_s=INSTALL_S)
+    assert models(box, 11434) == ["tiny:latest"]
+    assert box("ls", "-A", f"/proc/{box.pid()}/root/home/me").split() == [".ollama"]
+    body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
+    said = json.loads(box.curl("/api/generate", "-d", body).splitlines()[-1])
+    assert said["done"], said
+    assert files_of_ollama(box, "/home/me") == before
+
+    box(*SPECD, "migrate", "--back", "--yes")
+    assert box.show("specd", "ActiveState") == "inactive"
+    assert box.show("specd", "User") == "specd"
