@@ -19,11 +19,17 @@ import psutil
 ROOT = Path(__file__).parents[1]
 FAKE_ENGINE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
 _SCRIPT = """
-import asyncio, sys
+import asyncio, contextlib, os, sys
 from specd.daemon import run
+from specd.daemon.logs import logging_to_stderr
 from specd.settings import Settings
+settings = Settings()
 options = {"command": sys.argv[1:]} if len(sys.argv) > 1 else {}
-asyncio.run(run(Settings(), **options))
+logging = contextlib.nullcontext()
+if "SPECD_LOG_FORMAT" in os.environ:  # its lines matter: as `specd serve` says them
+    logging = logging_to_stderr(settings.debug, settings.log_format)
+with logging:
+    asyncio.run(run(settings, **options))
 """
 
 
