@@ -25,6 +25,7 @@ MAX_DESCRIPTORS: Final = 65_536
 _MAX_CONNECTIONS: Final = 32_768
 #: For engines and files, where there are few descriptors in all.
 _LEAST_RESERVE: Final = 256
+_MAX_BACKLOG: Final = 4096
 #: A client that is gone without a word is asked for a sign of life (seconds).
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 60, 15
 _SAY_AGAIN_S: Final = 60.0
@@ -53,8 +54,19 @@ def raise_limit() -> int:
 
 def max_connections(n_descriptors: int) -> int:
     """The rest is for engines, models and pulls."""
-    reserve = max(n_descriptors // 4, min(_LEAST_RESERVE, n_descriptors // 2))
-    return min(n_descriptors - reserve, _MAX_CONNECTIONS)
+    return min(n_descriptors - _reserve(n_descriptors), _MAX_CONNECTIONS)
+
+
+def backlog(n_descriptors: int) -> int:
+    """How many may connect while nobody accepts, as during a restart; the kernel has the last word.
+
+    asyncio accepts as many at once, before any can be refused.
+    """
+    return max(1, min(_MAX_BACKLOG, _reserve(n_descriptors) // 4))
+
+
+def _reserve(n_descriptors: int) -> int:
+    return max(n_descriptors // 4, min(_LEAST_RESERVE, n_descriptors // 2))
 
 
 class Runner(web.AppRunner):
@@ -100,26 +112,26 @@ class Door(web.Server):
         self._said_full = _Seldom()
 
     def __call__(self) -> web.RequestHandler:
-        is_welcome = self._n < self._limit or self._make_room()
-        visitor = Visitor(
-            self, is_welcome=is_welcome, loop=asyncio.get_running_loop(), **self._options
-        )
-        if is_welcome:
-            self._n += 1
-            self._idle[visitor] = None
-        return visitor
+        return Visitor(self, loop=asyncio.get_running_loop(), **self._options)
+
+    def lets_in(self, visitor: Visitor) -> bool:
+        if self._n >= self._limit and not self._make_room():
+            return False
+        self._n += 1
+        self._idle[visitor] = None
+        return True
 
     def _make_room(self) -> bool:
-        while self._idle:
-            visitor = next(iter(self._idle))
-            del self._idle[visitor]
-            if visitor.leave():
-                if self._said_full():
-                    log.warning("%d connections: those that are idle give way", self._n)
-                return True
+        leaves = next((visitor for visitor in self._idle if visitor.can_leave), None)
         if self._said_full():
-            log.warning("%d connections, and all of them are at work: no more are let in", self._n)
-        return False
+            give_way = (
+                "all of them at work: no more are let in" if leaves is None else "idle ones go"
+            )
+            log.warning("%d connections are open, %s", self._n, give_way)
+        if leaves is None:
+            return False
+        leaves.leave()
+        return True
 
     def set_idle(self, visitor: Visitor, *, idle: bool) -> None:
         self._idle.pop(visitor, None)
@@ -134,53 +146,55 @@ class Door(web.Server):
 class Visitor(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_body_timer", "_door", "_heard_at", "_is_counted", "_is_welcome", "_request")
+    __slots__ = ("_body_timer", "_door", "_heard_at", "_is_inside", "_request")
 
-    def __init__(self, door: Door, *, is_welcome: bool, **options: Any) -> None:
+    def __init__(self, door: Door, **options: Any) -> None:
         super().__init__(door, **options)
         self._door = door
-        self._is_welcome = self._is_counted = is_welcome
+        self._is_inside = False
         self._request: web.BaseRequest | None = None
         self._heard_at = 0.0
         self._body_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self._is_welcome:
+        self._is_inside = self._door.lets_in(self)
+        if self._is_inside:
+            super().connection_made(transport)
+            _ask_for_signs_of_life(transport.get_extra_info("socket"), self._door.timeout_s)
+        else:
             real = cast("asyncio.Transport", transport)
             real.write(_FULL)
             real.close()
-            return
-        super().connection_made(transport)
-        _ask_for_signs_of_life(transport.get_extra_info("socket"), self._door.timeout_s)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_body_timer()
-        if self._is_counted:
-            self._is_counted = False
-            self._door.gone(self)
-        if self._is_welcome:
-            super().connection_lost(exc)
+        self._step_outside()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_welcome:
-            self._heard_at = self._loop.time()
-            super().data_received(data)
+        self._heard_at = self._loop.time()
+        super().data_received(data)
 
-    def leave(self) -> bool:
-        """Close, unless something of an answer is still to go out; whether that was done."""
-        if self.transport is None or self.transport.get_write_buffer_size():
-            return False
-        # Not when the transport is gone, which takes a while: its place is given away now.
-        if self._is_counted:
-            self._is_counted = False
-            self._door.gone(self)
+    @property
+    def can_leave(self) -> bool:
+        """Not while something of an answer is still to go out."""
+        return self.transport is not None and not self.transport.get_write_buffer_size()
+
+    def leave(self) -> None:
+        # The transport takes a while to close: its place is given away now.
+        self._step_outside()
         self.force_close()
-        return True
+
+    def _step_outside(self) -> None:
+        if self._is_inside:
+            self._is_inside = False
+            self._door.gone(self)
 
     # ------------------------------------------------------------------ one request
 
     def begin(self, request: web.BaseRequest) -> None:
-        self._door.set_idle(self, idle=False)
+        if self._is_inside:
+            self._door.set_idle(self, idle=False)
         self._request = request
         if not request.content.is_eof() and math.isfinite(self._door.timeout_s):
             self._heard_at = self._loop.time()
@@ -189,7 +203,7 @@ class Visitor(web.RequestHandler):
     def end(self) -> None:
         self._stop_body_timer()
         self._request = None
-        if self._is_counted:
+        if self._is_inside:
             self._door.set_idle(self, idle=True)
 
     def _set_body_timer(self) -> None:

@@ -16,9 +16,6 @@ from specd.settings import HostAddress, Settings
 
 log = logging.getLogger(__name__)
 
-# As many may connect while nobody accepts, as during a restart; the kernel has the last word.
-BACKLOG = 4096
-
 _Sockets = Sequence[socket.socket]
 
 
@@ -53,13 +50,13 @@ def as_passed(settings: Settings, passed: _Sockets) -> Settings:
 
 
 async def listen(
-    server: web.AppRunner, settings: Settings, passed: _Sockets = ()
+    server: web.AppRunner, settings: Settings, passed: _Sockets = (), *, backlog: int = 128
 ) -> list[web.BaseSite]:
     """Raises BadSetting where the address cannot be had."""
     if passed:
-        return [await _started(web.SockSite(server, sock, backlog=BACKLOG)) for sock in passed]
+        return [await _started(web.SockSite(server, sock, backlog=backlog)) for sock in passed]
     address = settings.host
-    site = web.TCPSite(server, address.host or None, address.port, backlog=BACKLOG)
+    site = web.TCPSite(server, address.host or None, address.port, backlog=backlog)
     try:
         return [await _started(site)]
     except OSError as error:
