@@ -133,6 +133,7 @@ def _copy_interpreter(choice: Choice, staged: Path) -> None:
     python = choice.interpreter
     prefix, name = Path(python.prefix), f"python{python.version}"
     copy_file(Path(python.executable).resolve(), staged / "bin" / name)
+    _look_beside(staged / "bin" / name, prefix / "lib")
     for link in ("python3", "python"):
         (staged / "bin" / link).symlink_to(name)
     for library in prefix.glob("lib/libpython3*.so*"):
@@ -143,6 +144,18 @@ def _copy_interpreter(choice: Choice, staged: Path) -> None:
         ignore=shutil.ignore_patterns(*_LEFT_OUT),
         copy_function=_copy_for_tree,
     )
+
+
+def _look_beside(program: Path, folder: Path) -> None:
+    """Where a Python was linked to a libpython by its full path, the path is overwritten in place.
+
+    The loader's string table has it between two NULs; a shorter text fits there.
+    """
+    said, wanted = os.fsencode(folder), b"$ORIGIN/../lib"
+    if len(said) >= len(wanted):
+        code = program.read_bytes()
+        padded = b"\0" + wanted.ljust(len(said) + 1, b"\0")
+        program.write_bytes(code.replace(b"\0" + said + b"\0", padded))
 
 
 def _copy_for_tree(source: str, target: str) -> str:
