@@ -9,7 +9,6 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import struct
@@ -23,6 +22,7 @@ from typing import BinaryIO, Final
 from specd.errors import StoreError
 from specd.store import regular
 from specd.store.string_runs import short_strings
+from specd.store.tensor_types import TensorType, tensor_types
 
 LONG_ARRAY: Final = 1024
 """Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
@@ -30,8 +30,13 @@ LONG_ARRAY: Final = 1024
 SENSES: Final = ("v.", "a.", "mm.")
 """How the tensors for images and sounds are called: no token of a text meets them."""
 
-_MAX_HEADER_BYTES: Final = 1 << 30
-_MAX_ELEMENTS: Final = 1 << 24
+#: Ten times the largest vocabularies there are.
+MAX_HEADER_BYTES: Final = 1 << 28
+_MAX_ELEMENTS: Final = 1 << 22
+#: Of values and of tensors; each takes some hundred bytes, however few it has in the file.
+MAX_ENTRIES: Final = 1 << 17
+#: Elements of all arrays that are decoded at once.
+_MAX_DECODED: Final = 1 << 20
 _MAX_DEPTH: Final = 4
 _FIRST_READ: Final = 1 << 20
 
@@ -200,6 +205,7 @@ class _Reader:
         self._data = b""
         self._offset = 0
         self._order = "<"
+        self._n_decoded = 0
 
     def read(self) -> GgufHeader:
         n_tensors, n_values = self._preamble()
@@ -235,6 +241,8 @@ class _Reader:
                 f"it promises {n_values} values and {n_tensors} tensors,"
                 f" more than its {self._size} bytes can hold"
             )
+        if max(n_tensors, n_values) > MAX_ENTRIES:
+            raise _DamagedError(f"it has {n_values} values and {n_tensors} tensors")
         return n_tensors, n_values
 
     # ------------------------------------------------------------------ values
@@ -261,6 +269,10 @@ class _Reader:
         kind, n = self._type(), self._number("Q")
         if n > _MAX_ELEMENTS:
             raise _DamagedError(f"it has an array of {n} elements")
+        if n <= LONG_ARRAY or kind is ValueType.ARRAY:
+            self._n_decoded += n
+        if self._n_decoded > _MAX_DECODED:
+            raise _DamagedError(f"its arrays have more than {_MAX_DECODED} elements")
         if kind is ValueType.STRING:
             strings = self._strings(n)
             return strings if n > LONG_ARRAY else strings.values()
@@ -327,7 +339,7 @@ class _Reader:
             raise _DamagedError(f"the tensor {name!r} has {n_dimensions} dimensions")
         code = f"{self._order}{n_dimensions}QIQ"
         *shape, number, offset = struct.unpack(code, self._take(8 * n_dimensions + 12))
-        kind = _tensor_types().get(number, _TensorType(f"type {number}", 1, 0))
+        kind = tensor_types().get(number, TensorType(f"type {number}", 1, 0))
         n_bytes = math.prod(shape) // kind.n_elements * kind.n_bytes
         return TensorInfo(name, kind.name, tuple(shape), n_bytes), offset + n_bytes
 
@@ -364,7 +376,7 @@ class _Reader:
         """Have the bytes up to `end` in memory."""
         if end <= len(self._data):
             return
-        if end > min(self._size, _MAX_HEADER_BYTES):
+        if end > min(self._size, MAX_HEADER_BYTES):
             raise _DamagedError(_CUT_SHORT)
         wanted = max(end, 2 * len(self._data), _FIRST_READ)
         self._data += self._file.read(wanted - len(self._data))
@@ -377,24 +389,3 @@ _CUT_SHORT: Final = "it is cut short"
 _WALK: Final = 64
 #: Bytes in which a run is looked for: more while there is one, few after it broke.
 _LEAST_WINDOW, _FIRST_WINDOW, _MOST_WINDOW = 1 << 12, 1 << 16, 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _TensorType:
-    """n_bytes for each n_elements; unknown sizes are 0 bytes."""
-
-    name: str
-    n_elements: int
-    n_bytes: int
-
-
-@functools.cache
-def _tensor_types() -> Mapping[int, _TensorType]:
-    """The tensor types of ggml, by number."""
-    # Imported late: it brings numpy along, which the daemon's start need not wait for.
-    from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415
-
-    return {
-        int(kind): _TensorType(kind.name, n_elements, n_bytes)
-        for kind, (n_elements, n_bytes) in GGML_QUANT_SIZES.items()
-    }

@@ -21,7 +21,7 @@ from specd.store.kept import (
     per_layer,
 )
 
-_BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
+_BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.([0-9]{1,6})\.")
 #: More than any model has; what a hostile file claims is not counted up to.
 _MAX_LAYERS: Final = 1 << 12
 #: The pooling of the last token, by GGUF's number.

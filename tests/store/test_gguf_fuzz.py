@@ -1,0 +1,130 @@
+"""GGUF files of strangers: read or refused, and never at the cost of another model."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from specd.api.ollama.models import show_object, tags_object
+from specd.api.wire import dump
+from specd.errors import StoreError
+from specd.store import Library
+from specd.store.gguf import MAX_ENTRIES, read_header
+from tests.gguf_files import OllamaStore, byte_vocabulary, write_llama, write_mamba
+from tests.strange_gguf import ARRAY, STRING, UINT8, Parts, Tensor, Value, mutated, take_apart, text
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = tmp_path_factory.mktemp("good")
+    return [
+        write_llama(folder / "llama").read_bytes(),
+        write_mamba(folder / "mamba").read_bytes(),
+        write_llama(
+            folder / "long", vocabulary=byte_vocabulary().with_padding(1500), chat_template=None
+        ).read_bytes(),
+    ]
+
+
+def test_a_good_file_is_put_together_as_it_was(good: list[bytes], tmp_path: Path) -> None:
+    for raw in good:
+        (tmp_path / "a").write_bytes(raw)
+        (tmp_path / "b").write_bytes(take_apart(raw).write())
+        before, after = read_header(tmp_path / "a"), read_header(tmp_path / "b")
+        assert before.tensors == after.tensors
+        assert list(before.values) == list(after.values)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**64))
+@example(seed=1000022)  # a layer's number of 5000 digits
+def test_a_stranger_is_listed_shown_and_resolved_or_refused(
+    good: list[bytes], tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    strange = tmp_path / "strange.gguf"
+    strange.write_bytes(mutated(draw.choice(good), draw))
+    plain = tmp_path / "plain.gguf"
+    plain.write_bytes(good[0])
+    store = OllamaStore(tmp_path / "models")
+    config = {"model_family": "", "file_type": "", "model_type": ""}  # the file's word counts
+    store.add("strange", weights=strange, config=config)
+    store.add("plain", weights=plain)
+    library = Library(tmp_path / "models", demo=False)
+    names = {summary.name for summary in library.list()}
+    assert names == {"strange:latest", "plain:latest"}
+    dump(tags_object(library.list()))
+    try:
+        info = library.show("strange", verbose=True)
+        library.resolve("strange")
+        library.shape(library.resolve("strange").weights)
+    except StoreError:
+        pass
+    else:
+        dump(show_object(info, system="", basename="", pair=None))
+
+
+def bloated(kind: str) -> Parts:
+    """Files whose entries take the least room there, and the most here."""
+    n = MAX_ENTRIES + 1
+    match kind:
+        case "values":
+            values = [Value(f"{i:x}".encode(), UINT8, b"\0") for i in range(n)]
+            return Parts(values=values)
+        case "tensors":
+            return Parts(tensors=[Tensor(f"{i:x}".encode(), [], 0, 0) for i in range(n)])
+        case "small arrays":
+            array = struct.pack("<IQ", STRING, 1024) + text(b"") * 1024
+            return Parts(values=[Value(b"%d" % i, ARRAY, array) for i in range(17)])
+        case "arrays in arrays":
+            n = 2**20 + 1
+            inner = struct.pack("<IQ", UINT8, 0) * n
+            return Parts(values=[Value(b"k", ARRAY, struct.pack("<IQ", ARRAY, n) + inner)])
+        case _:
+            n = 2**22 + 1
+            return Parts(values=[Value(b"k", ARRAY, struct.pack("<IQ", UINT8, n) + bytes(n))])
+
+
+@pytest.mark.parametrize(
+    "kind", ["values", "tensors", "small arrays", "arrays in arrays", "one array"]
+)
+def test_what_would_take_many_times_its_size_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "small arrays":
+        monkeypatch.setattr("specd.store.gguf._MAX_DECODED", 2**14)  # a million take seconds
+    path = tmp_path / "bloated.gguf"
+    path.write_bytes(bloated(kind).write())
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match=r"is not a usable GGUF file: it(s| has)"):
+            read_header(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * path.stat().st_size + 2**24
+
+
+def test_a_header_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A file with holes: a text of a gigabyte takes none of the disk, and none of the memory."""
+    path = tmp_path / "sparse.gguf"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text(b"k") + struct.pack("<IQ", STRING, 2**30)
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(2**31)
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="cut short"):
+            read_header(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**24
