@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,6 +17,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
 import specd
 from specd import core, errors
@@ -23,6 +27,8 @@ from specd.metrics.families import FAMILIES, Family, Kind
 from specd.metrics.labels import Names
 from specd.metrics.record import Record
 from specd.metrics.state import Gathered, State, gathered
+
+_OPENMETRICS: Final = "application/openmetrics-text"
 
 
 class Observer:
@@ -183,7 +189,7 @@ class Metrics(Observer):
             specd.OLLAMA_API_VERSION,
             platform.python_version(),
         )
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = _encoder(accept)
         return lambda: (encode(_Both(self._registry, now)), content_type)
 
     def _add(self, family: Family, n: float, *labels: str) -> None:
@@ -194,7 +200,7 @@ class Metrics(Observer):
         self._histograms[family].labels(*labels).observe(value)
 
 
-class _Both:
+class _Both(Collector):
     """What was counted and what was read, as one registry."""
 
     def __init__(self, counted: CollectorRegistry, read: Gathered) -> None:
@@ -204,6 +210,18 @@ class _Both:
     def collect(self) -> Iterator[Metric]:
         yield from self._counted.collect()
         yield from self._read.metrics()
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """As the library chooses; but its OpenMetrics makes `_` of a name's `:`, where it may escape.
+
+    None of our names needs that.
+    """
+    encode, content_type = choose_encoder(accept)
+    if not content_type.startswith(_OPENMETRICS):
+        return encode, content_type
+    encode = partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8)
+    return encode, f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
 def _counter(family: Family, registry: CollectorRegistry) -> Counter:

@@ -1,0 +1,338 @@
+"""What is counted of requests and models, as Prometheus' own parser reads it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from specd import core, errors
+from specd.metrics import Device, Loaded, Metrics, Process, Record, State
+from specd.metrics.families import FAMILIES, GROUPS, PROCESS, Kind
+from specd.metrics.labels import MAX_NAMES, Names
+
+STATS = core.SpeculationStats(
+    drafter="tiny:latest",
+    pair_source="user",
+    draft_n=8,
+    draft_n_accepted=6,
+    lookup_n=3,
+    lookup_n_accepted=2,
+    rounds=4,
+    n_steps=10,
+    state=core.SpeculationState.ACTIVE,
+    accepted_per_depth=(4, 2),
+    drafted_per_depth=(4, 4),
+)
+DONE = core.Done(
+    reason=core.StopReason.LENGTH,
+    usage=core.Usage(
+        n_prompt=50, n_cached=20, prompt_ns=2 * 10**9, n_generated=16, generate_ns=4 * 10**9
+    ),
+    speculation=STATS,
+)
+RESIDENT = Loaded(
+    model="m:latest",
+    drafter="tiny:latest",
+    n_users=3,
+    n_slots=2,
+    n_ctx=4096,
+    memory=(("target", "CUDA0", 70), ("target", "CPU", 5), ("drafter", "CUDA0", 9)),
+    gain=1.5,
+    plain_tokens_per_s=30.0,
+)
+STATE = State(
+    ready=False,
+    n_stuck=1,
+    loaded=(RESIDENT,),
+    waiting=("m:latest", "n:latest", "n:latest"),
+    processes=(Process(model="m:latest", rss_bytes=1000, n_fds=7, cpu_s=2.5),),
+    devices=(Device(name="RTX", id="GPU-1", free_bytes=5, total_bytes=24),),
+)
+
+
+@dataclass
+class Counted:
+    """A clock that stands until it is told, and what was counted by it."""
+
+    now: float = 100.0
+    names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(clock=lambda: self.now, names=self.names)
+
+    def begin(self, **fields: str) -> Record:
+        known = {
+            "request_id": "req_1",
+            "method": "POST",
+            "dialect": "ollama",
+            "route": "/api/chat",
+            "path": "",
+            "client": "::1",
+        }
+        return self.metrics.begin(**known | fields)
+
+    def answer(self, model: str = "m:latest", done: core.Done | None = DONE) -> Record:
+        """11 s: 5 of load, 1 in line, 2 for the prompt, and 3 tokens a second apart."""
+        record = self.begin()
+        record.answering(model)
+        record.waited(6.0, 5.0)
+        for n_tokens, gap_s in ((1, 8.0), (2, 1.0), (1, 2.0)):
+            self.now += gap_s
+            record.stepped(n_tokens)
+        record.done, record.status = done, 200
+        return record
+
+    def text(self, state: State | None = None, accept: str = "") -> tuple[str, str]:
+        body, content_type = self.metrics.scrape(state or State(), accept)()
+        return body.decode(), content_type
+
+    def samples(self, state: State | None = None) -> dict[str, float]:
+        """name{label="value",...}, its labels sorted → value."""
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(self.text(state)[0]):
+            for sample in family.samples:
+                labels = ",".join(f'{k}="{v}"' for k, v in sorted(sample.labels.items()))
+                found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+        return found
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def test_an_answer_is_counted_once_at_its_end(counted: Counted) -> None:
+    counted.metrics.end(counted.answer())
+    found = counted.samples()
+    of = '{model_name="m:latest"}'
+    expected = {
+        "prompt_tokens_total": 50,
+        "generation_tokens_total": 16,
+        "prefix_cache_queries_total": 50,
+        "prefix_cache_hits_total": 20,
+        "time_to_first_token_seconds_sum": 8.0,
+        "request_queue_time_seconds_sum": 1.0,
+        "request_prefill_time_seconds_sum": 2.0,
+        "request_decode_time_seconds_sum": 4.0,
+        "request_inference_time_seconds_sum": 6.0,
+        "e2e_request_latency_seconds_sum": 11.0,
+        "inter_token_latency_seconds_sum": 3.0,
+        "inter_token_latency_seconds_count": 2,
+        "request_time_per_output_token_seconds_sum": 1.0,
+        "request_prompt_tokens_sum": 50,
+        "request_generation_tokens_sum": 16,
+    }
+    assert {name: found[f"specd:{name}{of}"] for name in expected} == expected
+    assert found['specd:request_success_total{finished_reason="length",model_name="m:latest"}'] == 1
+    assert found['specd:http_requests_total{dialect="ollama",route="/api/chat",status="200"}'] == 1
+
+
+def test_what_speculation_did_is_counted_by_pair(counted: Counted) -> None:
+    for _ in range(2):
+        counted.metrics.end(counted.answer())
+    plain = dataclasses.replace(
+        DONE, speculation=core.SpeculationStats(n_steps=5, reason="disabled_by_user")
+    )
+    counted.metrics.end(counted.answer(done=plain))
+    found = counted.samples()
+    pair = 'drafter="tiny:latest",model_name="m:latest"'
+    expected = {
+        f"spec_decode_num_drafts_total{{{pair}}}": 8,
+        f"spec_decode_num_draft_tokens_total{{{pair}}}": 16,
+        f"spec_decode_num_accepted_tokens_total{{{pair}}}": 12,
+        f"spec_decode_num_lookup_tokens_total{{{pair}}}": 6,
+        f"spec_decode_num_accepted_lookup_tokens_total{{{pair}}}": 4,
+        f'spec_decode_num_accepted_tokens_per_pos_total{{{pair},position="1"}}': 4,
+        f'spec_decode_num_draft_tokens_per_pos_total{{{pair},position="1"}}': 8,
+        f'decode_steps_total{{{pair},speculation="on"}}': 8,
+        f'decode_steps_total{{{pair},speculation="off"}}': 12,
+        f'speculation_requests_total{{{pair},reason="",state="active"}}': 2,
+        'speculation_requests_total{drafter="",model_name="m:latest",reason="disabled_by_user"'
+        ',state="off"}': 1,
+        'decode_steps_total{drafter="",model_name="m:latest",speculation="off"}': 5,
+    }
+    assert {name: found.get(f"specd:{name}") for name in expected} == expected
+    assert 'specd:spec_decode_num_drafts_total{drafter="",model_name="m:latest"}' not in found
+
+
+def test_an_answer_whose_client_left_counts_as_far_as_it_came(counted: Counted) -> None:
+    record = counted.answer(done=None)
+    record.left = True
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert found['specd:generation_tokens_total{model_name="m:latest"}'] == 4
+    assert found['specd:request_success_total{finished_reason="abort",model_name="m:latest"}'] == 1
+    assert 'specd:request_prompt_tokens_count{model_name="m:latest"}' not in found
+
+
+def test_an_answer_that_broke_is_an_error_and_no_success(counted: Counted) -> None:
+    record = counted.answer(done=None)
+    record.error = "EngineCrashed"
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert found['specd:request_errors_total{dialect="ollama",kind="EngineCrashed"}'] == 1
+    assert not any(name.startswith("specd:request_success") for name in found)
+
+
+def test_tokens_of_an_answer_under_way_are_counted_and_never_twice(counted: Counted) -> None:
+    record = counted.answer()
+    name = 'specd:generation_tokens_total{model_name="m:latest"}'
+    found = counted.samples()
+    assert (found[name], found["specd:http_requests_in_flight"]) == (4, 1)
+    assert counted.samples()[name] == 4
+    record.stepped(3)
+    assert counted.samples()[name] == 7
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert (found[name], found["specd:http_requests_in_flight"]) == (16, 0)
+
+
+def test_texts_that_became_vectors(counted: Counted) -> None:
+    record = counted.begin(route="/api/embed")
+    record.model, record.status = "e:latest", 200
+    entries = tuple(core.Embedding(vector=(1.0,), n_tokens=n) for n in (3, 4))
+    record.embedded(core.Embeddings(entries=entries))
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert found['specd:embedded_texts_total{model_name="e:latest"}'] == 2
+    assert found['specd:prompt_tokens_total{model_name="e:latest"}'] == 7
+
+
+def test_what_becomes_of_models(counted: Counted) -> None:
+    metrics = counted.metrics
+    metrics.loaded("m:latest", 3.0)
+    metrics.load_failed("m:latest", errors.OutOfMemory("no"))
+    metrics.left("m:latest", "make_room")
+    metrics.crashed("m:latest")
+    metrics.refused()
+    metrics.pulled(10)
+    metrics.pulled(5)
+    metrics.pushed(2)
+    found = counted.samples()
+    assert found['specd:model_loads_total{model_name="m:latest",result="ok"}'] == 1
+    assert found['specd:model_loads_total{model_name="m:latest",result="OutOfMemory"}'] == 1
+    assert found['specd:model_load_seconds_sum{model_name="m:latest"}'] == 3.0
+    assert found['specd:model_evictions_total{model_name="m:latest",reason="make_room"}'] == 1
+    assert found['specd:engine_crashes_total{model_name="m:latest"}'] == 1
+    assert found["specd:queue_refusals_total"] == 1
+    assert (found["specd:pulled_bytes_total"], found["specd:pushed_bytes_total"]) == (15, 2)
+
+
+def test_how_things_stand_is_read_at_the_scrape(counted: Counted) -> None:
+    found = counted.samples(STATE)
+    expected = {
+        "ready": 0,
+        "engines_stuck": 1,
+        'num_requests_running{model_name="m:latest"}': 2,
+        'num_requests_waiting{model_name="m:latest"}': 2,
+        'num_requests_waiting{model_name="n:latest"}': 2,
+        'model_resident{drafter="tiny:latest",model_name="m:latest"}': 1,
+        'model_memory_bytes{device="CUDA0",model_name="m:latest",part="target"}': 70,
+        'model_memory_bytes{device="CPU",model_name="m:latest",part="target"}': 5,
+        'model_memory_bytes{device="CUDA0",model_name="m:latest",part="drafter"}': 9,
+        'model_slots{model_name="m:latest"}': 2,
+        'model_context_tokens{model_name="m:latest"}': 4096,
+        'speculation_gain_ratio{drafter="tiny:latest",model_name="m:latest"}': 1.5,
+        'plain_tokens_per_second{model_name="m:latest"}': 30.0,
+        'engine_resident_memory_bytes{model_name="m:latest"}': 1000,
+        'engine_open_fds{model_name="m:latest"}': 7,
+        'engine_cpu_seconds_total{model_name="m:latest"}': 2.5,
+        'device_memory_free_bytes{device="RTX",id="GPU-1"}': 5,
+        'device_memory_bytes{device="RTX",id="GPU-1"}': 24,
+    }
+    assert {name: found.get(f"specd:{name}") for name in expected} == expected
+    # What has left is not shown on as if it were there.
+    assert not any("model_resident" in name for name in counted.samples())
+
+
+def test_names_are_bounded_however_many_models_are_made() -> None:
+    counted = Counted(names=Names(2))
+    for model in ("a", "b", "c", "d", "a"):
+        counted.metrics.end(counted.answer(model))
+        counted.metrics.loaded(model, 1.0)
+    state = State(
+        loaded=tuple(dataclasses.replace(RESIDENT, model=model) for model in "abcd"),
+        waiting=tuple("abcd"),
+    )
+    found = counted.samples(state)
+    models = {name.partition('model_name="')[2].partition('"')[0] for name in found} - {""}
+    assert models == {"a", "b", "other"}
+    assert found['specd:num_requests_running{model_name="other"}'] == 4
+    assert found['specd:num_requests_waiting{model_name="other"}'] == 4
+    assert found['specd:model_loads_total{model_name="other",result="ok"}'] == 2
+    assert not any("gain" in name and "other" in name for name in found)
+
+
+def test_a_pair_beyond_the_bound_keeps_its_model() -> None:
+    names = Names(2)
+    assert [names.pair("a", d) for d in ("x", None, "z", "x")] == [
+        ("a", "x"),
+        ("a", ""),
+        ("a", "other"),
+        ("a", "x"),
+    ]
+    assert MAX_NAMES >= 12
+
+
+# --------------------------------------------------------------------------- formats
+
+
+def everything() -> Counted:
+    """Every family has a sample."""
+    counted = Counted()
+    test_what_becomes_of_models(counted)
+    test_texts_that_became_vectors(counted)
+    failed = counted.begin()
+    failed.error, failed.status = "Internal", 500
+    counted.metrics.end(failed)
+    counted.metrics.end(counted.answer())
+    return counted
+
+
+def kinds(families: list[Metric]) -> dict[str, str]:
+    return {family.name: family.type for family in families if family.name.startswith("specd:")}
+
+
+@pytest.mark.parametrize(
+    "accept,parse,content_type",
+    [
+        ("", text_string_to_metric_families, "text/plain"),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3",
+            openmetrics.text_string_to_metric_families,
+            "application/openmetrics-text",
+        ),
+    ],
+)
+def test_every_declared_family_is_shown_and_none_besides(
+    accept: str, parse: Callable[[str], list[Metric]], content_type: str
+) -> None:
+    text, said = everything().text(STATE, accept)
+    assert said.startswith(content_type)
+    families = list(parse(text))
+    assert kinds(families) == {family.full_name: family.kind.value for family in FAMILIES}
+    declared = {family.full_name: family for family in FAMILIES}
+    for shown in families:
+        for sample in shown.samples:
+            if (family := declared.get(shown.name)) is not None:
+                assert set(sample.labels) - {"le"} == set(family.labels)
+                assert sample.name in family.series
+    theirs = {sample.name for shown in families for sample in shown.samples}
+    assert {name for name in theirs if not name.startswith("specd:")} == set(PROCESS)
+
+
+def test_families_are_declared_once_and_as_prometheus_would_have_them() -> None:
+    names = [name for family in FAMILIES for name in family.series]
+    assert len(set(names)) == len(names)
+    for family in itertools.chain(*GROUPS.values()):
+        assert family.help.endswith(".")
+        assert not family.name.endswith("_total")
+        assert (family.kind is Kind.HISTOGRAM) == bool(family.buckets)
+        assert list(family.buckets) == sorted(set(family.buckets))
