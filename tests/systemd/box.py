@@ -76,19 +76,24 @@ class Box:
         self, *command: str, check: bool = True, stdin: str = "", timeout_s: float = PATIENCE_S
     ) -> str:
         """What the command says on stdout.  check: raise CalledProcessError where it fails."""
-        return self.result(*command, check=check, stdin=stdin, timeout_s=timeout_s).stdout
+        try:
+            return self.result(*command, check=check, stdin=stdin, timeout_s=timeout_s).stdout
+        except subprocess.CalledProcessError as error:
+            if command[0] == "systemctl":  # which says where to look
+                error.add_note(self.result("journalctl", "-q", "-n", "30", "-o", "cat").stdout)
+            raise
 
     def result(
         self, *command: str, check: bool = False, stdin: str = "", timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         return _run("run", self.folder, *command, check=check, stdin=stdin, timeout_s=timeout_s)
 
-    def popen(self, *command: str) -> subprocess.Popen[str]:
-        """A command that goes on beside the test; its output is text in pipes."""
+    def popen(self, *command: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """A command that goes on beside the test, with pipes of text; its errors are the test's."""
         return subprocess.Popen(
             [_SCRIPT, "run", self.folder, *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
             text=True,
         )
 

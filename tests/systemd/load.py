@@ -1,7 +1,8 @@
 """Clients inside the box, a new connection for each request, until stdin ends.
 
 A line for each answer on stdout: `done`, `error` (told so, in the answer or by its status),
-`refused` (nobody listened), `cut` (no terminal event came), `twice` (more than one did).
+`refused` (nobody listened), `unheard` (the connection ended without a word), `cut` (what was begun
+has no terminal event), `twice` (it has more than one).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ASKS = 4
 
 async def request(raw: bytes) -> tuple[int, list[bytes]] | str:
     """Status and lines of the body, as far as they came."""
+    said = b""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     except ConnectionError:
@@ -25,14 +27,15 @@ async def request(raw: bytes) -> tuple[int, list[bytes]] | str:
     try:
         writer.write(raw)
         await writer.drain()
-        said = await reader.read(-1)
+        said = await reader.read(1)
+        said += await reader.read(-1)
     except ConnectionError:
-        return "cut"
+        return "cut" if said else "unheard"
     finally:
         writer.close()
     head, _, body = said.partition(b"\r\n\r\n")
     if not head:
-        return "cut"
+        return "unheard"
     return int(head.split()[1]), [line for line in body.split(b"\n") if line.startswith(b"{")]
 
 

@@ -1,0 +1,132 @@
+"""What the service may do, tried by a program in the daemon's place, and by the daemon itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.systemd.box import Box, obstacle, specd_box
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+PROBE = Path(__file__).with_name("probe.py")
+STATE = "/var/lib/specd"
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the probe was allowed: name → "yes", or the error's name.
+
+    It runs before the daemon, in the same unit: under the same directives.
+    """
+    if why_not := obstacle():
+        pytest.skip(why_not)
+    with specd_box(tmp_path_factory.mktemp("probed")) as box:
+        prepare(box)
+        box.write("/opt/probe.py", PROBE.read_text(encoding="utf-8"))
+        box.drop_in("specd", "[Service]\nExecStartPre=/opt/specd/bin/python /opt/probe.py\n")
+        box("systemctl", "start", "specd")
+        yield json.loads(box("cat", f"{STATE}/probed.json"))
+
+
+def prepare(box: Box) -> None:
+    """Secrets of others, and the nodes of GPUs that are not there."""
+    script = """
+        mkdir -p /home/alice /root/x /srv /var/lib/other
+        for f in /home/alice/secret /root/secret /tmp/secret /var/tmp/secret; do
+            echo secret >$f; chmod 644 $f; done
+        chmod 755 /root /home/alice; chmod 777 /srv /var/lib/other /opt
+        mknod -m 666 /dev/nvidiactl c 195 255
+        mknod -m 666 /dev/nvidia-uvm c 511 0
+        mknod -m 666 /dev/kfd c 510 0
+        mknod -m 666 /dev/mem c 1 1
+        mknod -m 666 /dev/sda b 8 0
+        mknod -m 666 /dev/fuse c 10 229
+    """
+    box("sh", "-ec", script)
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "write its state",
+        "write its own /tmp",
+        "limit a child",
+        "lay its threads on processors",
+        "lay its memory",
+        "lock memory",
+        "run code made while running",
+        "know this machine's addresses",
+        "listen to everybody",
+        "read /proc/meminfo",
+        "read /proc/devices",
+        "read /etc/os-release",
+        "use threads and processes",
+    ],
+)
+def test_what_it_needs_it_may(tried: dict[str, str], deed: str) -> None:
+    assert tried[deed] == "yes"
+
+
+@pytest.mark.parametrize("node", ["nvidiactl", "nvidia-uvm", "kfd"])
+def test_nodes_of_gpus_are_not_closed(tried: dict[str, str], node: str) -> None:
+    """There is no driver behind them here, and that is the only thing in the way."""
+    assert tried[f"open /dev/{node}"] in {"yes", "ENXIO", "ENODEV"}
+
+
+@pytest.mark.parametrize("node", ["mem", "sda", "fuse"])
+def test_other_nodes_are(tried: dict[str, str], node: str) -> None:
+    assert tried[f"open /dev/{node}"] == "EPERM"
+
+
+@pytest.mark.parametrize(
+    "deed,error",
+    [
+        ("write /etc", {"EROFS", "EACCES"}),
+        ("write /usr", {"EROFS"}),
+        ("write /opt", {"EROFS"}),
+        ("write /srv", {"EROFS"}),
+        ("write another's state", {"EROFS"}),
+        ("write /proc/sys", {"EROFS", "EACCES"}),
+        ("write /sys/fs/cgroup", {"EROFS", "EACCES"}),
+        ("read /home", {"EACCES"}),
+        ("read /root", {"EACCES"}),
+        ("read a home's file", {"EACCES", "ENOENT"}),
+        ("read root's file", {"EACCES", "ENOENT"}),
+        ("read another's /tmp", {"ENOENT"}),
+        ("read another's /var/tmp", {"ENOENT"}),
+        ("read /etc/shadow", {"EACCES"}),
+        ("read the kernel's log", {"EPERM", "ENOENT", "EACCES"}),
+        ("see process 1", {"ENOENT"}),
+        ("signal process 1", {"EPERM"}),
+        ("trace a process", {"EPERM"}),
+        ("load a kernel module", {"EPERM"}),
+        ("mount", {"EPERM"}),
+        ("change root", {"EPERM"}),
+        ("have namespaces of its own", {"EPERM"}),
+        ("become root", {"EPERM"}),
+        ("make a program that runs as its owner", {"EPERM"}),
+        ("make a device node", {"EPERM"}),
+        ("be a real-time process", {"EPERM"}),
+        ("send raw packets", {"EAFNOSUPPORT", "EPERM"}),
+        ("set the clock", {"EPERM"}),
+        ("name the host", {"EPERM"}),
+        ("leave a memory image", {"0"}),
+    ],
+)
+def test_what_it_does_not_need_it_may_not(
+    tried: dict[str, str], deed: str, error: set[str]
+) -> None:
+    assert tried[deed] in error
+
+
+def test_nobody_else_reads_its_state(tried: dict[str, str]) -> None:
+    assert tried["mode of its state"] == "750"
+
+
+def test_the_program_of_a_setuid_owner_gives_it_nothing(tried: dict[str, str]) -> None:
+    assert tried["NoNewPrivs"] == "1"
+    assert int(tried["CapEff"], 16) == int(tried["CapBnd"], 16) == 0
