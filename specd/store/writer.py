@@ -91,7 +91,8 @@ class Writer:
         try:
             yield path
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what ended the work is the error to tell
+                path.unlink()
 
     def keep(self, path: Path, digest: str) -> None:
         """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest.

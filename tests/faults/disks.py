@@ -144,7 +144,12 @@ def mounted(where: Path, *what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", "--lazy", str(where)], capture_output=True, check=False)
+        unmount(where)
+
+
+def unmount(where: Path) -> None:
+    """Whoever has a file open there keeps it."""
+    subprocess.run(["umount", "--lazy", str(where)], capture_output=True, check=False)
 
 
 @contextlib.contextmanager
