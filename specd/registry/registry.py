@@ -182,7 +182,7 @@ class Registry:
         """The manifest's own bytes, and its layers, each of which is in the store."""
         path = self._writer.manifest_path(name)
         try:
-            data = regular.read(path, blobs.MAX_BYTES)
+            data = regular.read(path, blobs.MAX_MANIFEST_BYTES)
         except OSError as error:
             raise StoreError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
         layers = layers_of(parse_manifest(data, f"the manifest {path}"))

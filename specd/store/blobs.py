@@ -14,8 +14,10 @@ from specd.store import regular
 
 T = TypeVar("T")
 
-#: Of a manifest or a small layer, far above what they take: MESSAGEs may hold images.
+#: Of a small layer, far above what it takes: MESSAGEs may hold images.
 MAX_BYTES: Final = 256 * 2**20
+#: Of a manifest: ten thousands of layers, as models of safetensors have them.
+MAX_MANIFEST_BYTES: Final = 32 * 2**20
 
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 
@@ -46,9 +48,9 @@ def modified_at(path: Path) -> datetime:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     try:
-        return regular.read(path, MAX_BYTES)
+        return regular.read(path, max_bytes)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -78,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def read_manifest(path: Path) -> Manifest:
     """Raises StoreError for a file that is missing or no manifest."""
-    data = blobs.read_bytes(path)
+    data = blobs.read_bytes(path, blobs.MAX_MANIFEST_BYTES)
     return parse_manifest(data, f"the manifest {path}", modified_at=blobs.modified_at(path))
 
 
