@@ -195,10 +195,12 @@ CHECKOUT = "/opt/checkout"
 
 
 @contextlib.contextmanager
-def specd_box(folder: Path, *, host_net: bool = False, **drop_in: str) -> Iterator[Box]:
+def specd_box(
+    folder: Path, *, files: Mapping[str, Contents] | None = None, **drop_in: str
+) -> Iterator[Box]:
     """A box with specd in /opt/specd and the shipped units, users and folders; nothing is started.
 
-    drop_in: settings of the service, as `systemctl edit specd` would write them.
+    files: as in `Box.up`.  drop_in: settings of the service, as `systemctl edit` would write them.
     """
     python, binds = runnable()
     units = {name: (UNITS / name).read_text("utf-8") for name in ("specd.service", "specd.socket")}
@@ -210,7 +212,8 @@ def specd_box(folder: Path, *, host_net: bool = False, **drop_in: str) -> Iterat
         f"/etc/{kind}/specd.conf": (UNITS / kind / "specd.conf").read_bytes()
         for kind in ("sysusers.d", "tmpfiles.d")
     }
-    with Box.up(folder, units=units, files=python | shipped, binds=binds, host_net=host_net) as box:
+    all_files = python | shipped | dict(files or {})
+    with Box.up(folder, units=units, files=all_files, binds=binds) as box:
         box("ldconfig")
         box("systemd-sysusers", "specd.conf")
         box("systemd-tmpfiles", "--create", "specd.conf")

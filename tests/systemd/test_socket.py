@@ -1,0 +1,147 @@
+"""specd.socket: systemd holds the port, so whoever comes while the daemon is away waits for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.systemd import load as clients_inside
+from tests.systemd.box import Box
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+VERSION = "/api/version"
+LOAD = Path(__file__).with_name("load.py")
+N_CLIENTS = clients_inside.ASKS + clients_inside.PROMPTS
+
+
+class Load:
+    """Clients inside the box that do not let go (load.py)."""
+
+    def __init__(self, box: Box, process: subprocess.Popen[str], ends: Path) -> None:
+        self._box = box
+        self._process = process
+        self._ends = ends
+
+    def counts(self) -> Counter[str]:
+        """`prompt done`, `ask refused`, ... so far."""
+        return Counter(self._ends.read_text(encoding="utf-8").splitlines())
+
+    def until_done(self, n_more: int) -> None:
+        """So many further prompts are answered."""
+        before = self.counts()["prompt done"]
+        self._box.until(
+            lambda: self.counts()["prompt done"] >= before + n_more, what="prompts are answered"
+        )
+
+    def stop(self) -> Counter[str]:
+        """How all of them ended."""
+        self._process.communicate()
+        return self.counts()
+
+
+@contextmanager
+def load(box: Box, tmp_path: Path) -> Iterator[Load]:
+    box.write("/opt/load.py", LOAD.read_text(encoding="utf-8"))
+    ends = tmp_path / "ends"
+    with (
+        ends.open("w") as out,
+        box.popen("/opt/specd/bin/python", "/opt/load.py", stdout=out.fileno()) as process,
+    ):
+        try:
+            yield Load(box, process, ends)
+        finally:
+            process.kill()
+
+
+def test_the_first_client_starts_the_daemon(box: Box) -> None:
+    box("systemctl", "start", "specd.socket")
+    assert box.show("specd", "ActiveState") == "inactive"
+    assert json.loads(box.curl(VERSION))["version"]
+    assert box.show("specd", "ActiveState") == "active"
+    assert box.show("specd", "StatusText").startswith("listening on http://127.0.0.1:11434")
+
+
+def test_a_socket_elsewhere_and_one_without_an_address(box: Box) -> None:
+    """IPv6, and a path; OLLAMA_HOST says something else, and that is told."""
+    box.drop_in(
+        "specd.socket",
+        "[Socket]\nListenStream=\nListenStream=[::1]:12345\nListenStream=/run/specd.sock\n",
+    )
+    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:11111"\n')
+    box("systemctl", "start", "specd.socket")
+    assert json.loads(box.curl(f"http://[::1]:12345{VERSION}"))["version"]
+    by_path = box.curl(f"http://localhost{VERSION}", "--unix-socket", "/run/specd.sock")
+    assert json.loads(by_path)["version"]
+    assert "OLLAMA_HOST=127.0.0.1:11111 has no effect" in box.log()
+    places = box.show("specd", "StatusText").partition(";")[0]
+    assert set(places.removeprefix("listening on ").split(" and ")) == {
+        "http://[::1]:12345",
+        "unix:/run/specd.sock",
+    }
+
+
+def test_no_process_of_the_daemon_has_what_systemd_gave_it(box: Box) -> None:
+    box("systemctl", "start", "specd.socket", "specd")
+    body = json.dumps({"model": "specd-demo", "prompt": "x", "options": {"num_predict": 1}})
+    box.curl("/api/generate", "-d", body)
+    children = {pid: what for pid, what in box.processes().items() if pid != box.pid()}
+    assert any("specd.engine" in command for command in children.values())
+    inode = box("sh", "-c", "ss -Hltne 'sport = :11434' | grep -o 'ino:[0-9]*'").strip()
+    for pid in children:
+        environment = box("cat", f"/proc/{pid}/environ").split("\0")
+        assert not [
+            line
+            for line in environment
+            if line.startswith(("LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"))
+        ]
+        files = box("ls", "-l", f"/proc/{pid}/fd")
+        assert f"socket:[{inode.removeprefix('ino:')}]" not in files
+    own = box("ls", "-l", f"/proc/{box.pid()}/fd")
+    assert f"socket:[{inode.removeprefix('ino:')}]" in own
+
+
+def test_a_restart_loses_no_attempt_to_connect(box: Box, tmp_path: Path) -> None:
+    box("systemctl", "start", "specd.socket", "specd")
+    with load(box, tmp_path) as clients:
+        for _ in range(3):
+            clients.until_done(2)
+            box("systemctl", "restart", "specd")
+        clients.until_done(2)
+        ends = clients.stop()
+    # Of those that were accepted, too, each was answered: `error` is what a prompt is told that
+    # comes while the daemon stops.
+    assert set(ends) <= {"prompt done", "prompt error", "ask done"}
+    assert ends["ask done"] > 100
+
+
+def test_a_crash_refuses_nobody(box: Box, tmp_path: Path) -> None:
+    """What was being answered is lost; who comes afterwards waits for the next daemon."""
+    box.drop_in("specd", "[Service]\nRestartSec=0\n")
+    box("systemctl", "start", "specd.socket", "specd")
+    with load(box, tmp_path) as clients:
+        clients.until_done(2)
+        box("kill", "-9", str(box.pid()))
+        clients.until_done(2)
+        ends = clients.stop()
+    assert not any("refused" in end or "twice" in end for end in ends)
+    # One for each of the clients: no more were being answered, or read.
+    lost = sum(n for end, n in ends.items() if "cut" in end or "unheard" in end)
+    assert 1 <= lost <= N_CLIENTS
+
+
+def test_without_the_socket_answers_still_end_once(box: Box, tmp_path: Path) -> None:
+    box("systemctl", "start", "specd")
+    with load(box, tmp_path) as clients:
+        clients.until_done(2)
+        box("systemctl", "restart", "specd")
+        clients.until_done(2)
+        ends = clients.stop()
+    # The kernel hangs up on those that nobody has accepted yet, beside those that it refuses.
+    assert not any("cut" in end or "twice" in end for end in ends)
