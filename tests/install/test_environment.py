@@ -21,9 +21,9 @@ from specd.install.sources import Source
 from tests.install.fake_machine import PYTHON, FakeMachine, small_sources
 
 IN_HOME = Interpreter(
-    "/home/me/.pyenv/bin/python3.11",
-    "/home/me/.pyenv",
-    "/home/me/.pyenv/lib/python3.11",
+    "/home/Me/.pyenv/bin/python3.11",
+    "/home/Me/.pyenv",
+    "/home/Me/.pyenv/lib/python3.11",
     "cpython-311",
     "3.11",
 )
@@ -53,7 +53,7 @@ def test_where_there_is_no_other_the_one_in_a_home_is_copied(tmp_path: Path) -> 
     "changes,said",
     [
         ({"abi": "cpython-312"}, "packages are built for 3.11"),
-        ({"prefix": "/home/me"}, "cannot see /named"),
+        ({"prefix": "/home/Me"}, "cannot see /named"),
     ],
 )
 def test_a_python_that_was_named_must_fit(
@@ -120,12 +120,12 @@ def test_what_the_unit_could_not_see_is_refused(
 ) -> None:
     def run(*command: str) -> str:
         if command[1:3] == ("-I", "-c"):
-            return '["/usr/lib/a.so", "/home/me/lib/b.so"]'
+            return '["/usr/lib/a.so", "/home/Me/lib/b.so"]'
         return FakeMachine.run(machine, *command)
 
     build = Build(*small_sources(tmp_path))
     monkeypatch.setattr(machine, "run", run)
-    with pytest.raises(InstallError, match=r"needs /home/me/lib/b\.so"):
+    with pytest.raises(InstallError, match=r"needs /home/Me/lib/b\.so"):
         build.do(machine)
     build.undo(machine)
     assert not machine.at(STAGED).exists()

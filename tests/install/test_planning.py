@@ -236,12 +236,12 @@ def test_ollamas_settings_user_and_store_are_carried_over(
 
 
 def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) -> None:
-    home = with_ollama.at("/home/me/models")
+    home = with_ollama.at("/home/Me/models")
     home.mkdir(parents=True)
-    found = read_service(with_ollama, Path("/home/me/models"))
+    found = read_service(with_ollama, Path("/home/Me/models"))
     text = drop_in(found).splitlines()
     assert "ProtectHome=tmpfs" in text
-    assert "BindPaths=/home/me/models" in text
+    assert "BindPaths=/home/Me/models" in text
     assert "ReadWritePaths=/var/lib/ollama/.ollama" in text  # the keys are where they were
 
 

@@ -259,22 +259,22 @@ def test_a_store_in_a_home_is_served_by_a_python_from_a_home(box: Box, tmp_path:
         for place in ("/usr/bin", "/usr/local/bin"):
             if Path(place, version).exists():
                 box("mount", "--bind", "/dev/null", f"{place}/{version}")
-    box.write("/etc/sysusers.d/me.conf", "u me - Me /home/me\n")
+    box.write("/etc/sysusers.d/me.conf", "u me - Me /home/Me\n")
     box("systemd-sysusers", "/etc/sysusers.d/me.conf")
-    put_store(box, "/home/me/.ollama/models", tmp_path)
-    box.write("/home/me/letter", "private")
-    box("chown", "-R", "me:me", "/home/me")
-    box("chmod", "-R", "go=", "/home/me")
-    before = files_of_ollama(box, "/home/me")
+    put_store(box, "/home/Me/.ollama/models", tmp_path)
+    box.write("/home/Me/letter", "private")
+    box("chown", "-R", "me:me", "/home/Me")
+    box("chmod", "-R", "go=", "/home/Me")
+    before = files_of_ollama(box, "/home/Me")
 
-    named = ("migrate", "--store", "/home/me/.ollama/models", "--yes")
+    named = ("migrate", "--store", "/home/Me/.ollama/models", "--yes")
     box(*SPECD, *named, timeout_s=INSTALL_S)
     assert models(box, 11434) == ["tiny:latest"]
-    assert box("ls", "-A", f"/proc/{box.pid()}/root/home/me").split() == [".ollama"]
+    assert box("ls", "-A", f"/proc/{box.pid()}/root/home/Me").split() == [".ollama"]
     body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
     said = json.loads(box.curl("/api/generate", "-d", body).splitlines()[-1])
     assert said["done"], said
-    assert files_of_ollama(box, "/home/me") == before
+    assert files_of_ollama(box, "/home/Me") == before
 
     box(*SPECD, "migrate", "--back", "--yes")
     assert box.show("specd", "ActiveState") == "inactive"
