@@ -10,6 +10,7 @@ from aiohttp import web
 
 import specd
 from specd.api.border import connection_log
+from specd.daemon.arrivals import Arrivals
 from specd.daemon.connections import (
     Runner,
     backlog,
@@ -55,6 +56,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     n_descriptors = raise_limit()
     house = await built(settings, command)
     server = _server(house.app, settings, n_descriptors)
+    arrivals = Arrivals(house.app)
     await server.setup()
     try:
         n_waiting = backlog(n_descriptors)
@@ -80,6 +82,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         _say_stopping(systemd, settings)
         for site in sites:
             await site.stop()
+        await arrivals.heard(server)
         await house.scheduler.stop(settings.shutdown_grace_s, signals.hurry)
     finally:
         await house.scheduler.stop()
