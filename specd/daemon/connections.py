@@ -1,17 +1,20 @@
 """Connections: no more than there are file descriptors for, and none that is waited for for ever.
 
 Who is silent gives way to who speaks: where no descriptor is left for another connection, the one
-that has been idle for the longest is closed.  What is read of HTTP is aiohttp's business.
+is closed that has owed a request, or the rest of one, for the longest.  What HTTP is, is aiohttp's
+business.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import resource
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -26,16 +29,18 @@ _MAX_CONNECTIONS: Final = 32_768
 #: For engines and files, where there are few descriptors in all.
 _LEAST_RESERVE: Final = 256
 _MAX_BACKLOG: Final = 4096
+#: Who is refused reads why, while what was sent meanwhile is thrown away.
+_LINGER_S: Final = 1.0
 #: A client that is gone without a word is asked for a sign of life (seconds).
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 60, 15
 _SAY_AGAIN_S: Final = 60.0
 
+_SORRY: Final = b'{"error":"server busy: it has no room for more connections"}'
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\n"
     b"Content-Type: application/json; charset=utf-8\r\n"
-    b"Content-Length: 38\r\nConnection: close\r\n\r\n"
-    b'{"error":"server has no room for you"}'
-)
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
+) % (len(_SORRY), _SORRY)
 
 
 def raise_limit() -> int:
@@ -108,7 +113,8 @@ class Door(web.Server):
         self._options = {k: v for k, v in options.items() if k not in of_server}
         self._options |= {"keepalive_timeout": finite_s}
         self._n = 0
-        self._idle: dict[Visitor, None] = {}  # for the longest time first
+        self._idle: dict[Visitor, None] = {}  # we wait for them; the longest silent come first
+        self._lingering: deque[float] = deque()
         self._said_full = _Seldom()
 
     def __call__(self) -> web.RequestHandler:
@@ -132,6 +138,20 @@ class Door(web.Server):
             return False
         leaves.leave()
         return True
+
+    def may_linger(self) -> bool:
+        """Whether who is refused may have a descriptor for another moment."""
+        now = asyncio.get_running_loop().time()
+        while self._lingering and self._lingering[0] <= now:
+            self._lingering.popleft()
+        if len(self._lingering) > self._limit // 8:
+            return False
+        self._lingering.append(now + _LINGER_S)
+        return True
+
+    def heard(self, visitor: Visitor) -> None:
+        if visitor in self._idle:
+            self.set_idle(visitor, idle=True)
 
     def set_idle(self, visitor: Visitor, *, idle: bool) -> None:
         self._idle.pop(visitor, None)
@@ -162,9 +182,16 @@ class Visitor(web.RequestHandler):
             super().connection_made(transport)
             _ask_for_signs_of_life(transport.get_extra_info("socket"), self._door.timeout_s)
         else:
-            real = cast("asyncio.Transport", transport)
-            real.write(_FULL)
-            real.close()
+            self._refuse(cast("asyncio.Transport", transport))
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        """Not closed at once: a reset would answer what the client sends, and the words be lost."""
+        transport.write(_FULL)
+        if self._door.may_linger():
+            transport.write_eof()
+            self._loop.call_later(_LINGER_S, transport.close)
+        else:
+            transport.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_body_timer()
@@ -172,8 +199,10 @@ class Visitor(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
-        super().data_received(data)
+        if self._is_inside:
+            self._heard_at = self._loop.time()
+            self._door.heard(self)
+            super().data_received(data)
 
     @property
     def can_leave(self) -> bool:
@@ -193,12 +222,18 @@ class Visitor(web.RequestHandler):
     # ------------------------------------------------------------------ one request
 
     def begin(self, request: web.BaseRequest) -> None:
-        if self._is_inside:
-            self._door.set_idle(self, idle=False)
         self._request = request
         if not request.content.is_eof() and math.isfinite(self._door.timeout_s):
             self._heard_at = self._loop.time()
             self._set_body_timer()
+        request.content.on_eof(functools.partial(self._has_all_of, request))
+
+    def _has_all_of(self, request: web.BaseRequest) -> None:
+        """From now on it is we whom the client waits for."""
+        if self._request is request:
+            self._stop_body_timer()
+            if self._is_inside:
+                self._door.set_idle(self, idle=False)
 
     def end(self) -> None:
         self._stop_body_timer()
@@ -217,7 +252,7 @@ class Visitor(web.RequestHandler):
             self._body_timer = None
 
     def _check_body(self) -> None:
-        if self._request is None or self.transport is None or self._request.content.is_eof():
+        if self.transport is None:
             return
         now = self._loop.time()
         if not self.transport.is_reading():  # it is we who are slow

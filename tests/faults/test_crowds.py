@@ -1,0 +1,265 @@
+"""More connections than there is room for, and clients that say nothing: others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specd.daemon.connections import backlog, max_connections, raise_limit
+from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
+from tests.faults.conftest import get, parsed, post
+from tests.gguf_files import OllamaStore, write_llama
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+ASK = post("/api/generate", b'{"model":"m","prompt":"a b","stream":false}')
+HANG = post("/api/generate", b'{"model":"m","prompt":"hang"}')
+#: What a client may say and then say no more.
+SILENT = {
+    "nothing": b"",
+    "half a line": b"POST /api/gen",
+    "half a header": b"POST /api/generate HTTP/1.1\r\nHost: local",
+    "no body": b"POST /api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+    "half a body": ASK[:-5],
+    "half a chunk": b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc",
+    "half a blob": b"POST /api/blobs/sha256:" + b"0" * 64 + b" HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Length: 900\r\n\r\nabc",
+    "idle": b"GET /api/version HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@contextlib.asynccontextmanager
+async def crowded(
+    tmp_path: Path, n_descriptors: int = 0, **variables: str
+) -> AsyncIterator[Daemon]:
+    """n_descriptors: RLIMIT_NOFILE, soft and hard; 0 is as it is here."""
+    OllamaStore(tmp_path / "models").add(
+        "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
+    )
+    limit = f'ulimit -n {n_descriptors}; exec "$@"' if n_descriptors else 'exec "$@"'
+    with (tmp_path / "log").open("wb") as log:
+        under = ("sh", "-c", limit, "sh")
+        async with running(
+            tmp_path, engine=FAKE_ENGINE, log=log.fileno(), under=under, **variables
+        ) as daemon:
+            yield daemon
+
+
+class Crowd:
+    """Raw connections to a daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        host, _, port = daemon.url.removeprefix("http://").rpartition(":")
+        self._address = host, int(port)
+        self._streams: list[Stream] = []
+
+    async def add(self, raw: bytes = b"") -> Stream:
+        reader, writer = await asyncio.open_connection(*self._address)
+        writer.write(raw)
+        self._streams.append((reader, writer))
+        return reader, writer
+
+    async def answered(self, raw: bytes) -> int:
+        """The status; 0 where it was hung up."""
+        reader, _ = await self.add(raw)
+        with contextlib.suppress(ConnectionError):
+            reply = parsed(await reader.read())
+            return reply.status if reply is not None else 0
+        return 0
+
+    async def leave(self) -> None:
+        for _, writer in self._streams:
+            writer.transport.abort()
+        for _, writer in self._streams:
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        self._streams.clear()
+
+
+@contextlib.asynccontextmanager
+async def crowd_at(daemon: Daemon) -> AsyncIterator[Crowd]:
+    crowd = Crowd(daemon)
+    try:
+        yield crowd
+    finally:
+        await crowd.leave()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - of another process
+        await asyncio.sleep(0.01)
+
+
+def n_connections(daemon: Daemon) -> int:
+    found = psutil.Process(daemon.process.pid).net_connections("tcp")
+    return sum(connection.status == psutil.CONN_ESTABLISHED for connection in found)
+
+
+# --------------------------------------------------------------------------- file descriptors
+
+
+async def test_idle_connections_give_way_and_an_engine_can_be_started(tmp_path: Path) -> None:
+    async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
+        process = psutil.Process(daemon.process.pid)
+        before = process.num_fds()
+        silent = [await crowd.add(raw) for raw in SILENT.values() for _ in range(20)]
+        assert await crowd.answered(ASK) == 200
+        assert process.num_fds() < 64
+        assert daemon.engines()
+        first, *_, last = silent
+        # What `nothing` was told first is that there is no room for it any more.
+        assert await first[0].read() == b""
+        assert not last[0].at_eof()
+        await crowd.leave()
+        assert (await daemon.answer("a", keep_alive=0))[-1]["done"]
+        assert await ended(daemon.engines())
+        await until(lambda: process.num_fds() <= before + 1)
+    log = (tmp_path / "log").read_text()
+    assert log.count("connections are open, idle ones go") == 1
+    assert "Traceback" not in log
+
+
+async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path) -> None:
+    async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
+        process = psutil.Process(daemon.process.pid)
+        at_work = [await crowd.add(HANG) for _ in range(max_connections(64))]
+        for reader, _ in at_work:
+            assert b"200 OK" in await reader.readline()
+        spent = process.cpu_times().user
+        refused = [parsed(await (await crowd.add())[0].read()) for _ in range(40)]
+        assert {reply.status for reply in refused if reply is not None} == {503}
+        assert refused[0] is not None
+        assert refused[0].json == {"error": "server busy: it has no room for more connections"}
+        # A refusal costs next to nothing, and nobody spins while there is no room.
+        assert process.cpu_times().user - spent < 5
+        assert not any(reader.at_eof() for reader, _ in at_work)
+        for reader, _ in at_work[:-1]:
+            assert await reader.readuntil(b"last words")
+        at_work[0][1].transport.abort()
+        while await crowd.answered(ASK) != 200:
+            pass
+    log = (tmp_path / "log").read_text()
+    assert log.count("all of them at work") == 1
+    assert "Traceback" not in log
+
+
+async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> None:
+    """Whatever takes them, the daemon waits until there are some again."""
+    async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
+        process = psutil.Process(daemon.process.pid)
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        async with daemon.generate("hang") as response:
+            await response.content.readline()
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds(), hard))
+            # Its connection is there: what it asks for needs files.
+            async with daemon.http.get("/api/version") as version:
+                assert version.status == 200
+            waiting = asyncio.ensure_future(crowd.answered(get("/api/version")))
+            log = tmp_path / "log"
+            await until(lambda: "no connection can be accepted now" in log.read_text())
+            assert not waiting.done()
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, hard))
+            assert await waiting == 200
+            assert not response.content.at_eof()
+        assert (await daemon.answer("a"))[-1]["done"]
+    assert (tmp_path / "log").read_text().count("no connection can be accepted now") == 1
+
+
+async def test_an_engine_that_finds_no_descriptors_says_so(tmp_path: Path) -> None:
+    async with crowded(tmp_path, 64) as daemon:
+        process = psutil.Process(daemon.process.pid)
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        async with daemon.http.get("/api/version"):
+            pass
+        # Enough to read the model's files, one after the other.
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds() + 2, hard))
+        async with daemon.generate("a", stream=False) as response:
+            assert response.status == 500
+            assert "Too many open files" in (await response.json())["error"]
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, hard))
+        assert (await daemon.answer("a"))[-1]["done"]
+
+
+def test_the_limit_is_raised_as_far_as_it_may_be() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        assert raise_limit() == min(hard, 65_536)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(hard, 65_536), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("n", [20, 64, 256, 1024, 4096, 65_536])
+def test_what_is_accepted_at_once_never_takes_what_is_reserved(n: int) -> None:
+    assert 0 < max_connections(n) < n
+    assert 0 < backlog(n) <= (n - max_connections(n)) / 2
+
+
+# --------------------------------------------------------------------------- silence
+
+
+@pytest.mark.parametrize("said", SILENT)
+async def test_who_says_no_more_is_left(tmp_path: Path, said: str) -> None:
+    async with (
+        crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
+        crowd_at(daemon) as crowd,
+    ):
+        reader, _ = await crowd.add(SILENT[said])
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200 OK" if said == "idle" else b"")
+        assert said == "idle" or answer == b""
+        assert await crowd.answered(ASK) == 200
+
+
+async def test_who_goes_on_speaking_and_who_is_answered_is_not_left(tmp_path: Path) -> None:
+    async with (
+        crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
+        crowd_at(daemon) as crowd,
+        daemon.generate("hang") as response,
+    ):
+        await response.content.readline()
+        reader, writer = await crowd.add(ASK[:-8])
+        for byte in ASK[-8:]:
+            await asyncio.sleep(0.4)
+            writer.write(bytes((byte,)))
+        reply = parsed(await reader.read())
+        assert reply is not None
+        assert reply.status == 200
+        assert not response.content.at_eof()
+
+
+@pytest.mark.system
+@pytest.mark.timeout(300)
+async def test_a_thousand_half_open_connections_harm_nobody(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as daemon, crowd_at(daemon) as crowd:
+        process = psutil.Process(daemon.process.pid)
+        assert (await daemon.answer("a"))[-1]["done"]
+        n_before, bytes_before = process.num_fds(), process.memory_info().rss
+        for raw in SILENT.values():
+            for _ in range(1000 // len(SILENT)):
+                await crowd.add(raw)
+        await until(lambda: n_connections(daemon) > 1000)
+        for _ in range(20):
+            assert await crowd.answered(ASK) == 200
+        assert process.memory_info().rss - bytes_before < 100 * 2**20
+        await crowd.leave()
+        await until(lambda: process.num_fds() <= n_before + 1)
+
+
+async def test_nobody_who_is_silent_delays_the_end(tmp_path: Path) -> None:
+    async with crowded(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon, crowd_at(daemon) as crowd:
+        for raw in SILENT.values():
+            for _ in range(25):
+                await crowd.add(raw)
+        await until(lambda: n_connections(daemon) >= 25 * len(SILENT))
+        daemon.process.terminate()
+        assert await daemon.process.wait() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
