@@ -8,7 +8,7 @@ help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite, and what of the contract it proves"
-	@echo "make test-system  real systemd, and every fault (as root)"
+	@echo "make test-system  real systemd, and every fault (as root); renders docs/reliability.md"
 	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
 	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
@@ -32,10 +32,14 @@ test: dev
 
 # The tests of `make test` that wreck something, and those that it leaves out.
 test-system: dev
-	@$(BIN)/python -m pytest -n 2 -m "system or not system" --junitxml=build/system.xml tests/systemd tests/faults
+	@$(BIN)/python -m pytest -n 2 -m "system or not system" --junitxml=build/system.xml tests/systemd tests/faults; status=$$?; \
+	$(BIN)/python -m scripts.reliability_page --collect build/system.xml || status=$$((status ? status : 1)); \
+	exit $$status
 
 soak: dev
-	@$(BIN)/python -m scripts.soak
+	@$(BIN)/python -m scripts.soak --json docs/reliability/soak.json; status=$$?; \
+	$(BIN)/python -m scripts.reliability_page --write || status=$$((status ? status : 1)); \
+	exit $$status
 
 check: dev
 	$(BIN)/ruff check .
@@ -44,6 +48,7 @@ check: dev
 	$(BIN)/python -m scripts.settings_docs --check
 	$(BIN)/python -m scripts.benchmarks_page --check
 	$(BIN)/python -m scripts.conformance --check
+	$(BIN)/python -m scripts.reliability_page --check
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: dev

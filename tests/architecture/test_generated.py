@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from scripts import benchmarks_page, conformance, settings_docs
+from scripts import benchmarks_page, conformance, reliability_page, settings_docs
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +29,10 @@ def test_the_settings_page_and_the_env_file_are_what_the_declarations_say() -> N
 
 def test_the_benchmarks_page_and_the_readmes_table_are_what_the_data_say() -> None:
     assert benchmarks_page.stale(ROOT) == []
+
+
+def test_the_page_of_reliability_is_what_the_data_say() -> None:
+    assert not reliability_page.stale(ROOT)
 
 
 def test_the_conformance_table_is_what_the_tests_name() -> None:

@@ -1,0 +1,88 @@
+"""Writes docs/reliability.md from docs/reliability/*.json, or checks it; collects those data.
+
+    python -m scripts.reliability_page --write | --check | --collect build/system.xml | --print
+
+`make soak` writes soak.json.  `make test-system` collects what pytest reports, the figure of
+`systemd-analyze security` and the count of bad inputs into system.json.  `--print` measures those
+last two again and prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from scripts import reliability_tables as tables
+from scripts import unit_security
+from scripts.soak.findings import Findings
+from scripts.system_report import SystemReport, collect, count_bad_inputs, to_json
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = Path("docs/reliability.md")
+SOAK = Path("docs/reliability/soak.json")
+SYSTEM = Path("docs/reliability/system.json")
+
+
+def read(root: Path) -> tuple[Findings | None, SystemReport | None]:
+    """None for what was never measured.  msgspec.ValidationError for data of another shape."""
+    soak, system = root / SOAK, root / SYSTEM
+    return (
+        msgspec.json.decode(soak.read_bytes(), type=Findings) if soak.is_file() else None,
+        msgspec.json.decode(system.read_bytes(), type=SystemReport) if system.is_file() else None,
+    )
+
+
+def stale(root: Path) -> bool:
+    page = root / PAGE
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return text != tables.page(*read(root))
+
+
+def write(root: Path) -> None:
+    (root / PAGE).write_text(tables.page(*read(root)), encoding="utf-8")
+
+
+def save(root: Path, junit: Path) -> None:
+    """Keep what a run of the tests came to."""
+    (root / SYSTEM).parent.mkdir(parents=True, exist_ok=True)
+    (root / SYSTEM).write_bytes(to_json(collect(root, junit)))
+
+
+def figures() -> int:
+    """Prints how closed the unit is and how bad inputs fare: the exit status."""
+    status = unit_security.main()
+    found = count_bad_inputs(ROOT)
+    print(tables.bad_inputs_words(found))
+    return status or int(found is None or bool(found.crashes or found.unanswered))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="write the page")
+    mode.add_argument("--check", action="store_true", help="fail where the page differs")
+    mode.add_argument("--collect", type=Path, metavar="XML", help="keep a run of the tests")
+    mode.add_argument("--print", action="store_true", help="measure and print two figures")
+    args = parser.parse_args()
+    if args.print:
+        return figures()
+    if args.check:
+        if stale(ROOT):
+            print(f"{PAGE} is out of date: run `python -m scripts.reliability_page --write`")
+            return 1
+        return 0
+    if args.collect and os.geteuid() != 0:
+        print(f"not root: the tests of systemd were skipped, so {SYSTEM} stays as it is")
+        return 0
+    if args.collect:
+        save(ROOT, args.collect)
+    write(ROOT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""docs/reliability.md: every figure from data, and beside it the command that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from scripts import unit_security
+from scripts.soak.findings import Findings, Row
+from scripts.soak.gauges import Growth
+from scripts.soak.hour import KILLS, PLAYED_MINUTES, ROLES, UNSETTLED
+from scripts.soak.house import SETTINGS
+from scripts.soak.verdict import Verdict, judge
+from scripts.system_report import BadInputs, File, SystemReport, Test
+
+_INTRO = """\
+<!-- Generated from docs/reliability/*.json by scripts/reliability_page.py: run `make test-system`
+     and `make soak`, change nothing here. -->
+# Reliability
+
+What specd does when things go wrong, and how that is known: every line below is a test or a
+measurement, with the command that repeats it.  What strangers may and may not do is
+[security.md](security.md)'s.
+"""
+_NOT_YET = "Not measured: `{command}` does it.\n"
+
+
+def page(soak: Findings | None, system: SystemReport | None) -> str:
+    parts = [_INTRO, "## Summary\n", *_summary(soak, system)]
+    parts += ["## Load\n", *(_load(soak) if soak else [_NOT_YET.format(command="make soak")])]
+    if system is None:
+        return "\n".join([*parts, "## Faults\n", _NOT_YET.format(command="make test-system")])
+    parts += ["## A real systemd\n", *_about_runs(system), *_files(system, "tests/systemd/")]
+    parts += ["## Faults\n", _FAULTS, *_files(system, "tests/faults/")]
+    if skipped := _skipped(system):
+        parts += ["## Not run\n", table(("tests", "why"), skipped)]
+    return "\n".join(parts)
+
+
+_FAULTS = """\
+What goes wrong stands in each heading, what becomes of it in each line: the tests' own names.
+After each fault the next request is served, and no slot, process or file is left behind.
+"""
+
+
+# --------------------------------------------------------------------------- summary
+
+
+def _summary(soak: Findings | None, system: SystemReport | None) -> Iterator[str]:
+    rows = [*(_of_system(system) if system else ()), *(_of_soak(soak) if soak else ())]
+    if not rows:
+        yield _NOT_YET.format(command="make test-system soak")
+    else:
+        yield table(("", "demand", "measured", "command"), rows)
+
+
+def _of_system(system: SystemReport) -> Iterator[Sequence[str]]:
+    command = "`make test-system`"
+    for folder, what in (
+        ("tests/systemd/", "the service under a real systemd"),
+        ("tests/faults/", "faults, and what clients see of them"),
+    ):
+        tests = _tests(system, folder)
+        passed, failed = sum(t.passed for t in tests), sum(t.failed for t in tests)
+        skipped = sum(sum(t.skipped.values()) for t in tests)
+        words = f"{passed:,} passed, {failed} failed, {skipped} skipped, of {len(tests)} tests"
+        yield _mark(failed == 0 and passed > 0), what, words, command
+    counted = _counted(system)
+    if counted:
+        words = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in sorted(counted.items()))
+        yield "", "counted by the tests", words, command
+    if system.exposure is not None:
+        good = system.exposure <= unit_security.MOST and not system.complaints
+        words = f"{system.exposure} of 10, {system.complaints or 'verified without a complaint'}"
+        demand = f"`systemd-analyze security` of specd.service, at most {unit_security.MOST}"
+        yield _mark(good), demand, words, "`python -m scripts.unit_security`"
+    if (bad := system.bad_inputs) is not None:
+        good = bad.total > 0 and not bad.crashes and not bad.unanswered
+        demand = "bad inputs never end the daemon"
+        yield _mark(good), demand, bad_inputs_words(bad), "`python -m scripts.bad_inputs`"
+
+
+def _of_soak(soak: Findings) -> Iterator[Sequence[str]]:
+    verdicts = judge(soak)
+    growths = [each for each in verdicts if each.demand.startswith("growth")]
+    for each in verdicts[:4]:
+        yield *_row(each), "`make soak`"
+    grown = [f"{what} {growth.worst:+.1%}" for what, growth in _rss(soak)]
+    passed = all(each.passed for each in growths)
+    yield _mark(passed), "growth over the last half, ≤ 2 %", "; ".join(grown), "`make soak`"
+    rest = [each for each in verdicts[4:] if each not in growths]
+    n_passed = sum(each.passed for each in rest)
+    words = f"{n_passed} of {len(rest)} demands met"
+    yield _mark(n_passed == len(rest)), "nothing is left afterwards", words, "`make soak`"
+
+
+def _rss(soak: Findings) -> Iterator[tuple[str, Growth]]:
+    for what, growth in soak.growths.items():
+        if what.endswith("RSS"):
+            yield what, growth
+
+
+def bad_inputs_words(bad: BadInputs | None) -> str:
+    if bad is None:
+        return "bad inputs: not sent"
+    return (
+        f"{bad.total:,} bad inputs of {len(bad.kinds)} kinds in {bad.seconds:.0f} s:"
+        f" {bad.crashes} crashes, {bad.unanswered} unanswered"
+    )
+
+
+# --------------------------------------------------------------------------- load
+
+
+def _load(soak: Findings) -> Iterator[str]:
+    per_hour = sum(role.n * role.per_hour for role in ROLES)
+    yield (
+        f"An hour of a busy home server: {sum(role.n for role in ROLES)} clients that send about"
+        f" {per_hour:,} requests, as the table says, each client at random moments and one after"
+        f" the other; {KILLS} times an engine is killed.  It is played in {PLAYED_MINUTES:g}"
+        " minutes, six times as fast.  Three models: a target with its drafter, one without, one"
+        f" for vectors.  After the first {UNSETTLED:.0%} the pair's engine is let alone; the others"
+        " are killed, unloaded and loaded with another context all the time.  Before the hour each"
+        " seeded request is answered once alone.  A process of its own asks for the version ten"
+        " times a second, each time by a new connection, on the processors where the engines and"
+        " the clients run.\n"
+    )
+    yield "\n".join(f"- {line}" for line in _about_soak(soak)) + "\n"
+    yield table(
+        ("", "demand", "goal", "measured"),
+        [(_mark(v.passed), v.demand, v.goal, v.measured) for v in judge(soak)],
+    )
+    yield table(
+        ("client", "n", "sent", "done", "refused", "told of a fault", "left", "median", "p99"),
+        map(_role, soak.rows),
+    )
+    yield (
+        "refused: as it must be.  told of a fault: its engine was killed, and the answer ended with"
+        " the error that says so.  left: by the client, before the first byte or in the middle."
+        "  Times are of whole answers.\n"
+    )
+    if soak.problems:
+        yield "What went wrong, at most twenty:\n"
+        yield "\n".join(f"- `{problem.replace('`', ' ')}`" for problem in soak.problems) + "\n"
+
+
+def _about_soak(soak: Findings) -> Iterator[str]:
+    machine, share = soak.machine, soak.cpu_share
+    asked = f"--minutes {soak.minutes:g} --clients {soak.n_clients} --seed {soak.seed}"
+    yield f"Command: `make soak` (`python -m scripts.soak {asked}`)"
+    yield (
+        f"Machine: {machine.cpu}, {machine.n_cores} threads, {machine.system};"
+        f" {share['machine']:.0%} busy meanwhile (daemon {share['daemon']:.1%}, clients"
+        f" {share['clients']:.1%})"
+    )
+    yield (
+        f"Versions: specd {machine.specd}, llama-cpp-python {machine.llama_cpp_python}, Python"
+        f" {machine.python}; {_day(soak.began)}"
+    )
+    yield "Settings: " + ", ".join(f"`{name}={value}`" for name, value in SETTINGS.items())
+    yield (
+        f"It took {soak.played_s / 60:.1f} minutes; a client was at most {soak.behind_s:.0f} s"
+        " behind its hour"
+    )
+    yield f"Engines: {_counts(soak.loads)} loaded; {_counts(soak.kills)} killed"
+
+
+def _role(row: Row) -> Sequence[str]:
+    return (
+        f"{row.role}: {row.what}",
+        str(row.n_clients),
+        f"{row.sent:,}",
+        f"{row.done:,}",
+        f"{row.refused:,}",
+        f"{row.failed:,}",
+        f"{row.left:,}",
+        f"{row.median_s:.2f} s",
+        f"{row.p99_s:.2f} s",
+    )
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{n} of {model}" for model, n in sorted(counts.items())) or "none"
+
+
+# --------------------------------------------------------------------------- tests
+
+
+def _about_runs(system: SystemReport) -> Iterator[str]:
+    who = "root" if system.as_root else "an ordinary user"
+    yield (
+        f"`make test-system`, {_day(system.ran)}, by {who} on {system.system}, {system.systemd},"
+        f" Python {system.python}: {system.seconds / 60:.0f} minutes.\n"
+    )
+
+
+def _tests(system: SystemReport, folder: str) -> list[Test]:
+    return [test for file in system.files if file.path.startswith(folder) for test in file.tests]
+
+
+def _files(system: SystemReport, folder: str) -> Iterator[str]:
+    for file in system.files:
+        if file.path.startswith(folder):
+            yield f"### {file.about}\n"
+            yield f"`{file.path}`\n"
+            yield table(("", "what becomes of it", "cases"), map(_test, _ran(file)))
+
+
+def _ran(file: File) -> list[Test]:
+    return [test for test in file.tests if test.passed or test.failed]
+
+
+def _test(test: Test) -> Sequence[str]:
+    words = test.says[:1].upper() + test.says[1:]
+    if test.detail:
+        words += f". {test.detail}"
+    n = test.passed + test.failed
+    cases = str(n) if n > 1 else ""
+    if test.cases and sum(map(len, test.cases)) <= 120:
+        cases = f"{n}: {', '.join(test.cases)}"
+    return _mark(not test.failed), words, cases
+
+
+def _skipped(system: SystemReport) -> list[Sequence[str]]:
+    found: dict[str, int] = {}
+    for file in system.files:
+        for test in file.tests:
+            for reason, n in test.skipped.items():
+                found[reason] = found.get(reason, 0) + n
+    return [(str(n), reason) for reason, n in sorted(found.items())]
+
+
+def _counted(system: SystemReport) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for file in system.files:
+        for test in file.tests:
+            for what, n in test.counted.items():
+                total[what] = total.get(what, 0) + n
+    return total
+
+
+# --------------------------------------------------------------------------- shapes
+
+
+def _row(verdict: Verdict) -> tuple[str, str, str]:
+    return _mark(verdict.passed), f"{verdict.demand}: {verdict.goal}", verdict.measured
+
+
+def _mark(passed: bool) -> str:
+    return "PASS" if passed else "**FAIL**"
+
+
+def _day(moment: str) -> str:
+    return datetime.fromisoformat(moment).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells) + "\n"

@@ -1,0 +1,197 @@
+"""What `make test-system` ran, as data: docs/reliability/system.json.
+
+The tests are the source: their names are sentences that say what becomes of a client, a file's
+docstring says what goes wrong in it, and the ids of their parameters say which.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scripts import unit_security
+
+_CASE = re.compile(r"^(?P<name>[^\[]+)(?:\[(?P<id>.*)\])?$", re.DOTALL)
+#: Of a test's own properties, those that count nothing.
+_NO_COUNTS = frozenset({"contract"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Test:
+    """All cases of one test function.  counted: what it says that it counted, summed."""
+
+    name: str
+    says: str
+    detail: str = ""
+    cases: list[str] = field(default_factory=list)
+    passed: int = 0
+    failed: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class File:
+    """about: the first sentence of its docstring."""
+
+    path: str
+    about: str
+    tests: list[Test] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadInputs:
+    """What `python -m scripts.bad_inputs --json` says."""
+
+    total: int
+    kinds: dict[str, int]
+    crashes: int
+    unanswered: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemReport:
+    """exposure: of the unit, 0 to 10; None without systemd.  complaints: of systemd, on it."""
+
+    ran: str
+    system: str
+    python: str
+    systemd: str
+    as_root: bool
+    seconds: float
+    files: list[File]
+    exposure: float | None
+    complaints: str
+    bad_inputs: BadInputs | None
+
+
+def collect(root: Path, junit: Path) -> SystemReport:
+    """Reads pytest's report, and asks systemd and the bad inputs anew.  OSError, ValueError."""
+    suites = ET.parse(junit).getroot()  # noqa: S314 - pytest wrote it
+    has_systemd = shutil.which("systemd-analyze") is not None
+    return SystemReport(
+        ran=datetime.now(UTC).isoformat(timespec="minutes"),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        systemd=_systemd_version(),
+        as_root=os.geteuid() == 0,
+        seconds=round(sum(float(suite.get("time", 0)) for suite in suites.iter("testsuite")), 1),
+        files=list(read_files(root, suites)),
+        exposure=unit_security.exposure() if has_systemd else None,
+        complaints=unit_security.complaints() if has_systemd else "",
+        bad_inputs=count_bad_inputs(root),
+    )
+
+
+def to_json(report: SystemReport) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+
+
+def count_bad_inputs(root: Path) -> BadInputs | None:
+    """Sends them all, to a daemon of its own.  None where they could not be sent."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.bad_inputs", "--json"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    try:
+        found: Mapping[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        return None
+    return BadInputs(**{name: found[name] for name in BadInputs.__slots__})
+
+
+def _systemd_version() -> str:
+    if shutil.which("systemctl") is None:
+        return ""
+    done = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.split("\n")[0]
+
+
+# --------------------------------------------------------------------------- pytest's report
+
+
+def read_files(root: Path, suites: ET.Element) -> Iterator[File]:
+    """By their paths.  A file that is not there any more says nothing of itself."""
+    cases: dict[str, list[ET.Element]] = {}
+    for case in suites.iter("testcase"):
+        cases.setdefault(case.get("classname", ""), []).append(case)
+    for module in sorted(cases):
+        path = root / (module.replace(".", "/") + ".py")
+        tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+        yield File(
+            path=str(path.relative_to(root)),
+            about=_first_sentence(ast.get_docstring(tree)),
+            tests=read_tests(tree, cases[module]),
+        )
+
+
+def read_tests(tree: ast.Module, cases: list[ET.Element]) -> list[Test]:
+    """In the order in which they stand in the file."""
+    functions = {
+        node.name: ast.get_docstring(node) or ""
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    tests: dict[str, Test] = {}
+    for case in cases:
+        found = _CASE.match(case.get("name", ""))
+        assert found is not None
+        name = found["name"]
+        test = tests.setdefault(
+            name, Test(name=name, says=sentence(name), detail=_one_line(functions.get(name, "")))
+        )
+        _count(test, case, found["id"])
+    order = {name: place for place, name in enumerate(functions)}
+    for test in tests.values():
+        test.cases.sort()
+    return sorted(tests.values(), key=lambda test: order.get(test.name, len(order)))
+
+
+def _count(test: Test, case: ET.Element, case_id: str | None) -> None:
+    test.seconds = round(test.seconds + float(case.get("time", 0)), 2)
+    if case_id is not None:
+        test.cases.append(case_id)
+    skipped = case.find("skipped")
+    if skipped is not None:
+        reason = skipped.get("message", "")
+        test.skipped[reason] = test.skipped.get(reason, 0) + 1
+    elif case.find("failure") is not None or case.find("error") is not None:
+        test.failed += 1
+    else:
+        test.passed += 1
+    for each in case.iter("property"):
+        key, value = each.get("name", ""), each.get("value", "")
+        if key not in _NO_COUNTS and value.isdecimal():
+            test.counted[key] = test.counted.get(key, 0) + int(value)
+
+
+def sentence(name: str) -> str:
+    """`test_a_full_disk_refuses` → "a full disk refuses"."""
+    return name.removeprefix("test_").replace("_", " ")
+
+
+def _first_sentence(text: str | None) -> str:
+    return _one_line((text or "").split("\n\n")[0])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
