@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import resource
 import signal
@@ -28,6 +29,11 @@ _Idle = queue.LifoQueue[_Process]
 #: Before each answer: whether the process can be asked again, or keeps too much of its memory.
 _KEPT: Final = b"+"
 _SPENT: Final = b"-"
+
+
+#: What such a process inherits: how to run, and how to write a date.  No keys, no proxies, no home.
+_INHERITED: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "TZ"})
+_INHERITED_KINDS: Final = ("LC_", "PYTHON", "COV_", "COVERAGE_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,17 @@ class Workers:
             _end(process)
 
     def _started(self) -> _Process:
-        return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return subprocess.Popen(
+            self._command, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED or name.startswith(_INHERITED_KINDS)
+    }
 
 
 def _asked(process: _Process, line: bytes) -> bytes | None:
@@ -129,6 +145,7 @@ def work(do: Callable[[bytes], bytes], limits: Limits) -> int:
     # Ctrl-C in a terminal reaches the whole group; the parent decides when this ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes to pipes alone
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     serve(do, limits, sys.stdin.buffer, sys.stdout.buffer)

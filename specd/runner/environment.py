@@ -15,6 +15,9 @@ THREAD_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
 #: A backtrace means a forked gdb and seconds of delay.
 FIXED = {"GGML_NO_BACKTRACE": "1"}
 
+#: What an engine has no use for, and strangers' models none at all.
+SECRETS = frozenset({"SPECD_API_KEYS", "OLLAMA_API_KEY"})
+
 #: Hides all devices of AMD, whose lists end before the first that there is not, and of Vulkan.
 _NO_OTHERS = {
     "HIP_VISIBLE_DEVICES": "-1",
@@ -25,7 +28,8 @@ _NO_OTHERS = {
 
 def environment(devices: Sequence[str] | None = None) -> dict[str, str]:
     """devices: as in `core.EngineSpec`; None leaves to llama.cpp what the daemon may see."""
-    return THREAD_DEFAULTS | os.environ | FIXED | visibility(devices)
+    own = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return THREAD_DEFAULTS | own | FIXED | visibility(devices)
 
 
 def visibility(devices: Sequence[str] | None) -> dict[str, str]:

@@ -68,3 +68,12 @@ def test_what_the_user_says_of_threads_goes_first_and_what_is_fixed_is_fixed(
     assert environment()["GGML_NO_BACKTRACE"] == "1"
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert environment()["GOMP_SPINCOUNT"] == "7"
+
+
+def test_an_engine_is_not_told_what_opens_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECD_API_KEYS", "sk-0123456789abcdef")
+    monkeypatch.setenv("OLLAMA_API_KEY", "sk-0123456789abcdef")
+    monkeypatch.setenv("SPECD_DEMO", "1")
+    told = environment()
+    assert told["SPECD_DEMO"] == "1"
+    assert "sk-0123456789abcdef" not in told.values()
