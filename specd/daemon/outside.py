@@ -82,15 +82,13 @@ class Outlook:
 
     async def _machine(self) -> _Machine:
         """Nothing while a question hangs, which is then the only one."""
-        if self._asking is None:
+        if self._asking is None or self._asking.done():
             names = {str(r.model.weights): r.model.name for r in self._scheduler.residents()}
             pids = self._engines.pids()
             self._asking = asyncio.create_task(asyncio.to_thread(self._ask, pids, names))
-        done, _ = await asyncio.wait({self._asking}, timeout=PATIENCE_S)
-        if not done:
-            return (), ()
-        answered, self._asking = self._asking, None
-        return answered.result()
+        asked = self._asking
+        await asyncio.wait({asked}, timeout=PATIENCE_S)
+        return asked.result() if asked.done() else ((), ())
 
     def _ask(self, pids: Mapping[int, str], names: Mapping[str, str]) -> _Machine:
         processes = tuple(_processes({pid: names[w] for pid, w in pids.items() if w in names}))

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from specd import core
 from specd.api.app import build_app
 from specd.api.keys import Keys
-from specd.api.ports import Clock, Workshop
+from specd.api.ports import Clock, Outside, Workshop
 from specd.api.room import MAX_BODY_BYTES, Room
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
@@ -249,6 +249,7 @@ async def client(
     registry: FakeRegistry | None = None,
     workshop: Workshop | None = None,
     keys: Keys | None = None,
+    outside: Outside | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     room: Room | None = None,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
@@ -261,6 +262,7 @@ async def client(
         registry or FakeRegistry(),
         workshop=workshop,
         keys=keys,
+        outside=outside,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
         room=room,
