@@ -215,9 +215,10 @@ def test_systemctl_edit_itself(box: Box) -> None:
     assert ":12345" in box.show("specd", "StatusText")
 
 
-def test_the_file_of_settings_is_read_and_a_drop_in_wins(box: Box) -> None:
-    box.write("/etc/specd/specd.env", "OLLAMA_HOST=127.0.0.1:12345\nOLLAMA_DEBUG=1\n")
+def test_the_file_of_settings_is_read_and_wins(box: Box) -> None:
+    box.write("/etc/specd/specd.env", "OLLAMA_HOST=127.0.0.1:12345\n")
     box("systemd-tmpfiles", "--create", "specd.conf")
+    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:11111"\n')
     box("systemctl", "start", "specd")
     assert "127.0.0.1:12345" in box.show("specd", "StatusText")
     assert box("stat", "-c", "%a %U %G", "/etc/specd/specd.env").split() == ["640", "root", "specd"]
