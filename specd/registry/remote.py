@@ -6,6 +6,7 @@ A token is sent to the registry's own host alone; storage elsewhere gets none (c
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 import platform
@@ -48,6 +49,8 @@ THINKING_S: Final = 60.0
 READING_S: Final = 180.0
 _TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
+#: Names that no public DNS has.
+_INSIDE: Final = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 _NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
 
 Body = Callable[[], AsyncIterator[bytes]]
@@ -157,6 +160,8 @@ class Remote:
         for _ in range(_MAX_REDIRECTS + 1):
             async with await self._send(method, url, headers or {}, body, timeout) as response:
                 target = redirect_target(response)
+                if target is not None:
+                    check_redirect(url, target)
                 if target is None or self._stops(redirects, target):
                     yield response
                     return
@@ -250,6 +255,32 @@ def joined(base: URL, location: str) -> URL:
         return target if target.absolute else base.join(target)
     except ValueError as error:
         raise RegistryError(f"a redirect to nowhere: {location[:100]!r}") from error
+
+
+def check_redirect(source: URL, target: URL) -> None:
+    """Raise RegistryError where no registry has business to send us.
+
+    That is: to another protocol; over the internet in clear where there was encryption; or from the
+    internet into the network of this machine, whose devices take what comes from here for ours.
+    """
+    into = is_inside(target.host or "")
+    bares = source.scheme == "https" and target.scheme == "http" and not into
+    if target.scheme not in {"http", "https"} or bares:
+        raise RegistryError(f"a redirect from {source.scheme} to {target.scheme} is not followed")
+    if into and not is_inside(source.host or ""):
+        raise RegistryError(
+            f"a redirect from {source.host} to {target.host}, which is no address of the internet,"
+            " is not followed"
+        )
+
+
+def is_inside(host: str) -> bool:
+    """Whether it is this machine or its network by its very name; nothing is looked up."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        name = host.lower().rstrip(".")
+        return "." not in name or name.endswith(_INSIDE)
 
 
 async def check(response: aiohttp.ClientResponse) -> None:

@@ -575,6 +575,20 @@ async def test_a_redirect_to_nowhere(client: Client, remote: FakeRegistry, name:
         await client.pull(name)
 
 
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"])
+async def test_a_redirect_out_of_http(
+    client: Client, remote: FakeRegistry, name: str, target: str
+) -> None:
+    remote.manifest_faults.extend([status(302, Location=target)] * 100)
+    with pytest.raises(RegistryError, match=r"is not followed|to nowhere"):
+        await client.pull(name)
+    remote.manifest_faults.clear()
+    remote.faults.extend([status(302, Location=target)] * 100)
+    with pytest.raises(RegistryError, match=r"is not followed|to nowhere"):
+        await client.pull(name)
+    assert client.manifests() == set()
+
+
 async def test_a_registry_that_is_busy_is_asked_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
