@@ -143,7 +143,7 @@ def environment(box: Box) -> Mapping[str, str]:
 
 
 def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
-    plan = box(*SPECD, "install", "--dry-run")
+    plan = box(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "write /etc/systemd/system/specd.service" in plan
     assert box.show("specd", "LoadState") == "not-found"
 
@@ -168,7 +168,7 @@ def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
     assert box("ls", "/opt").split() == ["specd"]
 
     # By the installed program itself, which takes its own files away.
-    box("/opt/specd/bin/specd", "uninstall", "--yes")
+    box("/opt/specd/bin/specd", "uninstall", "--yes", timeout_s=INSTALL_S)
     assert box.show("specd", "LoadState") == "not-found"
     assert box("ls", "-A", "/opt") == ""
     left = box("find", "/etc/systemd/system", "-name", "specd*").split()
@@ -179,12 +179,12 @@ def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
 
 
 def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, object]) -> None:
-    taken = box.result(*SPECD, "install", "--yes")
+    taken = box.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
     # Another port than Ollama's: the refusal is of the migration's own.
     assert taken.returncode == 0, taken.stderr
     box("systemctl", "disable", "--now", "specd")
 
-    plan = box(*SPECD, "migrate", "--dry-run")
+    plan = box(*SPECD, "migrate", "--dry-run", timeout_s=INSTALL_S)
     assert "OLLAMA_VULKAN is carried over, and has no effect" in plan
     assert files_of_ollama(box) == ollama
 
@@ -211,14 +211,14 @@ def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, ob
     assert owners == ""
     box.curl(f"http://127.0.0.1:{PORT}/api/delete", "-X", "DELETE", "-d", '{"model": "mine"}')
 
-    box(*SPECD, "migrate", "--back", "--yes")
+    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
     box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
     assert box.show("specd", "ActiveState") == "inactive"
     assert files_of_ollama(box) == ollama
 
-    box(*SPECD, "migrate", "--yes")
+    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
     assert models(box) == ["tiny:latest"]
-    box(*SPECD, "uninstall", "--yes", "--purge")
+    box(*SPECD, "uninstall", "--yes", "--purge", timeout_s=INSTALL_S)
     box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
     assert files_of_ollama(box) == ollama
     assert box.result("id", "specd").returncode != 0
@@ -247,7 +247,7 @@ def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
     assert answer(box) == ""
     box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
     assert models(box) == ["tiny:latest"]
-    box(*SPECD, "migrate", "--back", "--yes")
+    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
     box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
     assert files_of_ollama(box) == ollama
 
@@ -276,6 +276,6 @@ def test_a_store_in_a_home_is_served_by_a_python_from_a_home(box: Box, tmp_path:
     assert said["done"], said
     assert files_of_ollama(box, "/home/Me") == before
 
-    box(*SPECD, "migrate", "--back", "--yes")
+    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
     assert box.show("specd", "ActiveState") == "inactive"
     assert box.show("specd", "User") == "specd"
