@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder for the store and the daemon's log")
     args = parser.parse_args()
     question = Question(minutes=args.minutes, n_clients=args.clients, seed=args.seed)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the daemon ends with it
     try:
         found = asyncio.run(_soak(question, args.keep))
     except NotServed as error:

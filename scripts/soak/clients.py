@@ -43,6 +43,14 @@ class Outcome:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """behind_s: how far the client fell behind its hour.  n_unplayed: turns left when it ended."""
+
+    behind_s: float
+    n_unplayed: int
+
+
 @dataclass(slots=True)
 class _Asked:
     """One request while it runs."""
@@ -70,16 +78,21 @@ class _Asked:
         )
 
 
-async def play(url: str, turns: Iterable[Turn], began_s: float, outcomes: list[Outcome]) -> float:
-    """One client's turns, one after the other; how far it fell behind its hour, in seconds."""
-    behind_s = 0.0
+async def play(
+    url: str, turns: Iterable[Turn], began_s: float, outcomes: list[Outcome], *, most_s: float
+) -> Played:
+    """One client's turns, one after the other, as far as they begin within `most_s`."""
+    behind_s, n_unplayed = 0.0, 0
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
         for turn in turns:
             wait_s = began_s + turn.due_s - time.monotonic()
+            if time.monotonic() > began_s + most_s:
+                n_unplayed += 1
+                continue
             behind_s = max(behind_s, -wait_s)
             await asyncio.sleep(max(0.0, wait_s))
             outcomes.append(await ask(http, turn))
-    return behind_s
+    return Played(behind_s, n_unplayed)
 
 
 async def ask(http: aiohttp.ClientSession, turn: Turn) -> Outcome:

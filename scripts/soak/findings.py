@@ -80,6 +80,7 @@ class Findings:
     minutes: float
     played_s: float
     behind_s: float
+    n_unplayed: int
     n_clients: int
     seed: int
     rows: list[Row]
@@ -117,6 +118,7 @@ def findings(record: Record, log: str) -> Findings:
         minutes=record.question.minutes,
         played_s=round(record.played_s, 1),
         behind_s=round(record.behind_s, 1),
+        n_unplayed=record.n_unplayed,
         n_clients=record.question.n_clients,
         seed=record.question.seed,
         rows=list(_rows(record)),

@@ -23,6 +23,8 @@ from scripts.soak.house import House
 
 #: How long what was unloaded may take to be gone.
 _GONE_S = 30.0
+#: A machine that is too slow for the hour has this many times as long for it.
+_MOST = 1.5
 #: What a killed engine's requests may take to be told, and a request to meet a dead one.
 KILL_ECHO_S = 2.0
 
@@ -72,6 +74,7 @@ class Record:
     idle_after: Sample | None = None
     played_s: float = 0.0
     behind_s: float = 0.0
+    n_unplayed: int = 0
     cpu_share: dict[str, float] = field(default_factory=dict)
     exit_status: int | None = None
     n_left_processes: int = 0
@@ -138,21 +141,20 @@ async def _hour(
     async with asyncio.TaskGroup() as beside:
         watching = beside.create_task(_watch(gauges, record, began_s, say))
         killing = beside.create_task(_kill(gauges, record, began_s))
-        record.behind_s = max(
-            await asyncio.gather(
-                *(
-                    play(
-                        house.url,
-                        hour.turns_of(
-                            role, f"{question.seed}/{n}", question.play_s, question.speed
-                        ),
-                        began_s,
-                        record.outcomes,
-                    )
-                    for n, role in enumerate(roles)
+        played = await asyncio.gather(
+            *(
+                play(
+                    house.url,
+                    hour.turns_of(role, f"{question.seed}/{n}", question.play_s, question.speed),
+                    began_s,
+                    record.outcomes,
+                    most_s=_MOST * question.play_s,
                 )
+                for n, role in enumerate(roles)
             )
         )
+        record.behind_s = max(each.behind_s for each in played)
+        record.n_unplayed = sum(each.n_unplayed for each in played)
         await asyncio.sleep(max(0.0, began_s + question.play_s - time.monotonic()))
         watching.cancel()
         killing.cancel()
@@ -182,24 +184,37 @@ async def _kill(gauges: Gauges, record: Record, began_s: float) -> None:
     question = record.question
     for kill in hour.kills_of(f"{question.seed}/kills", question.play_s, question.speed):
         await asyncio.sleep(max(0.0, began_s + kill.due_s - time.monotonic()))
-        while (model := _kill_one(gauges, kill)) is None:  # noqa: ASYNC110 - polls /proc
+        while (model := _kill_one(gauges, kill, record)) is None:  # noqa: ASYNC110 - polls /proc
             await asyncio.sleep(EVERY_S / 2)
         record.kills.append(Killed(time.monotonic(), model))
 
 
-def _kill_one(gauges: Gauges, kill: Kill) -> str | None:
-    """Whose engine was killed; None while there is none that may be."""
+def _kill_one(gauges: Gauges, kill: Kill, record: Record) -> str | None:
+    """Whose engine was killed; None while there is none that may be.
+
+    Only one that has answered: an engine that is killed while it loads had no memory, so much the
+    daemon must believe, and other models leave for it.
+    """
     models = [PAIR, OTHER, VECTORS][kill.spares_pair :]
     random.Random(kill.draw).shuffle(models)  # noqa: S311 - the same hour every time
     for model in models:
         engine = gauges.engine(model)
         try:
-            if engine is not None and engine.is_running():
+            if engine is not None and _has_answered(engine, model, record):
                 engine.send_signal(signal.SIGKILL)
                 return model
         except psutil.NoSuchProcess:
             continue
     return None
+
+
+def _has_answered(engine: psutil.Process, model: str, record: Record) -> bool:
+    """Raises psutil.NoSuchProcess."""
+    born_s = time.monotonic() - (time.time() - engine.create_time())
+    return any(
+        outcome.ask.model == model and outcome.end is End.DONE and outcome.began_s > born_s
+        for outcome in reversed(record.outcomes)
+    )
 
 
 async def _stopped(house: House, record: Record) -> None:

@@ -37,6 +37,12 @@ def _requests(found: Findings) -> Iterator[Verdict]:
         found.broken == 0 and sent > 0,
     )
     yield Verdict(
+        "the whole hour was played",
+        "all",
+        f"{sent:,} of {sent + found.n_unplayed:,} in {found.played_s / 60:.1f} minutes",
+        found.n_unplayed == 0,
+    )
+    yield Verdict(
         "errors that no killed engine explains",
         "0",
         f"{found.unexplained} ({sum(found.kills.values())} engines killed,"
