@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.gguf_files import OllamaStore, write_llama
@@ -241,7 +242,8 @@ def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
     box("rm", "/etc/specd/specd.env")
     cut = box.popen(*SPECD, "migrate", "--yes")
     box.until(lambda: box.show("ollama", "ActiveState") == "inactive", what="Ollama was stopped")
-    box("sh", "-c", f"pkill -KILL -f '^{sys.executable} -m specd migrate'")
+    for process in psutil.Process(cut.pid).children(recursive=True):
+        process.kill()
     cut.communicate()
     box("systemctl", "stop", "specd")  # or systemd brings it up all by itself
     assert answer(box) == ""
