@@ -1,7 +1,8 @@
 """What an engine does when it does not do what it should: by the name of the fault.
 
-A prompt's first word asks for one ("!killed"), or the file that FAKE_FAULT names: by the moment
-("load", "prefill", "decode") and the fault, which happens once, for the file is removed.
+A prompt's first word asks for one ("!killed"); or a file does, of the weights' name in the folder
+FAKE_FAULTS.  Each of its lines is a moment ("load", "prefill", "decode", in the real engine also
+"late") and a fault, and happens once: the first line is always the next.
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ def _grandchild(_fd: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _starve(_fd: int) -> None:
+    """No more memory than it has: what the kernel may also do in place of killing it."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - of itself
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held, held))
+
+
 DISASTERS: dict[str, Callable[[int], None]] = {
     "killed": _signal(signal.SIGKILL),
     "terminated": _signal(signal.SIGTERM),
@@ -87,18 +95,31 @@ DISASTERS: dict[str, Callable[[int], None]] = {
     "half": _half,
     "hang-up": _hang_up,
     "grandchild": _grandchild,
+    "starve": _starve,
 }
 
 
-def suffer(moment: str, word: str, fd: int) -> None:
-    """What is to happen at that moment, if anything.  word: of the prompt.  fd: of its socket."""
-    if word.startswith("!") and word[1:] in DISASTERS:
-        DISASTERS[word[1:]](fd)
-    file = Path(os.environ.get("FAKE_FAULT", "/nonexistent"))
-    try:
-        when, fault = file.read_text(encoding="ascii").split()
-    except FileNotFoundError:
-        return
-    if when == moment:
-        file.unlink()
-        DISASTERS[fault](fd)
+class Script:
+    """What happens to one engine, and when.  fd: of its socket."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file = Path("/nonexistent")
+
+    def loads(self, weights: str) -> None:
+        self._file = Path(os.environ.get("FAKE_FAULTS", "/nonexistent")) / Path(weights).name
+
+    def prompted(self, word: str) -> None:
+        if word.startswith("!") and word[1:] in DISASTERS:
+            DISASTERS[word[1:]](self._fd)
+
+    def at(self, moment: str) -> None:
+        """The next of the file, where its moment has come."""
+        try:
+            next_one, *others = self._file.read_text(encoding="ascii").splitlines()
+        except (FileNotFoundError, ValueError):
+            return
+        when, fault = next_one.split()
+        if when == moment:
+            self._file.write_text("\n".join(others), encoding="ascii")
+            DISASTERS[fault](self._fd)

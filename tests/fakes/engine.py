@@ -25,7 +25,7 @@ from specd import core
 from specd.ipc import messages
 from specd.ipc.channel import EngineChannel
 from specd.ipc.lifeline import die_with_parent
-from tests.fakes.disasters import suffer
+from tests.fakes.disasters import Script
 
 N_FLOOD = 200_000
 N_SLOW = 20
@@ -46,10 +46,12 @@ class Lessons:
         channel.send(messages.Learned(core.PairHistory(bands=(self._band,))))
 
 
-def load(channel: EngineChannel, spec: core.EngineSpec) -> None:
+def load(channel: EngineChannel, spec: core.EngineSpec, script: Script) -> None:
     fault = Path(spec.weights).stem
     channel.send(messages.LoadProgress(0.5))
-    suffer("load", f"!{fault.removesuffix('-in-load')}", channel._sock.fileno())
+    script.loads(spec.weights)
+    script.prompted(f"!{fault.removesuffix('-in-load')}")
+    script.at("load")
     if fault == "crash-in-load":
         sys.stderr.write("GGML_ASSERT(tensor) failed\n")
         sys.stderr.flush()
@@ -85,11 +87,14 @@ def out_of_memory() -> bool:
     return True
 
 
-def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest) -> None:
+def answer(
+    channel: EngineChannel, request_id: int, request: core.EngineRequest, script: Script
+) -> None:
     words = " ".join(str(piece) for piece in request.prompt).split()
     fault = words[0] if words else ""
 
-    suffer("prefill", fault, channel._sock.fileno())
+    script.prompted(fault)
+    script.at("prefill")
 
     def say(text: str) -> None:
         channel.send(messages.Tokens(request_id, core.Token(text=text)))
@@ -113,7 +118,7 @@ def answer(channel: EngineChannel, request_id: int, request: core.EngineRequest)
         return
     for word in words:
         say(word + " ")
-        suffer("decode", "", channel._sock.fileno())
+        script.at("decode")
     finish(done(len(words)))
 
 
@@ -210,6 +215,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True)
     die_with_parent()
     channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
+    script = Script(channel._sock.fileno())
     deaf, cancelled, lessons = False, [], Lessons(None)
     dripping: set[int] = set()
     for message in Pulse(channel).heard():
@@ -217,10 +223,10 @@ def main() -> None:
         match message:
             case messages.Load(spec, history):
                 deaf, lessons = Path(spec.weights).stem == "deaf", Lessons(history)
-                load(channel, spec)
+                load(channel, spec, script)
             case messages.Submit(request_id, request):
                 dripping |= {request_id} if request.prompt == ("drip",) else set()
-                answer(channel, request_id, request)
+                answer(channel, request_id, request, script)
                 lessons.add(channel, n_requests=1)
             case messages.Embed():
                 embed(channel, message)

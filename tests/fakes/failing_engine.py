@@ -1,0 +1,62 @@
+"""The real engine, with llama.cpp in it, that meets with what disasters.py says at an exact moment.
+
+`python -m tests.fakes.failing_engine --fd N`, in the place of `python -m specd.engine`.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+
+import llama_cpp
+
+from specd.core import EngineSpec
+from specd.engine import pair
+from specd.engine.backend import Batch
+from specd.engine.llama.context import LlamaContext
+from tests.fakes.disasters import DISASTERS, Script
+
+#: The moment "late" is this many passes behind a prompt: something has been said by then.
+_LATE = 20
+
+_script = Script(int(sys.argv[2])) if sys.argv[1] == "--fd" else Script(-1)
+_last: list[LlamaContext] = []
+_is_loading, _n_since_prompt = True, 0
+
+
+def _abort(_fd: int) -> None:
+    """An assertion of llama.cpp's own: no sequence has such a number."""
+    memory = llama_cpp.llama_get_memory(_last[-1]._handle)
+    llama_cpp.llama_memory_seq_rm(memory, 300, 0, 1)
+
+
+DISASTERS["native"] = _abort
+_decode, _load = LlamaContext.decode, pair.load
+
+
+def decode(context: LlamaContext, batch: Batch) -> None:
+    global _n_since_prompt  # noqa: PLW0603 - there is one engine in a process
+    _last[:] = [context]
+    if _is_loading:
+        _script.at("load")
+    elif not all(batch.wants_logits):
+        _n_since_prompt = 0
+        _script.at("prefill")
+    else:
+        _n_since_prompt += 1
+        _script.at("decode" if _n_since_prompt < _LATE else "late")
+    _decode(context, batch)
+
+
+def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> pair.LoadedPair:
+    global _is_loading  # noqa: PLW0603
+    _script.loads(spec.weights)
+    loaded = _load(spec, on_progress)
+    _is_loading = False
+    return loaded
+
+
+LlamaContext.decode = decode  # type: ignore[method-assign, assignment]
+pair.load = load
+runpy.run_module("specd.engine", run_name="__main__", alter_sys=True)
