@@ -46,6 +46,7 @@ check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m scripts.settings_docs --check
+	$(BIN)/python -m scripts.metrics_docs --check
 	$(BIN)/python -m scripts.benchmarks_page --check
 	$(BIN)/python -m scripts.conformance --check
 	$(BIN)/python -m scripts.reliability_page --check

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from specd.metrics.record import Record
@@ -15,6 +16,36 @@ log = logging.getLogger("specd.requests")
 
 Value = str | int | float
 
+#: Every field that a line may have, in their order.
+FIELDS: Final[Mapping[str, str]] = {
+    "request_id": "As the answer's `X-Request-Id` says it.",
+    "dialect": "`ollama`, `openai`, `anthropic`, or `outside` of what watchers ask.",
+    "method": "GET, POST, ...",
+    "route": "The pattern that the path fitted.",
+    "path": "The path itself, without its query, where no route fitted.",
+    "status": "Of the answer; 499 where the client left before there was one.",
+    "client": "Its address.",
+    "key": "What stands for its API key until the next start, where there are keys.",
+    "model": "Which served it; of the store, never what a client made up.",
+    "drafter": "Which drafted.",
+    "texts": "How many became vectors.",
+    "prompt_tokens": "Of the whole prompt.",
+    "cached_tokens": "Of these what a slot still had.",
+    "generated_tokens": "Of the answer, as far as it came.",
+    "drafted": "Tokens.",
+    "accepted": "Tokens of these.",
+    "acceptance": "accepted ÷ drafted.",
+    "speculation": "`active`, `parked` or `off` at the end.",
+    "reason": "Why it was not active.",
+    "gain": "Tokens/s ÷ plain tokens/s, where it was measured.",
+    "tokens_per_s": "Of the answer, while it was written.",
+    "queue_ms": "Before the first token, what was neither load nor prompt.",
+    "load_ms": "Of the wait what the model's load took.",
+    "ttft_ms": "From the request to the first token.",
+    "finish": "`stop`, `length`, `abort` (the client left) or `error`.",
+    "total_ms": "From the request to its end.",
+    "error": "The kind of the error, not its words.",
+}
 #: Asked every few seconds by whoever watches: they would bury all else.
 POLLS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 
@@ -32,7 +63,7 @@ def log_request(record: Record) -> None:
 
 
 def request_fields(record: Record) -> dict[str, Value]:
-    """In the order of the line; what is not known, or does not apply, is left out."""
+    """FIELDS; what is not known, or does not apply, is left out."""
     known: dict[str, Value | None] = {
         "request_id": record.id,
         "dialect": record.dialect,

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from scripts import benchmarks_page, conformance, reliability_page, settings_docs
+from scripts import benchmarks_page, conformance, metrics_docs, reliability_page, settings_docs
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +33,10 @@ def test_the_benchmarks_page_and_the_readmes_table_are_what_the_data_say() -> No
 
 def test_the_page_of_reliability_is_what_the_data_say() -> None:
     assert not reliability_page.stale(ROOT)
+
+
+def test_the_page_of_metrics_is_what_the_declarations_say() -> None:
+    assert metrics_docs.stale(ROOT) == []
 
 
 def test_the_conformance_table_is_what_the_tests_name() -> None:

@@ -44,7 +44,12 @@ async def until(
     daemon: Daemon, is_so: Callable[[float | None], bool], name: str, **labels: str
 ) -> None:
     while not is_so(await value(daemon, name, **labels)):
-        await asyncio.sleep(0.02)
+        await a_moment()
+
+
+async def a_moment() -> None:
+    """For the daemon, which shares its processor."""
+    await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from specd import core
 from specd.metrics import Record, current, current_id, log_request, request_id, serving
-from specd.metrics.request_line import Value, logfmt, request_fields
+from specd.metrics.request_line import FIELDS, Value, logfmt, request_fields
 from tests.metrics.test_metrics import DONE, Counted
 
 
@@ -35,7 +35,10 @@ def test_code_knows_for_which_request_it_works() -> None:
 
 
 def fields(record: Record) -> dict[str, object]:
-    return dict(request_fields(record))
+    """Of its line, which has none that is not declared, and all in their order."""
+    found: dict[str, object] = dict(request_fields(record))
+    assert list(found) == [name for name in FIELDS if name in found]
+    return found
 
 
 def test_the_line_of_an_answer() -> None:
