@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Final
 
 from specd.errors import InvalidRequest
 from specd.go_template import nodes, parser
@@ -39,9 +40,15 @@ class Template:
         return frozenset(name.lower() for block in blocks for name in names(block))
 
 
+#: The longest of Ollama's library has 8,000; a million take a minute to parse.
+MAX_CHARACTERS: Final = 2**16
+
+
 @lru_cache(maxsize=128)
 def parse(text: str) -> Template:
     """Raises GoTemplateError, `template: :LINE: ...`."""
+    if len(text) > MAX_CHARACTERS:
+        raise GoTemplateError(f"template: :1: it has more than {MAX_CHARACTERS} characters")
     try:
         return Template(text, parser.parse(text, frozenset(FUNCTIONS)))
     except RecursionError:

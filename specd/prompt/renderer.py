@@ -6,11 +6,13 @@ import logging
 from typing import Final
 
 from specd.apart import Workers
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, StoreError
 from specd.prompt.render_process import Job, Result
 
 log = logging.getLogger(__name__)
 
+#: The longest have some ten thousand.
+MAX_TEMPLATE_CHARACTERS: Final = 2**20
 #: A template that is being stopped leaves the others free.
 _N_PROCESSES: Final = 4
 
@@ -23,6 +25,11 @@ class Renderer:
 
     def render(self, job: Job) -> str:
         """Raises as `render_chat` does; InvalidRequest where the template takes too long."""
+        if len(job.template) > MAX_TEMPLATE_CHARACTERS:
+            raise StoreError(
+                "the model's chat template is damaged: it has more than"
+                f" {MAX_TEMPLATE_CHARACTERS} characters"
+            )
         answer = self.workers.ask(job.encode())
         if answer is None:
             raise InvalidRequest("chat template: it takes too long")

@@ -323,7 +323,7 @@ def _token_in(body: bytes) -> str:
     try:
         said = json.loads(body)
         token = said.get("token") or said.get("access_token")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise RegistryError("the token server's answer is not JSON") from error
     if not isinstance(token, str) or not token or not token.isprintable():
         raise RegistryError("the token server's answer holds no token")

@@ -13,6 +13,8 @@ from specd.store import blobs
 from specd.store.manifest import Config, Manifest, read_config
 from specd.store.name import Name
 
+#: Of a model that names one text ten thousand times.
+_MAX_LICENSES: Final = 16
 _SAFETENSORS: Final = "tensor"
 
 
@@ -69,7 +71,7 @@ class Stored:
 
     @property
     def licenses(self) -> tuple[str, ...]:
-        return tuple(blobs.read_text(path) for path in self.paths("license"))
+        return tuple(blobs.read_text(path) for path in self.paths("license")[:_MAX_LICENSES])
 
     @property
     def parameters(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError
 from specd.prompt import render_process
 from specd.prompt.render_process import Job, Result, do
-from specd.prompt.renderer import Renderer
+from specd.prompt.renderer import MAX_TEMPLATE_CHARACTERS, Renderer
 
 HI = (Message(role="user", content="Hi"),)
 LOUD = "{% for m in messages %}[{{ m.content | upper }}]{% endfor %}"
@@ -122,3 +122,8 @@ def test_a_template_without_an_end_is_stopped(
 def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "MAX_PROMPT_BYTES", 3)
     assert do(Job(template=LOUD, messages=HI)).failed
+
+
+def test_a_template_of_a_book_is_not_tried(renderer: Renderer) -> None:
+    with pytest.raises(StoreError, match="more than 1048576 characters"):
+        renderer.render(Job(template="x" * (MAX_TEMPLATE_CHARACTERS + 1), messages=HI))
