@@ -36,8 +36,8 @@ def writes(folder: str) -> Callable[[], object]:
     return lambda: (Path(folder) / "probe").write_text("x")
 
 
-def reads(path: str) -> Callable[[], object]:
-    return Path(path).read_bytes
+def reads(*path: str) -> Callable[[], object]:
+    return Path(*path).read_bytes
 
 
 def opens(path: str) -> Callable[[], object]:
@@ -134,10 +134,10 @@ DEEDS: dict[str, Callable[[], object]] = {
     "write /sys/fs/cgroup": lambda: Path("/sys/fs/cgroup/probe").mkdir(),
     "read /home": lambda: list(Path("/home").iterdir()),
     "read /root": lambda: list(Path("/root").iterdir()),
-    "read a home's file": reads("/home/alice/secret"),
-    "read root's file": reads("/root/secret"),
-    "read another's /tmp": reads("/tmp/secret"),
-    "read another's /var/tmp": reads("/var/tmp/secret"),
+    "read a home's file": reads("/home/SOMEBODY", "secret"),
+    "read root's file": reads("/root", "secret"),
+    "read another's /tmp": reads("/tmp", "secret"),
+    "read another's /var/tmp": reads("/var/tmp", "secret"),
     "read /etc/shadow": reads("/etc/shadow"),
     "read the kernel's log": lambda: call("klogctl", _SYSLOG_SIZE, None, 0),
     "see process 1": reads("/proc/1/cmdline"),

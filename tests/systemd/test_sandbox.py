@@ -35,10 +35,13 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def prepare(box: Box) -> None:
     """Secrets of others, and the nodes of GPUs that are not there."""
     script = """
-        mkdir -p /home/alice /root/x /srv /var/lib/other
-        for f in /home/alice/secret /root/secret /tmp/secret /var/tmp/secret; do
-            echo secret >$f; chmod 644 $f; done
-        chmod 755 /root /home/alice; chmod 777 /srv /var/lib/other /opt
+        mkdir -p /home/SOMEBODY /srv /var/lib/other
+        chmod 755 /root /home/SOMEBODY
+        for d in /home/SOMEBODY /root /tmp /var/tmp; do
+            echo secret >$d/secret
+            chmod 644 $d/secret
+        done
+        chmod 777 /srv /var/lib/other /opt
         mknod -m 666 /dev/nvidiactl c 195 255
         mknod -m 666 /dev/nvidia-uvm c 511 0
         mknod -m 666 /dev/kfd c 510 0
