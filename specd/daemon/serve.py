@@ -19,7 +19,7 @@ from specd.daemon.connections import (
     raise_limit,
 )
 from specd.daemon.exposure import exposure
-from specd.daemon.house import built, open_house
+from specd.daemon.house import House, built, open_house
 from specd.daemon.listening import as_passed, listen, where
 from specd.daemon.logs import logging_to_stderr
 from specd.daemon.reload import Reload
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 # After the engines have stopped every answer has its end: this is for writing it out.
 LAST_LINES_S = 2.0
+# All else that a start waits for takes no second.
+SLOW_S = 5.0
 # Beside the answers' grace, for engines that are slow to end; and for READY to be read.
 STOPPING_S = 20.0
 NOTIFY_S = 5.0
@@ -54,7 +56,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     stop = signals.stop
     quiet_about_accept()
     n_descriptors = raise_limit()
-    house = await built(settings, command)
+    house = await _built(settings, command, systemd)
     server = _server(house.app, settings, n_descriptors)
     arrivals = Arrivals(house.app)
     await server.setup()
@@ -103,6 +105,14 @@ def main(settings: Settings) -> int:
             log.error("%s", error)  # noqa: TRY400 - a sentence for the user, no traceback
             return 1
     return 0
+
+
+async def _built(settings: Settings, command: Sequence[str], systemd: Systemd) -> House:
+    building = asyncio.ensure_future(built(settings, command))
+    await asyncio.wait({building}, timeout=SLOW_S)
+    if not building.done():
+        systemd.notify("STATUS=starting: llama.cpp is asked which GPUs it can use, and is slow")
+    return await building
 
 
 def _server(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:

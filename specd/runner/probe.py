@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: CUDA takes a second for each GPU whose driver sleeps; a driver that hangs takes for ever.
 PATIENCE_S = 15.0
+#: By then somebody should know what the daemon waits for.
+SLOW_S = 5.0
 #: A process that is killed and held by a driver is not waited for any longer.
 _DEATH_S = 1.0
 
@@ -54,7 +56,7 @@ def probe(command: Sequence[str] = ENGINE, *, patience_s: float = PATIENCE_S) ->
 def _answer(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes, str, str]:
     """What it wrote to stdout, the last line on stderr, and what went wrong."""
     try:
-        output, said = process.communicate(timeout=patience_s)
+        output, said = _said(process, patience_s)
     except subprocess.TimeoutExpired as error:
         _end(process)
         return error.output or b"", "", f"it took more than {patience_s:g} s"
@@ -62,6 +64,16 @@ def _answer(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes,
     if process.returncode == 0:
         return output, words, ""
     return output, words, ": ".join(filter(None, (f"exit status {process.returncode}", words)))
+
+
+def _said(process: subprocess.Popen[bytes], patience_s: float) -> tuple[bytes, bytes]:
+    slow_s = min(SLOW_S, patience_s)
+    try:
+        return process.communicate(timeout=slow_s)
+    except subprocess.TimeoutExpired:
+        words = "llama.cpp was asked for its GPUs and is silent: a driver may hang; %g s more"
+        log.warning(words, patience_s - slow_s)
+    return process.communicate(timeout=patience_s - slow_s)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,13 +1,17 @@
-"""An engine whose process cannot be ended: what a driver or a disk that hangs does to it."""
+"""What a driver that hangs, or a disk, does to an engine and to the daemon's start."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
+from pathlib import Path
 
 import pytest
 
 from specd.runner import State
+from tests.daemon_process import _SCRIPT, FAKE_ENGINE, ROOT
 from tests.runner.processes import answer_of, failure_of, running
 
 _TRACE = """
@@ -43,3 +47,34 @@ async def test_an_engine_that_sigkill_does_not_end_is_given_up_and_known() -> No
         assert process._child is not None
         await process._child.gone()
         assert not process.is_stuck
+
+
+@pytest.mark.system
+async def test_a_start_that_waits_for_a_driver_says_so_and_goes_on(tmp_path: Path) -> None:
+    variables = {
+        "PYTHONPATH": str(ROOT),
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "OLLAMA_HOST": "127.0.0.1:0",
+        "OLLAMA_MODELS": str(tmp_path / "models"),
+        "SPECD_STATE_DIR": str(tmp_path / "state"),
+        "FAKE_DEVICES": "hang",
+    }
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(variables["NOTIFY_SOCKET"])
+        systemd.setblocking(False)
+        daemon = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _SCRIPT, *FAKE_ENGINE),
+            env=os.environ | variables,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            first = (await loop.sock_recv(systemd, 1000)).decode()
+            assert first.startswith("STATUS=starting: llama.cpp is asked which GPUs it can use")
+            assert (await loop.sock_recv(systemd, 1000)).startswith(b"READY=1\nSTATUS=listening on")
+        finally:
+            daemon.terminate()
+            _, said = await daemon.communicate()
+    log = said.decode()
+    assert "llama.cpp was asked for its GPUs and is silent: a driver may hang; 10 s more" in log
+    assert "llama.cpp does not say which GPUs it can use: it took more than 15 s" in log
