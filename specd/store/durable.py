@@ -22,6 +22,8 @@ from specd.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+#: A pipe in a file's place is not waited for.
+_TO_LOOK_AT: Final = os.O_RDONLY | os.O_NONBLOCK
 #: How long a lock of another process is waited for.
 PATIENCE_S: Final = 10.0
 #: A file in the making that is so old is nobody's any more.
@@ -45,7 +47,7 @@ def locked(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
     Raises BlockingIOError where it is somebody else's for so long.
     """
-    opened = os.open(path, os.O_RDONLY)
+    opened = os.open(path, _TO_LOOK_AT)
     try:
         _lock(opened, fcntl.LOCK_EX, path, patience_s)
         yield
@@ -56,7 +58,7 @@ def locked(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
     """While this lasts `remove_unless_held` spares the file; FileNotFoundError where it is gone."""
-    opened = os.open(path, os.O_RDONLY)
+    opened = os.open(path, _TO_LOOK_AT)
     try:
         _lock(opened, fcntl.LOCK_SH, path, PATIENCE_S)
         if os.fstat(opened).st_nlink == 0:  # removed between the two lines above
@@ -84,7 +86,7 @@ def _lock(opened: int, how: int, path: Path, patience_s: float) -> None:
 def remove_unless_held(path: Path) -> bool:
     """Whether the file is gone now."""
     try:
-        opened = os.open(path, os.O_RDONLY)
+        opened = os.open(path, _TO_LOOK_AT)
     except FileNotFoundError:
         return True
     try:
@@ -140,7 +142,7 @@ def make_folders(folder: Path) -> None:
 
 def sync(path: Path) -> None:
     """Make a file's bytes, or a folder's entries, outlast a power cut."""
-    opened = os.open(path, os.O_RDONLY)
+    opened = os.open(path, _TO_LOOK_AT)
     try:
         os.fsync(opened)
     finally:

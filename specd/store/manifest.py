@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,6 +18,8 @@ _MEDIA: Final = "application/vnd.ollama.image."
 _CONFIG_MEDIA: Final = "application/vnd.docker.container.image.v1+json"
 _MANIFEST_MEDIA: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _OLD_KINDS: Final = {"prompt": "template"}
+#: More is damage; and sums of such fit in what clients count with.
+_MAX_LAYER_BYTES: Final = 2**53
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -29,7 +31,7 @@ class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "par
 
     media_type: str
     digest: str
-    size: int = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LAYER_BYTES)] = 0
     parent: str = ""
     name: str = ""
 

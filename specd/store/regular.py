@@ -20,16 +20,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """For reading.  Raises Unfit for what is no regular file, OSError."""
     # Opening a pipe without O_NONBLOCK waits for its other end; for files it changes nothing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unfit(errno.EINVAL, "it is not a file", str(path))
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unfit(errno.EINVAL, "it is not a file", str(path))
         yield file
 
 
 def read(path: Path, max_bytes: int) -> bytes:
     """All of it.  Raises Unfit, also where there are more bytes than that, and OSError."""
     with opened(path) as file:
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(max_bytes + 1) if size <= max_bytes else b""
+    if max(size, len(data)) > max_bytes:
         raise Unfit(errno.EFBIG, f"more than {max_bytes} bytes", str(path))
     return data

@@ -94,7 +94,7 @@ class Served:
         assert "Traceback" not in log, log
         assert "internal error" not in log, log
         files = [file.path for file in psutil.Process(self.daemon.process.pid).open_files()]
-        assert not [path for path in files if path.startswith(str(self.store.root))]
+        assert [path for path in files if path.startswith(str(self.store.root))] == []
 
 
 def add_models(store: OllamaStore, folder: Path) -> None:
