@@ -36,7 +36,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "accepted": "Tokens of these.",
     "acceptance": "accepted ÷ drafted.",
     "speculation": "`active`, `parked` or `off` at the end.",
-    "reason": "Why it was not active.",
+    "reason": "Why the drafter rests, or there is none.",
     "gain": "Tokens/s ÷ plain tokens/s, where it was measured.",
     "tokens_per_s": "Of the answer, while it was written.",
     "queue_ms": "Before the first token, what was neither load nor prompt.",
