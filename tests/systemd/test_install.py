@@ -272,8 +272,8 @@ def test_a_store_in_a_home_is_served_by_a_python_from_a_home(box: Box, tmp_path:
     named = ("migrate", "--store", "/home/Me/.ollama/models", "--yes")
     box(*SPECD, *named, timeout_s=INSTALL_S)
     assert models(box, 11434) == ["tiny:latest"]
-    homes = f"/proc/{box.pid()}/root/home"
-    assert box("ls", "-A", f"{homes}/Me").split() == [".ollama"]
+    seen = f"/proc/{box.pid()}/root"
+    assert box("ls", "-A", f"{seen}/home/Me").split() == [".ollama"]
     body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
     said = json.loads(box.curl("/api/generate", "-d", body).splitlines()[-1])
     assert said["done"], said
