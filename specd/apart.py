@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -29,6 +29,12 @@ _Idle = queue.LifoQueue[_Process]
 #: Before each answer: whether the process can be asked again, or keeps too much of its memory.
 _KEPT: Final = b"+"
 _SPENT: Final = b"-"
+
+#: Seconds between two looks at a process that works; how many there may be, which is longer than
+#: any work is given; and in how many of them it may be stopped.
+_LOOK_S: Final = 1.0
+_N_LOOKS: Final = 100
+_N_STOPPED: Final = 5
 
 
 #: What such a process inherits: how to run, and how to write a date.  No keys, no proxies, no home.
@@ -68,21 +74,34 @@ class Workers:
             self._idle.put(self._started())
 
     def ask(self, line: bytes) -> bytes | None:
-        """The answer to a line, neither with its end; None where the process ended over it."""
+        """The answer to a line, neither with its end; None where the process ended over it.
+
+        One that was killed did not end by its work, whose limits have other signals: another does
+        that work, once.
+        """
         with self._places:
-            process = self._process()
-            try:
-                answer = _asked(process, line)
-            except BaseException:
-                _end(process)
-                raise
-            if answer is None:
-                log.warning("%s ended with %d over its work", self._command[-1], _end(process))
-            elif answer.startswith(_SPENT) or self._idle.qsize() >= self._n_idle:
-                _end(process)
-            else:
-                self._idle.put(process)
+            answer, was_killed = self._ask(line)
+            if was_killed:
+                answer, _ = self._ask(line)
         return None if answer is None else answer[1:]
+
+    def _ask(self, line: bytes) -> tuple[bytes | None, bool]:
+        process = self._process()
+        try:
+            with _unless_it_stands_still(process):
+                answer = _asked(process, line)
+        except BaseException:
+            _end(process)
+            raise
+        if answer is None:
+            was_killed = _gone(process) == -signal.SIGKILL
+            log.warning("%s ended with %d over its work", self._command[-1], _end(process))
+            return None, was_killed
+        if answer.startswith(_SPENT) or self._idle.qsize() >= self._n_idle:
+            _end(process)
+        else:
+            self._idle.put(process)
+        return answer, False
 
     def close(self) -> None:
         _end_all(self._idle)
@@ -120,6 +139,50 @@ def _asked(process: _Process, line: bytes) -> bytes | None:
         process.stdin.flush()
     answer = process.stdout.readline()
     return answer[:-1] if answer.endswith(b"\n") else None
+
+
+@contextlib.contextmanager
+def _unless_it_stands_still(process: _Process) -> Iterator[None]:
+    """Kills it where its own clock cannot: stopped by a signal, or held by the kernel.
+
+    In looks, as a parent that was stopped itself must not blame the child.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        n_stopped = 0
+        for _ in range(_N_LOOKS):
+            if done.wait(_LOOK_S):
+                return
+            n_stopped = n_stopped + 1 if _is_stopped(process.pid) else 0
+            if n_stopped >= _N_STOPPED:
+                break
+        log.warning("%s stands still and is ended", process.args)
+        process.kill()
+
+    watching = threading.Thread(target=watch, name="apart", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+
+
+def _is_stopped(pid: int) -> bool:
+    """By SIGSTOP, as far as can be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - imports nothing
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:
+        return False
+
+
+def _gone(process: _Process) -> int | None:
+    """What it ended with by itself; None where it has only hung up."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_LOOK_S)
+    return None
 
 
 def _end(process: _Process) -> int:

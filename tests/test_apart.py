@@ -62,6 +62,28 @@ def test_one_that_dies_over_its_work_gives_no_answer(
     assert workers.ask(PING) is not None
 
 
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_one_that_is_stopped_or_killed_from_outside_costs_its_work_nothing(
+    workers: Workers, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_LOOK_S", 0.1)
+    process = idle(workers)
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        monkeypatch.setattr(process, "poll", lambda: None)  # it dies as it is asked
+    assert workers.ask(PING) is not None
+    assert process.wait() == -signal.SIGKILL
+    assert idle(workers) is not process
+
+
+def test_a_prompt_longer_than_a_pipe_holds_up_nobody(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_LOOK_S", 0.1)
+    idle(workers).send_signal(signal.SIGSTOP)
+    assert workers.ask(PING.replace(b'""', b'"' + b"x" * 2**20 + b'"', 1)) is not None
+
+
 def test_one_that_keeps_too_much_is_replaced(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
