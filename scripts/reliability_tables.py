@@ -83,12 +83,12 @@ def _of_system(system: SystemReport) -> Iterator[Sequence[str]]:
 def _of_soak(soak: Findings) -> Iterator[Sequence[str]]:
     verdicts = judge(soak)
     growths = [each for each in verdicts if each.demand.startswith("growth")]
-    for each in verdicts[:5]:
+    for each in verdicts[:6]:
         yield *_row(each), "`make soak`"
     grown = [f"{what} {growth.worst:+.1%}" for what, growth in _rss(soak)]
     passed = all(each.passed for each in growths)
     yield _mark(passed), "growth over the last half, ≤ 2 %", "; ".join(grown), "`make soak`"
-    rest = [each for each in verdicts[5:] if each not in growths]
+    rest = [each for each in verdicts[6:] if each not in growths]
     n_passed = sum(each.passed for each in rest)
     words = f"{n_passed} of {len(rest)} demands met"
     yield _mark(n_passed == len(rest)), "nothing is left afterwards", words, "`make soak`"
@@ -163,6 +163,11 @@ def _about_soak(soak: Findings) -> Iterator[str]:
         " behind its hour"
     )
     yield f"Engines: {_counts(soak.loads)} loaded; {_counts(soak.kills)} killed"
+    drafting = soak.drafting
+    yield (
+        f"The pair had its drafter {drafting.n_paired / max(1, drafting.n_loaded):.0%} of the time:"
+        f" {drafting.drafted:,} tokens drafted, {drafting.accepted:,} accepted"
+    )
 
 
 def _role(row: Row) -> Sequence[str]:

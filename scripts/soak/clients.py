@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from scripts.soak.hour import Turn
 
 #: Nothing in the hour takes a tenth of it; who waits as long has been forgotten.
 _FORGOTTEN_S = 120.0
+_numbers = itertools.count(1)
 
 
 class End(StrEnum):
@@ -28,8 +30,12 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Times are seconds on the monotonic clock.  detail: what is wrong, or what was refused."""
+    """Times are seconds on the monotonic clock.  detail: what is wrong, or what was refused.
 
+    id: what the daemon's log calls the request.
+    """
+
+    id: str
     role: str
     ask: Ask
     streamed: bool
@@ -56,6 +62,7 @@ class _Asked:
     """One request while it runs."""
 
     turn: Turn
+    id: str = field(default_factory=lambda: f"soak-{next(_numbers)}")
     began_s: float = field(default_factory=time.monotonic)
     first_byte_s: float | None = None
     status: int = 0
@@ -64,6 +71,7 @@ class _Asked:
     def outcome(self, end: End, detail: str = "") -> Outcome:
         reading = self.reading
         return Outcome(
+            id=self.id,
             role=self.turn.role,
             ask=self.turn.ask,
             streamed=self.turn.streamed,
@@ -119,7 +127,7 @@ async def _answer(http: aiohttp.ClientSession, asked: _Asked) -> Outcome:
         "GET" if body is None else "POST",
         turn.ask.path,
         data=body,
-        headers={} if body is None else {"Content-Type": "application/json"},
+        headers={"X-Request-Id": asked.id, "Content-Type": "application/json"},
     ) as response:
         asked.first_byte_s = time.monotonic()
         asked.status = response.status

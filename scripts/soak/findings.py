@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from scripts.soak.books import badly_kept, lines_of_requests
 from scripts.soak.clients import End, Outcome
 from scripts.soak.gauges import (
     PIPES_OF_HELPER,
@@ -20,6 +21,7 @@ from scripts.soak.gauges import (
 )
 from scripts.soak.hour import ROLES
 from scripts.soak.session import KILL_ECHO_S, Record
+from scripts.soak.watching import Drafting
 from specd.bench.machine import Machine
 
 #: So many examples of what went wrong are kept.
@@ -72,6 +74,7 @@ class Idle:
 class Findings:
     """growths: what → over the last half.  problems: sentences, the first of each kind.
 
+    badly_kept: requests without exactly one line in the daemon's log.
     broken: requests without exactly one end.  unexplained: errors that nobody's fault explains.
     """
 
@@ -90,9 +93,12 @@ class Findings:
     unexplained: int
     compared: int
     different: int
+    badly_kept: int
+    n_under_way: int
     problems: list[str]
     growths: dict[str, Growth]
     generations: dict[str, list[tuple[float, float]]]
+    drafting: Drafting
     series: list[tuple[float, float]]
     idle: Idle
     probes: Probes
@@ -112,6 +118,7 @@ def findings(record: Record, log: str) -> Findings:
     compared, different = _compared(record)
     broken = [each for each in record.outcomes if each.end is End.BROKEN]
     unexplained = [each for each in record.outcomes if is_unexplained(record, each)]
+    unkept = badly_kept(lines_of_requests(log.splitlines()), record.outcomes)
     return Findings(
         began=datetime.now(UTC).isoformat(timespec="minutes"),
         machine=Machine.read(),
@@ -128,12 +135,17 @@ def findings(record: Record, log: str) -> Findings:
         unexplained=len(unexplained),
         compared=compared,
         different=len(different),
-        problems=[_words(each) for each in (*broken, *unexplained, *different)][:_EXAMPLES],
+        badly_kept=len(unkept),
+        n_under_way=record.n_under_way,
+        problems=[_words(each) for each in (*broken, *unexplained, *different, *unkept)][
+            :_EXAMPLES
+        ],
         growths=_growths(half),
         generations={
-            model: by_generation(record.samples, model)
-            for model in sorted({model for model, _ in _engines(record.samples)})
+            f"{model}, context of {n_ctx}": points
+            for (model, n_ctx), points in by_generation(record.samples).items()
         },
+        drafting=record.drafting,
         series=_series(record.samples),
         idle=_idle(record),
         probes=_probes(record.probes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,12 +22,13 @@ PIPES_OF_HELPER: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One process at one moment.  age_s: since it began."""
+    """One process at one moment.  age_s: since it began.  n_ctx: of an engine, 0 while unknown."""
 
     rss_bytes: int
     n_fds: int
     n_threads: int
     age_s: float
+    n_ctx: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,17 @@ class Gauges:
     samples: list[Sample] = field(default_factory=list)
     _models: dict[int, str] = field(default_factory=dict)
 
-    def read(self) -> Sample:
-        """Keep one more sample.  Raises psutil.NoSuchProcess where the daemon has gone."""
+    def read(self, contexts: Mapping[str, int] | None = None) -> Sample:
+        """Keep one more sample.  Raises psutil.NoSuchProcess where the daemon has gone.
+
+        contexts: tokens of context that each model is loaded with.
+        """
         daemon = psutil.Process(self.house.pid)
         children = daemon.children(recursive=True)
         sample = Sample(
             at_s=time.monotonic(),
             daemon=_held(daemon),
-            engines=dict(self._engines(children)),
+            engines=dict(self._engines(children, contexts or {})),
             n_processes=len(children) + 1,
             n_helpers=sum(map(_is_helper, children)),
             n_scratch_files=sum(1 for _ in self.house.scratch.rglob("*")),
@@ -74,7 +78,7 @@ class Gauges:
         return next((psutil.Process(pid) for name, pid in held if name == model), None)
 
     def _engines(
-        self, children: Sequence[psutil.Process]
+        self, children: Sequence[psutil.Process], contexts: Mapping[str, int]
     ) -> Iterator[tuple[tuple[str, int], Held]]:
         for child in children:
             try:
@@ -82,18 +86,19 @@ class Gauges:
                 if model is None:
                     continue
                 self._models[child.pid] = model
-                yield (model, child.pid), _held(child)
+                yield (model, child.pid), _held(child, contexts.get(model, 0))
             except psutil.Error:
                 continue  # it ended meanwhile
 
 
-def _held(process: psutil.Process) -> Held:
+def _held(process: psutil.Process, n_ctx: int = 0) -> Held:
     with process.oneshot():
         return Held(
             rss_bytes=process.memory_info().rss,
             n_fds=process.num_fds(),
             n_threads=process.num_threads(),
             age_s=time.time() - process.create_time(),
+            n_ctx=n_ctx,
         )
 
 
@@ -175,14 +180,18 @@ def resident(samples: Sequence[Sample]) -> Iterator[tuple[str, int]]:
 AGE_S: Final = (8.0, 15.0)
 
 
-def by_generation(samples: Sequence[Sample], model: str) -> list[tuple[float, float]]:
-    """(when, median RSS in bytes at the age of AGE_S) of each process that served the model."""
-    seen: dict[int, list[tuple[float, int]]] = {}
+def by_generation(samples: Sequence[Sample]) -> dict[tuple[str, int], list[tuple[float, float]]]:
+    """Model and context → (when, median RSS in bytes at AGE_S) of each of its engines."""
+    seen: dict[tuple[str, int], dict[int, list[tuple[float, int]]]] = {}
     for sample in samples:
-        for (name, pid), held in sample.engines.items():
-            if name == model and AGE_S[0] <= held.age_s < AGE_S[1]:
-                seen.setdefault(pid, []).append((sample.at_s, held.rss_bytes))
-    return [
-        (statistics.median(at for at, _ in each), statistics.median(rss for _, rss in each))
-        for each in seen.values()
-    ]
+        for (model, pid), held in sample.engines.items():
+            if AGE_S[0] <= held.age_s < AGE_S[1] and held.n_ctx:
+                of_kind = seen.setdefault((model, held.n_ctx), {})
+                of_kind.setdefault(pid, []).append((sample.at_s, held.rss_bytes))
+    return {
+        kind: [
+            (statistics.median(at for at, _ in each), statistics.median(rss for _, rss in each))
+            for each in engines.values()
+        ]
+        for kind, engines in sorted(seen.items())
+    }

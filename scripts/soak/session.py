@@ -16,10 +16,12 @@ import psutil
 
 from scripts.soak import hour
 from scripts.soak.asks import OTHER, PAIR, VECTORS, Ask
+from scripts.soak.books import under_way
 from scripts.soak.clients import End, Outcome, ask, play
 from scripts.soak.gauges import EVERY_S, Gauges, Sample
 from scripts.soak.hour import HOUR_S, PLAYED_MINUTES, Kill, Role, Turn
 from scripts.soak.house import House
+from scripts.soak.watching import Drafting, watch
 
 #: How long what was unloaded may take to be gone.
 _GONE_S = 30.0
@@ -60,6 +62,7 @@ class Killed:
 class Record:
     """All that happened.  probes: seconds since the epoch, milliseconds; −1 is no answer.
 
+    n_under_way: answers that the daemon still believes in when all clients have gone.
     idle_before, idle_after: the daemon without a client and without an engine.
     cpu_s: of the daemon, of all its processes, of this one, over the hour; of the machine, busy.
     """
@@ -69,6 +72,7 @@ class Record:
     outcomes: list[Outcome] = field(default_factory=list)
     kills: list[Killed] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    drafting: Drafting = field(default_factory=Drafting)
     probes: list[tuple[float, float]] = field(default_factory=list)
     idle_before: Sample | None = None
     idle_after: Sample | None = None
@@ -76,6 +80,7 @@ class Record:
     behind_s: float = 0.0
     n_unplayed: int = 0
     cpu_share: dict[str, float] = field(default_factory=dict)
+    n_under_way: int = 0
     exit_status: int | None = None
     n_left_processes: int = 0
     n_left_files: int = 0
@@ -95,6 +100,8 @@ async def soak(house: House, question: Question, say: Callable[[str], None]) -> 
         await _hour(house, gauges, roles, record, say)
     record.samples = list(gauges.samples)
     record.idle_after = await _emptied(house, gauges)
+    async with aiohttp.ClientSession(house.url) as http:
+        record.n_under_way = await under_way(http)
     say("stopping")
     await _stopped(house, record)
     return record
@@ -139,7 +146,7 @@ async def _hour(
     began_s = time.monotonic()
     cpu = _Cpu(house)
     async with asyncio.TaskGroup() as beside:
-        watching = beside.create_task(_watch(gauges, record, began_s, say))
+        watching = beside.create_task(watch(house, gauges, record.drafting, say))
         killing = beside.create_task(_kill(gauges, record, began_s))
         played = await asyncio.gather(
             *(
@@ -160,24 +167,6 @@ async def _hour(
         killing.cancel()
     record.played_s = time.monotonic() - began_s
     record.cpu_share = cpu.shares()
-
-
-async def _watch(
-    gauges: Gauges, record: Record, began_s: float, say: Callable[[str], None]
-) -> None:
-    said = 0
-    while True:
-        sample = await asyncio.to_thread(gauges.read)
-        minute = int((sample.at_s - began_s) / 60)
-        if minute > said:
-            said = minute
-            rss = {model: held.rss_bytes for (model, _), held in sample.engines.items()}
-            sizes = ", ".join(f"{model} {rss / 2**20:.0f}" for model, rss in sorted(rss.items()))
-            say(
-                f"{minute} min: {len(record.outcomes)} requests;"
-                f" MiB: daemon {sample.daemon.rss_bytes / 2**20:.0f}, {sizes}"
-            )
-        await asyncio.sleep(EVERY_S)
 
 
 async def _kill(gauges: Gauges, record: Record, began_s: float) -> None:

@@ -37,6 +37,12 @@ def _requests(found: Findings) -> Iterator[Verdict]:
         found.broken == 0 and sent > 0,
     )
     yield Verdict(
+        "the daemon's log says once how each ended, those left with them",
+        "all",
+        f"{sent - found.badly_kept:,} of {sent:,}",
+        found.badly_kept == 0 and sent > 0,
+    )
+    yield Verdict(
         "the whole hour was played",
         "all",
         f"{sent:,} of {sent + found.n_unplayed:,} in {found.played_s / 60:.1f} minutes",
@@ -114,6 +120,12 @@ def _left(found: Findings) -> Iterator[Verdict]:
             f"{before} → {after}",
             after <= before,
         )
+    yield Verdict(
+        "answers that it believes under way, without clients",
+        "0",
+        str(found.n_under_way),
+        found.n_under_way == 0,
+    )
     yield Verdict(
         "tracebacks in the daemon's log", "0", str(found.tracebacks), found.tracebacks == 0
     )

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from scripts.soak import hour
 from scripts.soak.asks import PAIR
+from scripts.soak.books import badly_kept, lines_of_requests
 from scripts.soak.clients import End, Outcome
 from scripts.soak.dialects import Dialect, Reading, Unreadable, events_of, whole
 from scripts.soak.findings import is_unexplained, percentile
-from scripts.soak.gauges import growth
+from scripts.soak.gauges import Held, Sample, by_generation, growth
 from scripts.soak.session import Killed, Question, Record
+from scripts.soak.watching import Drafting
 
 MIB = 2**20
 
@@ -113,6 +115,7 @@ def test_an_error_without_a_sentence_is_no_end() -> None:
 def failed(began_s: float, ended_s: float, end: End = End.FAILED, status: int = 200) -> Outcome:
     ask = next(ask for ask in hour.ROLES[0].asks() if ask.model == PAIR)
     return Outcome(
+        id="1",
         role="editor",
         ask=ask,
         streamed=True,
@@ -145,6 +148,19 @@ def test_what_must_be_refused_is_no_error_and_must_not_be_answered() -> None:
     assert is_unexplained(record, replace(asked, end=End.DONE, status=200))
 
 
+def test_every_request_has_one_line_but_for_those_that_were_never_heard() -> None:
+    log = [
+        json.dumps({"logger": logger, "request_id": key})
+        for logger, key in (("specd.requests", "1"), ("specd.else", "1"), ("specd.requests", "2"))
+    ]
+    lines = lines_of_requests([*log, "no JSON", log[-1]])
+    assert lines == {"1": 1, "2": 2}
+    once, twice, never = (replace(failed(1.0, 2.0), id=key) for key in "123")
+    unheard = replace(never, end=End.LEFT)
+    answered = replace(unheard, first_byte_s=1.5)
+    assert badly_kept(lines, [once, twice, never, unheard, answered]) == [twice, never, answered]
+
+
 # --------------------------------------------------------------------------- growth
 
 
@@ -159,6 +175,47 @@ def test_growth_is_found_however_it_comes() -> None:
         assert grown is not None
         assert (grown.worst > 0.02) == grows
     assert growth(times[:5], steady[:5]) is None
+
+
+def held(age_s: float, n_ctx: int, rss_mib: int) -> Held:
+    return Held(rss_bytes=rss_mib * MIB, n_fds=1, n_threads=1, age_s=age_s, n_ctx=n_ctx)
+
+
+def test_engines_are_compared_at_the_same_age_and_with_the_same_context() -> None:
+    held_by = [
+        {("a", 1): held(1, 4096, 1)},  # too young
+        {("a", 1): held(9, 4096, 10)},
+        {("a", 1): held(10, 4096, 12)},
+        {("a", 2): held(9, 8192, 50), ("b", 3): held(9, 0, 7)},
+        {("a", 4): held(9, 4096, 20)},
+        {("a", 4): held(90, 4096, 99)},  # too old
+    ]
+    samples = [
+        Sample(
+            at_s=float(second),
+            daemon=held(0, 0, 0),
+            engines=engines,
+            n_processes=1,
+            n_helpers=0,
+            n_scratch_files=0,
+            state_bytes=0,
+        )
+        for second, engines in enumerate(held_by)
+    ]
+    assert by_generation(samples) == {
+        ("a", 4096): [(1.5, 11.0 * MIB), (4.0, 20.0 * MIB)],
+        ("a", 8192): [(3.0, 50.0 * MIB)],
+    }
+
+
+def test_what_was_drafted_is_summed_over_engines() -> None:
+    drafting = Drafting()
+    for drafter, drafted, accepted in (("d", 10, 5), ("d", 30, 20), (None, 4, 3), (None, 6, 3)):
+        told = {"drafter": drafter, "draft_n": drafted, "draft_n_accepted": accepted}
+        drafting.see([{"name": f"{PAIR}:latest", "specd": told}, {"name": "other:latest"}])
+    drafting.see([])
+    assert (drafting.n_loaded, drafting.n_paired) == (4, 2)
+    assert (drafting.drafted, drafting.accepted) == (36, 23)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
