@@ -222,3 +222,19 @@ def test_whatever_lies_there_becomes_a_download(
                 for p in sorted(files.parts, key=lambda part: str(part.number))
             ],
         )
+
+
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_or_a_quota_that_is_full_is_told_in_gos_words(
+    path: Path, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    def no_room(*_: object) -> int:
+        raise OSError(full, os.strerror(full))
+
+    files = opened(path, 1000, PART(1000))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", no_room)
+        with pytest.raises(StoreError, match=r"write .*-partial: no space left on device"):
+            files.write(b"more", 0)
+    files.write(b"more", 0)
+    files.close()
