@@ -11,29 +11,26 @@ import asyncio
 import functools
 import logging
 import math
-import resource
 import socket
-import time
+import sys
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from specd.daemon.descriptors import Seldom
+
 log = logging.getLogger(__name__)
 
-#: As Go's servers do, up to so many: one connection needs one, an engine a handful.
-MAX_DESCRIPTORS: Final = 65_536
-_MAX_CONNECTIONS: Final = 32_768
-#: For engines and files, where there are few descriptors in all.
-_LEAST_RESERVE: Final = 256
-_MAX_BACKLOG: Final = 4096
+#: `struct tcp_info` (linux/tcp.h), as far as tcpi_bytes_acked.
+_TCP_INFO_BYTES, _BYTES_ACKED = 128, slice(120, 128)
+#: Looks at who takes nothing, within the time that a client is waited for.
+_N_LOOKS: Final = 8
 #: Who is refused reads why, while what was sent meanwhile is thrown away.
 _LINGER_S: Final = 1.0
 #: A client that is gone without a word is asked for a sign of life (seconds).
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 60, 15
-_SAY_AGAIN_S: Final = 60.0
 
 _SORRY: Final = b'{"error":"server busy: it has no room for more connections"}'
 _FULL: Final = (
@@ -41,37 +38,6 @@ _FULL: Final = (
     b"Content-Type: application/json; charset=utf-8\r\n"
     b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
 ) % (len(_SORRY), _SORRY)
-
-
-def raise_limit() -> int:
-    """As many file descriptors as this process may have, up to MAX_DESCRIPTORS; how many it has."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError) as error:  # macOS has a lower limit that it does not tell
-        log.debug("no more than %d file descriptors are to be had: %s", soft, error)
-        return soft
-    return wanted
-
-
-def max_connections(n_descriptors: int) -> int:
-    """The rest is for engines, models and pulls."""
-    return min(n_descriptors - _reserve(n_descriptors), _MAX_CONNECTIONS)
-
-
-def backlog(n_descriptors: int) -> int:
-    """How many may connect while nobody accepts, as during a restart; the kernel has the last word.
-
-    asyncio accepts as many at once, before any can be refused.
-    """
-    return max(1, min(_MAX_BACKLOG, _reserve(n_descriptors) // 4))
-
-
-def _reserve(n_descriptors: int) -> int:
-    return max(n_descriptors // 4, min(_LEAST_RESERVE, n_descriptors // 2))
 
 
 class Runner(web.AppRunner):
@@ -115,7 +81,22 @@ class Door(web.Server):
         self._n = 0
         self._idle: dict[Visitor, None] = {}  # we wait for them; the longest silent come first
         self._lingering: deque[float] = deque()
-        self._said_full = _Seldom()
+        self._said_full = Seldom()
+        self._connected: dict[Visitor, _Taking] = {}
+        if math.isfinite(timeout_s):
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        asyncio.get_running_loop().call_later(self.timeout_s / _N_LOOKS, self._look)
+
+    def _look(self) -> None:
+        """At those who have something to take."""
+        now = asyncio.get_running_loop().time()
+        for visitor, taking in list(self._connected.items()):
+            if taking.for_s(now) >= self.timeout_s:
+                log.info("a client took nothing of its answer for %.0f s", self.timeout_s)
+                visitor.cut_off()
+        self._look_soon()
 
     def __call__(self) -> web.RequestHandler:
         return Visitor(self, loop=asyncio.get_running_loop(), **self._options)
@@ -126,6 +107,12 @@ class Door(web.Server):
         self._n += 1
         self._idle[visitor] = None
         return True
+
+    def connected(self, visitor: Visitor, transport: asyncio.Transport) -> None:
+        self._connected[visitor] = _Taking(transport)
+
+    def disconnected(self, visitor: Visitor) -> None:
+        self._connected.pop(visitor, None)
 
     def _make_room(self) -> bool:
         leaves = next((visitor for visitor in self._idle if visitor.can_leave), None)
@@ -163,10 +150,31 @@ class Door(web.Server):
         self._idle.pop(visitor, None)
 
 
+class _Taking:
+    """Since when a client has taken nothing of what lies ready for it."""
+
+    __slots__ = ("_n_taken", "_since", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._n_taken = 0
+        self._since = math.inf
+
+    def for_s(self, now: float) -> float:
+        """Seconds, as far as anybody has looked; below zero for one that owes nothing."""
+        if not self._transport.get_write_buffer_size():
+            self._since = math.inf
+            return -math.inf
+        n_taken = _n_taken(self._transport)
+        if n_taken != self._n_taken or self._since == math.inf:
+            self._n_taken, self._since = n_taken, now
+        return now - self._since
+
+
 class Visitor(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_body_timer", "_door", "_heard_at", "_is_inside", "_request")
+    __slots__ = ("_body_timer", "_door", "_heard_at", "_is_inside", "_request", "_wire")
 
     def __init__(self, door: Door, **options: Any) -> None:
         super().__init__(door, **options)
@@ -175,14 +183,17 @@ class Visitor(web.RequestHandler):
         self._request: web.BaseRequest | None = None
         self._heard_at = 0.0
         self._body_timer: asyncio.TimerHandle | None = None
+        self._wire: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = wire = cast("asyncio.Transport", transport)
         self._is_inside = self._door.lets_in(self)
         if self._is_inside:
-            super().connection_made(transport)
-            _ask_for_signs_of_life(transport.get_extra_info("socket"), self._door.timeout_s)
+            self._door.connected(self, wire)
+            super().connection_made(wire)
+            _ask_for_signs_of_life(wire.get_extra_info("socket"))
         else:
-            self._refuse(cast("asyncio.Transport", transport))
+            self._refuse(wire)
 
     def _refuse(self, transport: asyncio.Transport) -> None:
         """Not closed at once: a reset would answer what the client sends, and the words be lost."""
@@ -196,7 +207,13 @@ class Visitor(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_body_timer()
         self._step_outside()
+        self._door.disconnected(self)
         super().connection_lost(exc)
+
+    def cut_off(self) -> None:
+        """At once, with all that was still to go out."""
+        if self._wire is not None:
+            self._wire.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._is_inside:
@@ -276,54 +293,26 @@ async def _attended(request: web.Request, handler: Handler) -> web.StreamRespons
         visitor.end()
 
 
-def _ask_for_signs_of_life(sock: socket.socket | None, timeout_s: float) -> None:
-    """From the kernel: it knows what the other side takes, to the byte.  aiohttp set SO_KEEPALIVE.
-
-    TCP_USER_TIMEOUT ends a connection whose client takes nothing, whether it is gone or stands
-    still with full buffers (Linux alone).
-    """
+def _ask_for_signs_of_life(sock: socket.socket | None) -> None:
+    """Of a client that waits for its answer, from the kernel; aiohttp set SO_KEEPALIVE."""
     if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
         return
-    options = {
-        "TCP_KEEPIDLE": _KEEPALIVE_IDLE_S,
-        "TCP_KEEPINTVL": _KEEPALIVE_INTERVAL_S,
-    }
-    if math.isfinite(timeout_s):
-        options["TCP_USER_TIMEOUT"] = min(int(timeout_s * 1000), 2**31 - 1)
-    for name, value in options.items():
-        number = getattr(socket, name, None)
-        if number is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, number, value)
+    for name, seconds in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+    ):
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
 
-# --------------------------------------------------------------------------- no descriptor left
+def _n_taken(transport: asyncio.Transport) -> int:
+    """Grows with every byte that the other side takes: what it has acknowledged, where Linux says.
 
-
-class _Seldom:
-    """Whether something may be said again."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._said_at = -math.inf
-
-    def __call__(self) -> bool:
-        now = self._clock()
-        if now < self._said_at + _SAY_AGAIN_S:
-            return False
-        self._said_at = now
-        return True
-
-
-def quiet_about_accept() -> None:
-    """One line for what asyncio says a thousand times a second while no descriptor is left."""
-    said = _Seldom()
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        message = str(context.get("message", ""))
-        if message.startswith("socket.accept() out of system resource"):
-            if said():
-                log.warning("no connection can be accepted now: %s", context.get("exception"))
-        elif "_start_serving" not in message:  # a retry, after the socket was closed
-            loop.default_exception_handler(context)
-
-    asyncio.get_running_loop().set_exception_handler(handle)
+    Not TCP_USER_TIMEOUT: that ends connections whose window opens a little at a time, too.
+    """
+    sock = transport.get_extra_info("socket")
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return int.from_bytes(info[_BYTES_ACKED], sys.byteorder)
+    except (OSError, AttributeError):  # a unix socket; another system
+        return -transport.get_write_buffer_size()

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.daemon.connections import backlog, max_connections, raise_limit
+from specd.daemon.descriptors import backlog, max_connections, raise_limit
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import get, parsed, post
 from tests.gguf_files import OllamaStore, write_llama
@@ -206,16 +206,15 @@ def test_what_is_accepted_at_once_never_takes_what_is_reserved(n: int) -> None:
 # --------------------------------------------------------------------------- silence
 
 
-@pytest.mark.parametrize("said", SILENT)
-async def test_who_says_no_more_is_left(tmp_path: Path, said: str) -> None:
+async def test_who_says_no_more_is_left(tmp_path: Path) -> None:
     async with (
         crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
         crowd_at(daemon) as crowd,
     ):
-        reader, _ = await crowd.add(SILENT[said])
-        answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 200 OK" if said == "idle" else b"")
-        assert said == "idle" or answer == b""
+        readers = {said: (await crowd.add(raw))[0] for said, raw in SILENT.items()}
+        said = {said: await reader.read() for said, reader in readers.items()}
+        assert said.pop("idle").startswith(b"HTTP/1.1 200 OK")
+        assert set(said.values()) == {b""}
         assert await crowd.answered(ASK) == 200
 
 
