@@ -1,0 +1,24 @@
+"""Thousands of bad inputs of all kinds at once: `python -m scripts.bad_inputs` sends more."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.bad_inputs.session import KINDS, drawn, send_all
+
+
+def test_a_seed_draws_the_same_inputs_of_every_kind() -> None:
+    inputs = drawn(400, 3)
+    assert inputs == drawn(400, 3)
+    assert inputs != drawn(400, 4)
+    assert len({each.kind for each in inputs}) == len(KINDS)
+
+
+@pytest.mark.native
+@pytest.mark.system
+@pytest.mark.timeout(500)
+async def test_each_is_answered_and_the_daemon_stays() -> None:
+    found = await send_all(800, 11, lambda _: None)
+    assert found.bugs == []
+    assert found.is_good
+    assert found.total == 800
