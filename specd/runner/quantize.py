@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import re
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Final
 
 from specd.errors import EngineError
 from specd.runner.environment import environment
-from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES
+from specd.runner.patience import Patience
+from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES, is_stopped
+
+log = logging.getLogger(__name__)
 
 _PROGRESS: Final = re.compile(rb"(\d+)/(\d+)")
 #: Written to see whether anything can be.
@@ -84,9 +88,8 @@ async def _lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
     Raises TimeoutError where nothing comes for so long.
     """
     assert process.stdout is not None
-    patience_s = None if stall_s == math.inf else stall_s
     rest = b""
-    while chunk := await asyncio.wait_for(process.stdout.read(65_536), patience_s):
+    while chunk := await _patiently(process, process.stdout.read(65_536), stall_s):
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[-MAX_LINE_BYTES:]
         for line in lines:
@@ -94,6 +97,20 @@ async def _lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
                 yield line.strip()
     if rest.strip():
         yield rest.strip()
+
+
+async def _patiently(process: Process, reading: Awaitable[bytes], stall_s: float) -> bytes:
+    patience = Patience(stall_s, lambda: is_stopped(process.pid))
+    read = asyncio.ensure_future(reading)
+    try:
+        while not read.done():
+            await asyncio.wait({read}, timeout=patience.look_s)
+            if why := patience.look(moved=read.done()):
+                log.warning("the quantizer %d is ended: %s", process.pid, why)
+                raise TimeoutError(why)
+        return read.result()
+    finally:
+        read.cancel()
 
 
 async def _end(process: Process) -> None:

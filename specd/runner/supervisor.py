@@ -89,10 +89,7 @@ class Child:
         return task
 
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it (SIGSTOP), as far as can be seen."""
-        with contextlib.suppress(psutil.Error, OSError):
-            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
-        return False
+        return is_stopped(self.pid)
 
     async def gone(self, patience_s: float | None = None) -> bool:
         """Whether it has ended by itself in that time, however long its output is held open."""
@@ -161,6 +158,13 @@ class Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped it (SIGSTOP), as far as can be seen."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return False
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, asyncio.BaseTransport, BinaryIO]:
