@@ -17,7 +17,8 @@ MAX_DESCRIPTORS: Final = 65_536
 _MAX_CONNECTIONS: Final = 32_768
 #: For engines and files, where there are few descriptors in all.
 _LEAST_RESERVE: Final = 256
-_MAX_BACKLOG: Final = 4096
+#: Whoever is answered already waits as long as it takes to let them in.
+_MAX_AT_ONCE: Final = 64
 _SAY_AGAIN_S: Final = 60.0
 
 
@@ -40,12 +41,9 @@ def max_connections(n_descriptors: int) -> int:
     return min(n_descriptors - _reserve(n_descriptors), _MAX_CONNECTIONS)
 
 
-def backlog(n_descriptors: int) -> int:
-    """How many may connect while nobody accepts, as during a restart; the kernel has the last word.
-
-    asyncio accepts as many at once, before any can be refused.
-    """
-    return max(1, min(_MAX_BACKLOG, _reserve(n_descriptors) // 4))
+def at_once(n_descriptors: int) -> int:
+    """How many connections may be accepted before any of them is refused."""
+    return max(1, min(_MAX_AT_ONCE, _reserve(n_descriptors) // 4))
 
 
 def _reserve(n_descriptors: int) -> int:

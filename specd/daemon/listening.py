@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Sequence
 
@@ -15,6 +16,9 @@ from specd.errors import BadSetting
 from specd.settings import HostAddress, Settings
 
 log = logging.getLogger(__name__)
+
+# As many may connect while nobody accepts, as during a restart; the kernel has the last word.
+BACKLOG = 4096
 
 _Sockets = Sequence[socket.socket]
 
@@ -50,21 +54,36 @@ def as_passed(settings: Settings, passed: _Sockets) -> Settings:
 
 
 async def listen(
-    server: web.AppRunner, settings: Settings, passed: _Sockets = (), *, backlog: int = 128
+    server: web.AppRunner, settings: Settings, passed: _Sockets = (), *, at_once: int = 64
 ) -> list[web.BaseSite]:
-    """Raises BadSetting where the address cannot be had."""
-    if passed:
-        return [await _started(web.SockSite(server, sock, backlog=backlog)) for sock in passed]
-    address = settings.host
-    site = web.TCPSite(server, address.host or None, address.port, backlog=backlog)
+    """at_once: how many are accepted in a row.  Raises BadSetting where the address cannot be had.
+
+    asyncio calls that the backlog, and accepts as many before anybody else has a turn.
+    """
+    sites: list[web.BaseSite] = []
+    for sock in passed or await _bound(settings.host):
+        sites.append(web.SockSite(server, sock, backlog=at_once))
+        await sites[-1].start()
+        sock.listen(BACKLOG)
+    return sites
+
+
+async def _bound(address: HostAddress) -> list[socket.socket]:
+    """One for each family that the host has."""
+    loop = asyncio.get_running_loop()
     try:
-        return [await _started(site)]
+        server = await loop.create_server(
+            asyncio.Protocol, address.host or None, address.port, start_serving=False
+        )
     except OSError as error:
         said = f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:
             who = await asyncio.to_thread(_who_has, address.port)
             said += f": {who}; stop it, or set OLLAMA_HOST to another port"
         raise BadSetting(said) from error
+    sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets]
+    server.close()
+    return sockets
 
 
 def where(server: web.AppRunner) -> list[str]:
@@ -78,11 +97,6 @@ def _who_has(port: int) -> str:
     if holder is None:
         return "another server, perhaps Ollama itself, has the port"
     return f"{'Ollama itself, ' if holder.name == 'ollama' else ''}{holder}, has the port"
-
-
-async def _started(site: web.BaseSite) -> web.BaseSite:
-    await site.start()
-    return site
 
 
 def _words(sock: socket.socket) -> str:

@@ -12,7 +12,7 @@ import specd
 from specd.api.border import connection_log
 from specd.daemon.arrivals import Arrivals
 from specd.daemon.connections import Runner
-from specd.daemon.descriptors import backlog, max_connections, quiet_about_accept, raise_limit
+from specd.daemon.descriptors import at_once, max_connections, quiet_about_accept, raise_limit
 from specd.daemon.exposure import exposure
 from specd.daemon.house import House, built, open_house
 from specd.daemon.listening import as_passed, listen, where
@@ -56,8 +56,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     arrivals = Arrivals(house.app)
     await server.setup()
     try:
-        n_waiting = backlog(n_descriptors)
-        sites = await listen(server, settings, systemd.sockets, backlog=n_waiting)
+        sites = await listen(server, settings, systemd.sockets, at_once=at_once(n_descriptors))
         await open_house(house, stop)
         words = _announce(server, settings, house.machine)
         house.readiness.reason = ""

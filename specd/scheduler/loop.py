@@ -27,6 +27,8 @@ Learn = Callable[[core.EngineSpec, core.EngineFacts], None]
 
 #: Events in a row before everything else has its turn: thousands may come at once.
 _AT_ONCE = 64
+#: Each has a prompt to render, and somebody else's stream goes on meanwhile.
+_WOKEN_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +211,10 @@ class SchedulerLoop:
             event = await self._next_event()
             self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
             try:
-                for effect in event(self._clock()):
+                for n_effects, effect in enumerate(event(self._clock()), 1):
                     self._act(effect)
+                    if n_effects % _WOKEN_AT_ONCE == 0:
+                        await asyncio.sleep(0)
             except Exception:
                 # A fault of ours: those who wait are told, the daemon lives.
                 log.exception("the scheduler failed")
