@@ -13,7 +13,7 @@ from rich.console import Console
 from specd.cli.client import Client, DaemonRefused, Json, daemon_client
 from specd.cli.words import byte_words, make_console
 from specd.doctor.audit import Watch
-from specd.settings import Settings
+from specd.settings import HostAddress, Settings
 
 _PROMPT = "Count from one to twenty."
 _N_PREDICT = 64
@@ -35,7 +35,7 @@ def audit(
 
     Exits with 1 where it, or an engine, opened a connection to somewhere.
     """
-    watch, answered, loaded = asyncio.run(_watched(daemon_client(), Settings().host.port, model))
+    watch, answered, loaded = asyncio.run(_watched(daemon_client(), Settings().host, model))
     if as_json:
         typer.echo(json.dumps(_as_json(watch, answered, loaded), indent=2))
     else:
@@ -43,11 +43,13 @@ def audit(
     raise typer.Exit(1 if watch.outbound() else 0)
 
 
-async def _watched(client: Client, port: int, model: str) -> tuple[Watch, str, list[Json]]:
+async def _watched(
+    client: Client, address: HostAddress, model: str
+) -> tuple[Watch, str, list[Json]]:
     """What was seen, the model that answered ("" for none) and what is loaded afterwards."""
     async with client:
         await client.get("/api/version")  # says at once where nobody listens
-        watch = await asyncio.to_thread(Watch.of_port, port)
+        watch = await asyncio.to_thread(Watch.of, address)
         model = model or await _some_model(client)
         answer = asyncio.create_task(_ask(client, model))
         try:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from specd.doctor.network import holder_of
 from specd.errors import BadSetting
+from specd.port_holder import listener_on
 from specd.settings import HostAddress, Settings
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ async def _bound(address: HostAddress) -> list[socket.socket]:
     except OSError as error:
         said = f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:
-            who = await asyncio.to_thread(_who_has, address.port)
+            who = await asyncio.to_thread(_who_has, address)
             said += f": {who}; stop it, or set OLLAMA_HOST to another port"
         raise BadSetting(said) from error
     sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets]
@@ -91,12 +91,12 @@ def where(server: web.AppRunner) -> list[str]:
     return [_url(address) for address in server.addresses]
 
 
-def _who_has(port: int) -> str:
+def _who_has(address: HostAddress) -> str:
     """In words; another user's process shows itself to root alone."""
-    holder = holder_of(port)
+    holder = listener_on(address)
     if holder is None:
         return "another server, perhaps Ollama itself, has the port"
-    return f"{'Ollama itself, ' if holder.name == 'ollama' else ''}{holder}, has the port"
+    return f"{'Ollama itself, ' if holder.name == 'ollama' else ''}{holder} has the port"
 
 
 def _words(sock: socket.socket) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from specd.doctor.network import holder_of
 from specd.errors import SpecdError
+from specd.port_holder import listener_on
+from specd.settings import HostAddress
 
 
 class NotSeen(SpecdError):
@@ -55,12 +56,12 @@ class Watch:
     peaks: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of_port(cls, port: int) -> Watch:
-        """Raises NotSeen."""
-        holder = holder_of(port)
+    def of(cls, address: HostAddress) -> Watch:
+        """The daemon that listens there.  Raises NotSeen."""
+        holder = listener_on(address)
         if holder is None:
             raise NotSeen(
-                f"nobody who listens on port {port} can be seen: is it another user's? (sudo)"
+                f"nobody who listens on {address.url} can be seen: is it another user's? (sudo)"
             )
         return cls(holder.pid)
 

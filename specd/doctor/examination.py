@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from specd.doctor.drafters import drafters
 from specd.doctor.environment import environment
 from specd.doctor.files import secrets, state, store
-from specd.doctor.finding import Finding, ok, problem
+from specd.doctor.finding import Finding, ok, problem, warning
 from specd.doctor.gpus import gpus
 from specd.doctor.inside import findings_inside
 from specd.doctor.network import network
@@ -49,11 +49,14 @@ def examine(
 def examine_here() -> Iterator[Finding]:
     """As the process that asks sees it: its settings, its rights, its devices."""
     yield from _guarded("versions", versions)
-    try:
-        settings = Settings()
-    except BadSetting as error:
-        yield problem("settings", str(error), "specd does not start before that is put right")
-        return
+    with overheard() as said:
+        try:
+            settings = Settings()
+        except BadSetting as error:
+            yield problem("settings", str(error), "specd does not start before that is put right")
+            return
+    for words in said:  # of a value of Ollama's that cannot be read
+        yield warning("settings", words, "docs/settings.md says what is allowed")
     yield from _guarded("settings", environment)
     yield from _guarded("gpu", lambda: _gpus(settings))
     yield from _guarded("port", lambda: _network(settings))
@@ -67,14 +70,14 @@ def _network(settings: Settings) -> Iterator[Finding]:
 
 def _gpus(settings: Settings) -> list[Finding]:
     nvml = Nvml()
-    with _overheard() as said:
+    with overheard() as said:
         offered = probe()
         found = gpus(offered, said, nvml=nvml.gpus, driver=nvml.driver, igpu=settings.igpu)
         return list(found)
 
 
 def _models(settings: Settings) -> list[Finding]:
-    with _overheard():  # whatever is damaged is a finding of its own
+    with overheard():  # whatever is damaged is a finding of its own
         history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
         known = Vocabularies.beside(history)
         library = Library(
@@ -100,7 +103,7 @@ def _guarded(topic: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Find
 
 
 @contextmanager
-def _overheard() -> Iterator[list[str]]:
+def overheard() -> Iterator[list[str]]:
     """What specd's rooms warn of meanwhile: kept, and not printed."""
     said: list[str] = []
     listener = logging.Handler(logging.WARNING)

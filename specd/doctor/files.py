@@ -33,7 +33,8 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
         yield problem(topic, f"{models} may not be read by {_user()}", _READABLE)
         return
     names = library.names()
-    yield ok(topic, f"{len(names)} model{'' if len(names) == 1 else 's'} in {models}")
+    kept = [name for name in names if name.path(models / "manifests").exists()]
+    yield ok(topic, f"{len(kept)} model{'' if len(kept) == 1 else 's'} in {models}")
     if broken := list(_broken(names, library)):
         words = "; ".join(broken[:_MANY]) + ("; ..." if len(broken) > _MANY else "")
         yield problem(topic, f"{len(broken)} cannot be served: {words}", "pull them again")
@@ -53,9 +54,10 @@ def _broken(names: Sequence[Name], library: Library) -> Iterator[str]:
 
 def _room(models: Path) -> Iterator[Finding]:
     blobs = models / "blobs"
-    if not os.access(blobs if blobs.exists() else models, os.W_OK):
+    folder = blobs if blobs.exists() else models
+    if not os.access(folder, os.W_OK):
         words = f"{models} may not be written by {_user()}: nothing can be pulled, made or deleted"
-        yield warning("store", words, "let the user that runs specd write it")
+        yield warning("store", words, _remedy(folder))
         return
     free = shutil.disk_usage(models).free
     words = f"{free / 2**30:.1f} GiB are free on its disk"
@@ -63,6 +65,16 @@ def _room(models: Path) -> Iterator[Finding]:
         yield warning("store", words, "`specd rm` models that nobody uses")
     else:
         yield ok("store", words)
+
+
+def _remedy(folder: Path) -> str:
+    """What closes the folder to a service is most often its unit, not the folder's mode."""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return (
+            f"it lies on what is read-only; for the service, `systemctl edit specd` with [Service]"
+            f" ReadWritePaths={folder}"
+        )
+    return "let the user that runs specd write it"
 
 
 def state(settings: Settings) -> Finding:

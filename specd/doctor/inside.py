@@ -32,6 +32,7 @@ ExecStopPost=
 RuntimeDirectory=
 ExecStart={command} doctor --here --json
 StandardOutput=truncate:{output}
+StandardError=journal
 SuccessExitStatus=0 1
 TimeoutStartSec={patience:.0f}
 """

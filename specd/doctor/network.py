@@ -5,43 +5,16 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-import psutil
-
 from specd.doctor.finding import Finding, ok, problem, warning
+from specd.port_holder import listener_on
 from specd.settings import HostAddress
 
 _TOPIC: Final = "port"
 _PATIENCE_S: Final = 5.0
 _OLLAMA: Final = b"Ollama is running"
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that listens on a port; name "" where we may not know."""
-
-    pid: int
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.name} (process {self.pid})" if self.name else f"process {self.pid}"
-
-
-def holder_of(port: int) -> Holder | None:
-    """Who listens on the port; None where nobody does, or another user's process."""
-    try:
-        connections = psutil.net_connections("tcp")
-    except psutil.Error:
-        return None
-    for connection in connections:
-        if connection.status != psutil.CONN_LISTEN or not connection.pid:
-            continue
-        if connection.laddr and connection.laddr.port == port:
-            return Holder(connection.pid, _name_of(connection.pid))
-    return None
 
 
 def network(address: HostAddress, *, n_keys: int) -> Iterator[Finding]:
@@ -62,7 +35,7 @@ def _port(address: HostAddress) -> Finding:
         return ok(_TOPIC, f"{address.url} is free: nobody serves there now")
     if server.startswith("specd/"):
         return ok(_TOPIC, f"{server.replace('/', ' ')} answers on {address.url}")
-    who = holder_of(address.port)
+    who = listener_on(address)
     name = server or (str(who) if who else "another server")
     if server == "Ollama" and who:
         name = f"Ollama itself, {who}"
@@ -89,10 +62,3 @@ def _server(address: HostAddress) -> str | None:
         connection.close()
     named = answer.headers.get("Server", "")
     return named or ("Ollama" if body == _OLLAMA else "")
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return str(psutil.Process(pid).name())
-    except psutil.Error:
-        return ""

@@ -10,7 +10,7 @@ from typing import Final
 from specd.doctor.finding import Finding, ok, problem, warning
 
 _TOPIC: Final = "service"
-_PROPERTIES: Final = "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText"
+_PROPERTIES: Final = "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText,DropInPaths"
 _PATIENCE_S: Final = 10.0
 
 #: Unit → its properties; empty where systemd does not run here.
@@ -40,7 +40,8 @@ def is_installed(unit: Mapping[str, str]) -> bool:
 def service(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Finding]:
     """unit, ollama: properties of specd.service and of ollama.service."""
     if not unit:
-        yield ok(_TOPIC, "systemd does not run here: specd runs while `specd serve` does")
+        words = "systemd does not run here, or does not answer this user"
+        yield ok(_TOPIC, f"{words}: what follows is as this shell sees it")
         return
     if not is_installed(unit):
         words = "specd is not installed as a service: it runs while `specd serve` does"
@@ -51,9 +52,7 @@ def service(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Find
         if unit["UnitFileState"] not in {"enabled", "static", "alias"}:
             words = "specd.service is not started with the machine"
             yield warning(_TOPIC, words, "systemctl enable specd")
-    if ollama.get("ActiveState") == "active":
-        words = "Ollama's service runs beside it: each takes memory that the other counts on"
-        yield warning(_TOPIC, words, "`specd migrate` takes over from it; `--dry-run` shows how")
+    yield from _rival(unit, ollama)
 
 
 def _life(unit: Mapping[str, str]) -> Finding:
@@ -67,6 +66,26 @@ def _life(unit: Mapping[str, str]) -> Finding:
     if state == "activating":
         return warning(_TOPIC, words, look)
     return problem(_TOPIC, words, look)
+
+
+def _rival(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Finding]:
+    """Ollama's service: beside ours it wants the same port and memory."""
+    over = "`specd migrate` takes over from it; `--dry-run` shows how"
+    if ollama.get("ActiveState") == "active":
+        words = "Ollama's service runs beside it: each takes memory that the other counts on"
+        yield warning(_TOPIC, words, over)
+    elif ollama.get("ActiveState") in {"activating", "reloading"}:
+        words = "Ollama's service is trying to start, over and over perhaps: who has its port?"
+        yield warning(_TOPIC, words, over)
+    elif _starts_by_itself(ollama) and _starts_by_itself(unit):
+        words = "Ollama's service starts with the machine too: either may have the port then"
+        yield warning(_TOPIC, words, f"{over}; or systemctl disable one of them")
+
+
+def _starts_by_itself(unit: Mapping[str, str]) -> bool:
+    """`specd migrate` holds Ollama's back by a condition, and leaves it enabled."""
+    is_held = "ollama.service.d/specd.conf" in unit.get("DropInPaths", "")
+    return unit.get("UnitFileState") == "enabled" and not is_held
 
 
 def _restarts(unit: Mapping[str, str]) -> Iterator[Finding]:

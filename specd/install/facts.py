@@ -16,9 +16,9 @@ from specd.errors import BadSetting, InstallError
 from specd.install import layout
 from specd.install.layout import Shipped, shipped
 from specd.install.machine import Machine, UnitState
-from specd.install.port import Holder, holder_of
 from specd.install.record import Record, read_record
 from specd.install.systemd_text import shown_environment
+from specd.port_holder import Holder, holder_of
 from specd.settings import HostAddress, parse_host, read_env_file
 
 _NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (

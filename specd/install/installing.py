@@ -12,10 +12,10 @@ from specd.install.environment import Build, PutBackFormer, Swap
 from specd.install.facts import Facts
 from specd.install.interpreter import Choice
 from specd.install.plan import Plan
-from specd.install.port import Holder
 from specd.install.record import Record, fingerprint
 from specd.install.sources import Sources
 from specd.install.steps import KeepCopy, KeepUnits, PutFile, PutLink, Run, StartUnit, Step
+from specd.port_holder import Holder
 
 #: Beside the copy itself: compiled code, the journal of the file system, a model's manifest.
 _ROOM: Final = 1.3
@@ -146,7 +146,7 @@ def _enables(facts: Facts) -> bool:
 
 
 def _taken(facts: Facts, holder: Holder) -> str:
-    said = f"{facts.address.url} is taken by {holder.words}"
+    said = f"{facts.address.url} is taken by {holder}"
     if holder.unit == layout.OLLAMA or (not holder.unit and "ollama" in holder.name):
         return f"{said}: `specd migrate` takes over from it, or say --no-start"
     return (

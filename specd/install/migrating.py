@@ -20,12 +20,12 @@ from specd.install.interpreter import Choice
 from specd.install.machine import UnitState
 from specd.install.ollama import Predecessor
 from specd.install.plan import Plan
-from specd.install.port import Holder
 from specd.install.record import TakenOver
 from specd.install.sources import Sources
 from specd.install.steps import BringTo, KeepUnits, PutFile, RemoveFile, Run, StartUnit, Step
 from specd.install.systemd_text import env_file_text, environment_line, path_words
 from specd.no_effect import NO_EFFECT
+from specd.port_holder import Holder
 from specd.settings import HostAddress, parse_host
 
 _PAUSE: Final = f"""\
@@ -89,7 +89,7 @@ def plan_migrate(
 def _check(facts: Facts, found: Predecessor, holder: Holder | None) -> None:
     if holder is not None:
         raise InstallError(
-            f"Ollama's address {address_of(facts, found).url} is taken by {holder.words};"
+            f"Ollama's address {address_of(facts, found).url} is taken by {holder};"
             " stop it, and try again"
         )
     if facts.socket.is_active:

@@ -268,12 +268,13 @@ def set_without_effect() -> dict[str, str]:
 
 
 def unknown_variables() -> dict[str, str]:
-    """SPECD_* that are set and that nobody reads, each with the setting it may stand for, or ""."""
+    """What is set and nobody reads, each with the setting it may stand for, or ""."""
     known = [variable_of(field) for field in Settings.model_fields.values()]
     return {
         name: next(iter(get_close_matches(name, known, n=1)), "")
         for name in os.environ
-        if name.startswith("SPECD_") and name not in {*known, *OF_INSTALLER}
+        if name.startswith(("SPECD_", "OLLAMA_"))
+        and name not in {*known, *NO_EFFECT, *OF_INSTALLER}
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from specd.doctor.audit import NotSeen, Watch
+from specd.settings import HostAddress
 from tests.cli.program import specd
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.gguf_files import OllamaStore, write_llama
@@ -49,7 +50,7 @@ def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: 
         calling(elsewhere.getsockname()[1], tmp_path / "written") as port,
         socket.create_connection(("127.0.0.1", port)),
     ):
-        watch = Watch.of_port(port)
+        watch = Watch.of(HostAddress("http", "127.0.0.1", port))
         watch.look()
         watch.look()
         [out] = watch.outbound()
@@ -65,7 +66,7 @@ def test_nobody_on_the_port_is_said() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(NotSeen, match="nobody who listens"):
-            Watch.of_port(probe.getsockname()[1])
+            Watch.of(HostAddress("http", "127.0.0.1", probe.getsockname()[1]))
 
 
 def test_a_daemon_that_is_gone_is_said() -> None:

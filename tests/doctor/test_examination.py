@@ -70,7 +70,19 @@ def test_broken_pairs_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert str(pairs) in problem.words
 
 
-def test_a_misspelt_setting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECD_API_KEY", "0123456789abcdef")
-    [warning] = [f for f in examine_here() if f.level is Level.WARNING and f.topic == "settings"]
-    assert "SPECD_API_KEYS" in warning.remedy
+@pytest.mark.parametrize(
+    "name,value,words,remedy",
+    [
+        ("SPECD_API_KEY", "0123456789abcdef", "is no setting", "is SPECD_API_KEYS meant?"),
+        ("OLLAMA_KEEPALIVE", "3", "is no setting", "is OLLAMA_KEEP_ALIVE meant?"),
+        ("OLLAMA_KEEP_ALIVE", "banana", "using the default 5m", "docs/settings.md"),
+    ],
+)
+def test_a_setting_that_does_nothing_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str, remedy: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    found = [f for f in examine_here() if f.topic == "settings"]
+    assert [f.level for f in found] == [Level.WARNING]
+    assert words in found[0].words
+    assert remedy in found[0].remedy

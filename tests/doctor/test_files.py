@@ -68,6 +68,25 @@ def test_a_store_that_may_not_be_written_is_a_warning(
     assert "nothing can be pulled" in room.words
 
 
+def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed(monkeypatch, tmp_path, 2)
+    seen = os.statvfs(tmp_path)
+
+    class ReadOnly:
+        f_flag = seen.f_flag | os.ST_RDONLY
+
+    monkeypatch.setattr("os.statvfs", lambda _path: ReadOnly)
+    _, room = store_findings(tmp_path)
+    assert f"ReadWritePaths={tmp_path}" in room.remedy
+
+
+def test_the_demo_is_no_model_of_the_store(tmp_path: Path) -> None:
+    found = list(store(tmp_path, Library(tmp_path, demo=True)))
+    assert found[0].words == f"0 models in {tmp_path}"
+
+
 def test_a_state_folder_that_may_not_be_written_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

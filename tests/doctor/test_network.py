@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from specd.doctor.finding import Finding, Level
-from specd.doctor.network import Holder, holder_of, network
+from specd.doctor.network import network
+from specd.port_holder import listener_on
 from specd.settings import HostAddress
 
 
@@ -68,7 +69,7 @@ def test_ollama_is_told_from_others_and_can_be_taken_over_from() -> None:
     with serving(b"Ollama is running", "") as port:
         finding = port_finding(port)
     assert finding.level is Level.PROBLEM
-    assert f"Ollama itself, {Holder(os.getpid(), holder_name())}" in finding.words
+    assert f"Ollama itself, {holder_name()} (pid {os.getpid()}" in finding.words
     assert "specd migrate" in finding.remedy
 
 
@@ -90,13 +91,15 @@ def test_whoever_speaks_no_http_is_named_by_its_process() -> None:
         thread.start()
         finding = port_finding(port)
         thread.join()
-        assert holder_of(port) == Holder(os.getpid(), holder_name())
+        holder = listener_on(HostAddress("http", "127.0.0.1", port))
+        assert holder is not None
+        assert (holder.pid, holder.name) == (os.getpid(), holder_name())
     assert finding.level is Level.PROBLEM
-    assert f"process {os.getpid()}" in finding.words
+    assert f"(pid {os.getpid()}" in finding.words
 
 
 def test_a_port_that_nobody_has_has_no_holder() -> None:
-    assert holder_of(free_port()) is None
+    assert listener_on(HostAddress("http", "127.0.0.1", free_port())) is None
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,27 @@ def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
     assert "specd migrate" in last.remedy
 
 
+@pytest.mark.parametrize(
+    "ollama,is_told",
+    [
+        ({"ActiveState": "activating"}, True),
+        ({"ActiveState": "inactive", "UnitFileState": "enabled"}, True),
+        ({"ActiveState": "inactive", "UnitFileState": "disabled"}, False),
+        (
+            {
+                "ActiveState": "inactive",
+                "UnitFileState": "enabled",
+                "DropInPaths": "/etc/systemd/system/ollama.service.d/specd.conf",
+            },
+            False,
+        ),
+    ],
+)
+def test_ollama_that_will_want_the_port_is_told(ollama: dict[str, str], is_told: bool) -> None:
+    here = RUNS | {"DropInPaths": "/etc/systemd/system/specd.service.d/ollama.conf"}
+    assert (Level.WARNING in levels(here, ollama)) is is_told
+
+
 SHIPPED = """\
 # /etc/systemd/system/specd.service
 [Unit]
@@ -84,6 +105,8 @@ def test_the_doctors_unit_is_the_service_with_another_command() -> None:
     # What is said last counts, and an empty command takes back those before.
     last = [line for line in lines if line.startswith("ExecStart=")][-2:]
     assert last == ["ExecStart=", "ExecStart=/elsewhere/specd doctor --here --json"]
+    # What it says besides is not read as findings.
+    assert "StandardError=journal" in lines
     assert lines.index("Type=oneshot") > lines.index("Type=notify")
 
 

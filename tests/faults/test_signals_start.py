@@ -62,7 +62,7 @@ async def test_who_comes_second_is_told_who_has_the_port(tmp_path: Path) -> None
             status, said = await second(daemon.url, tmp_path)
             assert status == 1
             assert f"cannot listen on {daemon.url} (OLLAMA_HOST)" in said
-            assert f"(process {daemon.process.pid}), has the port" in said
+            assert f"(pid {daemon.process.pid}" in said
             assert "or set OLLAMA_HOST to another port" in said
             assert "Traceback" not in said
             assert not response.content.at_eof()
@@ -83,7 +83,7 @@ async def test_ollama_is_called_by_its_name(tmp_path: Path) -> None:
     try:
         status, said = await second(f"127.0.0.1:{port}", tmp_path)
         assert status == 1
-        assert f"Ollama itself, ollama (process {holder.pid}), has the port" in said
+        assert f"Ollama itself, ollama (pid {holder.pid}" in said
     finally:
         holder.kill()
         await holder.wait()

@@ -20,8 +20,8 @@ from specd.install import (
     read_service,
 )
 from specd.install.migrating import drop_in
-from specd.install.port import Holder
 from specd.install.steps import StartUnit
+from specd.port_holder import Holder
 from tests.install.fake_machine import FakeMachine, small_sources
 
 pytestmark = pytest.mark.usefixtures("answering")

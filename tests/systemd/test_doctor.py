@@ -45,13 +45,17 @@ def test_a_service_that_is_stopped_is_a_problem(box: Box) -> None:
 
 def test_what_a_drop_in_sets_is_what_is_examined(box: Box) -> None:
     box("sh", "-c", "mkdir -p /srv/models/blobs /srv/models/manifests && chmod 755 /srv/models")
-    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/models" "SPECD_MDOELS=1"\n')
+    settings = '"OLLAMA_MODELS=/srv/models" "SPECD_MDOELS=1" "OLLAMA_KEEP_ALIVE=banana"'
+    box.drop_in("specd", f"[Service]\nEnvironment={settings}\n")
     box("systemctl", "start", "specd")
     found = examined(box, status=0)
     store = found["store"]
     assert "/srv/models" in store[0]["words"]
     assert any("nothing can be pulled" in one["words"] for one in store)
-    assert "SPECD_MDOELS is set, and is no setting" in found["settings"][0]["words"]
+    assert any("ReadWritePaths=/srv/models" in one["remedy"] for one in store)
+    banana, unknown = found["settings"]
+    assert "OLLAMA_KEEP_ALIVE='banana'" in banana["words"]
+    assert "SPECD_MDOELS is set, and is no setting" in unknown["words"]
 
 
 def test_a_store_that_the_unit_may_not_see_is_a_problem(box: Box) -> None:

@@ -1,8 +1,7 @@
-"""Who listens already, and whether what was started answers."""
+"""Whether what was started answers."""
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,29 +13,12 @@ from specd.errors import InstallError
 from specd.install import answer
 from specd.install.answer import Answers
 from specd.install.machine import Machine
-from specd.install.port import holder_of
-from specd.settings import HostAddress
 
 
 @pytest.fixture
 def listener() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "", "0.0.0.0", "localhost"])
-def test_who_holds_a_port_is_found(listener: int, host: str) -> None:
-    holder = holder_of(HostAddress("http", host, listener))
-    assert holder is not None
-    assert holder.pid == os.getpid()
-    assert f"(pid {holder.pid}" in holder.words
-
-
-def test_a_free_port_has_no_holder(listener: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        free = other.getsockname()[1]
-    assert holder_of(HostAddress("http", "127.0.0.1", free)) is None
-    assert holder_of(HostAddress("http", "no-such-host.invalid", listener)) is None
 
 
 class Server:

@@ -1,4 +1,4 @@
-"""Who listens where specd is to listen."""
+"""Who listens on a port: what is told to whoever wanted it for specd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd.settings import HostAddress
 _ALL = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Holder:
     """pid 0 and empty texts: somebody whom this user may not see.  unit: "ollama.service"."""
 
@@ -22,8 +22,7 @@ class Holder:
     name: str = ""
     unit: str = ""
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         if not self.pid:
             return "another program"
         return f"{self.name} (pid {self.pid}{self.unit and ', '}{self.unit})"
@@ -33,13 +32,25 @@ def holder_of(address: HostAddress) -> Holder | None:
     """None where the port is free, or where that cannot be told: the daemon will say it then."""
     if not address.port or not _is_taken(address):
         return None
+    return listener_on(address) or Holder()
+
+
+def listener_on(address: HostAddress) -> Holder | None:
+    """The process that listens there; None where nobody does, or somebody who cannot be seen."""
+    try:
+        return _listener(address)
+    except psutil.Error:  # where root alone may ask
+        return None
+
+
+def _listener(address: HostAddress) -> Holder | None:
     for connection in psutil.net_connections(kind="tcp"):
         if connection.status != psutil.CONN_LISTEN or not connection.laddr:
             continue
         host, port = connection.laddr
         if connection.pid and port == address.port and _meet(host, address.host):
             return _holder(connection.pid)
-    return Holder()
+    return None
 
 
 def _is_taken(address: HostAddress) -> bool:
