@@ -52,7 +52,7 @@ class Service:
 async def service(tmp_path: Path, *lines: str, **variables: str) -> AsyncIterator[Service]:
     """lines: of the file, which systemd would put into the environment."""
     store = OllamaStore(tmp_path / "models")
-    for name in ("m", "stall", "other"):
+    for name in ("m", "other"):
         store.add(name, weights=write_llama(tmp_path / f"{name}.gguf", chat_template=None))
     file = tmp_path / "specd.env"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -153,13 +153,18 @@ async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -
 
 async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: Path) -> None:
     busy = {"error": "server busy, please try again.  maximum pending requests exceeded"}
-    async with service(tmp_path, "OLLAMA_MAX_QUEUE=2") as it, asyncio.TaskGroup() as asking:
+    async with (
+        service(tmp_path, "OLLAMA_MAX_QUEUE=2", OLLAMA_MAX_LOADED_MODELS="1") as it,
+        it.daemon.generate("hang") as in_the_way,
+        asyncio.TaskGroup() as asking,
+    ):
+        await in_the_way.content.readline()
         waiting: set[asyncio.Task[list[dict[str, Any]]]] = set()
 
         async def refused_after(n: int) -> None:
             """The first to be refused comes when n others wait already."""
             while len(waiting) <= n:
-                asked = it.daemon.answer("a", model="stall", stream=False)
+                asked = it.daemon.answer("a", model="other", stream=False)
                 waiting.add(asking.create_task(asked))
             done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             assert [task.result() for task in done] == [[busy]]
