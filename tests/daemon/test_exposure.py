@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import SecretStr
 
 from specd.daemon.exposure import exposure
 from specd.settings import Settings
+from tests.daemon_process import FAKE_ENGINE, running
 
 KEYS = (SecretStr("sk-0123456789abcdef"),)
 
@@ -38,3 +41,16 @@ def test_a_star_opens_it_to_every_page() -> None:
     assert "every web page" in exposure(here, Settings(origins=("https://a", "*")))
     assert exposure(here, Settings(origins=("https://*.example.org",))) == ""
     assert exposure(here, Settings(origins=("*",), api_keys=KEYS)) == ""
+
+
+async def test_a_daemon_that_is_open_to_strangers_says_so(tmp_path: Path) -> None:
+    for keys in ("", KEYS[0].get_secret_value()):
+        with (tmp_path / "log").open("wb") as log:
+            variables = {"OLLAMA_HOST": "0.0.0.0:0", "SPECD_API_KEYS": keys}
+            async with running(
+                tmp_path, engine=FAKE_ENGINE, log=log.fileno(), **variables
+            ) as opened:
+                port = opened.url.rpartition(":")[2]
+        said = (tmp_path / "log").read_text()
+        assert (f"everyone who reaches 0.0.0.0:{port} may run" in said) is not bool(keys)
+        assert "sk-0123" not in said
