@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pwd
 import signal
 import sys
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +22,11 @@ from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
 from tests.daemon_process import running as running_daemon
 from tests.fakes.engine import BYE
 from tests.gguf_files import OllamaStore, write_llama
+
+#: Modes of files bind root too.
+WITHOUT_ROOTS_RIGHTS = (
+    ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+)
 
 
 def running(tmp_path: Path, **variables: str) -> AbstractAsyncContextManager[Daemon]:
@@ -164,6 +170,35 @@ async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -
     assert f"no model can be pulled, made or deleted: {tmp_path}/models is not a directory" in said
     assert "SPECD_PROMT_LOOKUP is set, and is no setting: is SPECD_PROMPT_LOOKUP meant?" in said
     assert "SPECD_ACCEL" not in said
+
+
+@pytest.mark.parametrize("closed", ["models", "models/manifests", "."])
+async def test_a_store_that_may_not_be_read_is_said_at_start(tmp_path: Path, closed: str) -> None:
+    store = tmp_path / "house/models"
+    OllamaStore(store).add("m", weights=write_llama(tmp_path / "m.gguf"))
+    folder = tmp_path / "house" / closed
+    folder.chmod(0)
+    try:
+        with (tmp_path / "log").open("wb") as log:
+            async with (
+                running_daemon(
+                    tmp_path,
+                    engine=FAKE_ENGINE,
+                    log=log.fileno(),
+                    under=WITHOUT_ROOTS_RIGHTS,
+                    OLLAMA_MODELS=str(store),
+                    SPECD_DEMO="0",
+                ) as daemon,
+                daemon.http.get("/api/tags") as response,
+            ):
+                assert (await response.json())["models"] == []
+    finally:
+        folder.chmod(0o700)
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    seen = store if closed == "." else folder
+    assert f"the store {seen} may not be read by {name}: no model of it is listed" in said
+    assert "Traceback" not in said
 
 
 async def test_a_busy_port_is_a_clear_error(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class House:
     pairs: Pairs
     notebooks: Notebooks
     fetching: Fetching
+    library: Library
     writer: Writer
     registry: Registry
     renderer: Renderer
@@ -140,6 +141,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         pairs=pairs,
         notebooks=notebooks,
         fetching=fetching,
+        library=library,
         writer=writer,
         registry=registry,
         renderer=renderer,
@@ -148,7 +150,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
 
 async def open_house(house: House, stop: asyncio.Event) -> None:
     """Until all is there that a first request needs; the chores go on beside it."""
-    prune = asyncio.create_task(_prune(house.writer))
+    prune = asyncio.create_task(_prune(house.library, house.writer))
     survey = asyncio.create_task(asyncio.to_thread(house.pairs.survey, stop.is_set))
     house.chores.extend((prune, survey))
     await asyncio.gather(
@@ -182,8 +184,10 @@ def _machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defau
     return devices, Defaults(devices=devices(), cpu=Cpu.read(), n_ctx=settings.context_length)
 
 
-async def _prune(writer: Writer) -> None:
-    """A store that cannot be pruned, or written at all, is served all the same."""
+async def _prune(library: Library, writer: Writer) -> None:
+    """A store that cannot be pruned, written or read at all, is served all the same."""
+    if closed := await asyncio.to_thread(library.obstacle):
+        log.warning("the store %s: no model of it is listed", closed)
     if obstacle := await asyncio.to_thread(writer.obstacle):
         log.warning("no model can be pulled, made or deleted: %s", obstacle)
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import pwd
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +55,22 @@ class Library:
         self._stored = FileCache(self._read_stored)
         self._headers = FileCache(read or _read_header)
         self._complaints: set[str] = set()
+
+    def obstacle(self) -> str:
+        """Why no model here can be found: "/models may not be read by specd"; "" where none does.
+
+        A store that is not there yet is in nobody's way.
+        """
+        for folder in (self._root, self._manifests):
+            try:
+                folder.stat()
+            except (FileNotFoundError, NotADirectoryError):  # the writer says the latter
+                return ""
+            except OSError:
+                return f"{folder} may not be read by {_user()}"
+            if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+                return f"{folder} may not be read by {_user()}"
+        return ""
 
     def list(self) -> list[ModelSummary]:
         """All models, newest first.  One that cannot be read costs a log line, not the list."""
@@ -206,6 +224,13 @@ def _read_header(path: Path) -> tuple[GgufFacts, Shape]:
     """Both at once: a header has megabytes.  Raises StoreError."""
     header = read_header(path)
     return facts_of(header), shape_of(header)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # in a container, users need no names
+        return f"user {os.geteuid()}"
 
 
 def _is_file(path: Path) -> bool:

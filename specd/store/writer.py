@@ -63,7 +63,8 @@ class Writer:
     def obstacle(self) -> str:
         """Why nothing can be written here, as far as that can be seen; "" where nothing is."""
         for folder in (self._blobs, self._manifests):
-            there = next(path for path in (folder, *folder.parents) if path.exists())
+            # As `Path.exists` does not: below a folder that is closed to us nothing is seen.
+            there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110
             if not there.is_dir():
                 return f"{there} is not a directory"
             if not os.access(there, os.W_OK | os.X_OK):
