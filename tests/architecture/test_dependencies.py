@@ -30,6 +30,8 @@ FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 #: What has more than the folder around it, which must do without.
 BENCH = ROOT / "specd" / "bench"
 SOAK = ROOT / "scripts" / "soak"
+BAD_INPUTS = ROOT / "scripts" / "bad_inputs"
+_WITH_MORE = (BENCH, SOAK, BAD_INPUTS)
 #: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
 ELSEWHERE = (ROOT / "specd" / "demo", ROOT / "tests" / "clients" / "programs")
 
@@ -39,7 +41,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
-        if any(path.is_relative_to(own) and ROOT / folder != own for own in (BENCH, SOAK)):
+        if any(path.is_relative_to(own) and ROOT / folder != own for own in _WITH_MORE):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -59,6 +61,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
         ("specd/bench", FOR_BENCH),
         ("scripts", set()),
         ("scripts/soak", FOR_TESTS),
+        ("scripts/bad_inputs", FOR_TESTS),
         ("tests", FOR_TESTS),
     ],
 )
