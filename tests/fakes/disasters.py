@@ -100,14 +100,20 @@ DISASTERS: dict[str, Callable[[int], None]] = {
 
 
 class Script:
-    """What happens to one engine, and when.  fd: of its socket."""
+    """What happens to one engine, and when.  fd: of its socket.
+
+    pace_s: how long a pass of the real one takes at least, from the same name with `.pace`.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._file = Path("/nonexistent")
+        self.pace_s = 0.0
 
     def loads(self, weights: str) -> None:
         self._file = Path(os.environ.get("FAKE_FAULTS", "/nonexistent")) / Path(weights).name
+        pace = self._file.with_suffix(".pace")
+        self.pace_s = float(pace.read_text(encoding="ascii")) if pace.exists() else 0.0
 
     def prompted(self, word: str) -> None:
         if word.startswith("!") and word[1:] in DISASTERS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from collections.abc import Callable
 
 import llama_cpp
@@ -46,6 +47,7 @@ def decode(context: LlamaContext, batch: Batch) -> None:
     else:
         _n_since_prompt += 1
         _script.at("decode" if _n_since_prompt < _LATE else "late")
+        time.sleep(_script.pace_s)
     _decode(context, batch)
 
 

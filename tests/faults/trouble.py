@@ -21,8 +21,10 @@ from tests.gguf_files import OllamaStore, write_llama
 #: The real engine.
 FAILING = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.failing_engine")
 GONE = "model runner has unexpectedly stopped"
-#: Open files of the daemon for each engine: its socket, its output, and itself as Python sees it.
+#: Open files of the daemon for each engine (socket, output) and each template process (pipes).
 N_FILES_EACH = 2
+#: A pass of the other model, which leaves the processor to others meanwhile.
+PACE_S = 0.02
 #: Until all is as it was: many more than it ever takes.
 N_LOOKS = 600
 ENDLESS = {"num_predict": -1, "temperature": 0}
@@ -71,9 +73,15 @@ class Trouble:
             return {model["name"] for model in (await response.json())["models"]}
 
     def count_files(self) -> int:
-        """Open files of the daemon but for its clients' connections."""
+        """Open files of the daemon but for its clients' connections and its templates' pipes."""
         process = psutil.Process(self.daemon.process.pid)
-        return process.num_fds() - len(process.net_connections("tcp"))
+        n_of_others = len(process.net_connections("tcp")) + N_FILES_EACH * self._n_templates()
+        return process.num_fds() - n_of_others
+
+    def _n_templates(self) -> int:
+        """Processes in which templates run: as many are kept as were ever busy together."""
+        children = self.daemon.children()
+        return len(children) - len(self.daemon.engines())
 
     async def is_as_before(self) -> None:
         """Served, nothing leaked, nobody forgotten; the other model's answer went on."""
@@ -123,6 +131,8 @@ async def trouble(folder: Path, *, has_neighbour: bool = True) -> AsyncIterator[
     for seed, name in enumerate(("m", "other")):
         store.add(name, weights=write_llama(folder / f"{name}.gguf", seed=seed))
     (folder / "faults").mkdir()
+    pace = folder / "faults" / store.weights_path("other").name
+    pace.with_suffix(".pace").write_text(str(PACE_S), encoding="ascii")
     settings = {
         "FAKE_FAULTS": str(folder / "faults"),
         "FAKE_GRANDCHILD": str(folder / "grandchild"),
