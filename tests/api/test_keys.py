@@ -138,6 +138,7 @@ async def test_a_key_opens_no_foreign_origin_or_host() -> None:
                 assert (reply.status, await reply.read()) == (403, b"")
 
 
+@pytest.mark.contract("edge.no-auth")
 async def test_without_keys_everybody_is_answered() -> None:
     async with client(settings=FakeSettings()) as http:
         for sent in ({}, bearer("anything")):
