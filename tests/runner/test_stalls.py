@@ -41,7 +41,7 @@ async def test_callers_that_leave_do_not_hide_that_it_stands_still() -> None:
 
 async def test_an_engine_that_works_for_long_or_rests_is_left_alone() -> None:
     """Longer than the limit: a look for each of `SLOW` steps, of which ten would be too many."""
-    async with running(timeout_s=0.3) as process:
+    async with running(timeout_s=1.0) as process:
         await process.ready()
         [done] = await answer_of(process, "slow")
         assert isinstance(done, core.Done)
