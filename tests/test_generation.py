@@ -518,6 +518,17 @@ async def test_a_missing_drafter_is_told_in_the_words_of_the_load(
     assert await told(house, unwanted) == unwanted
 
 
+async def test_lookup_that_was_parked_by_measurement_keeps_its_own_reason() -> None:
+    parked = replace(LOOKED_UP, state=core.SpeculationState.PARKED)
+    house = House()
+    house.drafter = "/m/tinier.gguf"
+    house.facts = replace(house.facts, drafter=None, no_pair_reason="drafter_load_failed")
+    assert (await told(house, parked)).reason == "low_acceptance"
+    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
+    said = await told(house, parked)
+    assert (said.reason, said.detail) == ("low_acceptance", "None.")
+
+
 async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
     house = House()
     house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",))

@@ -52,7 +52,10 @@ class SpeculationStats:
     """What speculation did for one request (SPECULATION.md 4).
 
     lookup_n, lookup_n_accepted: the part of draft_n and draft_n_accepted that prompt lookup found.
-    speedup: measured tokens/s over the plain tokens/s measured for this model; None while unknown.
+    reason: why nothing is drafted at the end, or was at all; while it is ACTIVE and something was,
+    why there is no draft model beside prompt lookup, else "".
+    speedup: seconds that plain passes would have taken for its tokens ÷ those that were taken,
+    plain ones as measured of late with as many requests at a time.  None while unknown.
     """
 
     drafter: str | None = None

@@ -29,6 +29,16 @@ _WHY_RESTING = {
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
 }
 
+#: Why nothing was drafted though nobody rests.
+ANSWER_TOO_SHORT = "answer_too_short"
+NO_GOOD_GUESS = "no_good_guess"
+DRAFTER_FAILED = "drafter_failed"
+_WHY_NOTHING = {
+    ANSWER_TOO_SHORT: "the answer was too short for a draft to be worth beginning",
+    NO_GOOD_GUESS: "no guess was likely enough to be worth checking",
+    DRAFTER_FAILED: "the drafter failed, the engine's log says how",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterFacts:
@@ -74,6 +84,8 @@ class Speculation:
         self._facts = facts
         self._clock_ns = clock_ns
         self._guesses: dict[int, _Guesses] = {}
+        #: By slot: why nothing was drafted for its request, as long as nothing is.
+        self._why_nothing: dict[int, str] = {}
         #: Nanoseconds that the draft model took in the current step, and those of its passes alone.
         self.draft_ns = self.draft_native_ns = 0
 
@@ -89,6 +101,7 @@ class Speculation:
             request.sampling.temperature,
             [kind for kind in request.drafters if there[kind] is not None],
         )
+        self._why_nothing[slot.id] = ANSWER_TOO_SHORT
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
@@ -130,6 +143,8 @@ class Speculation:
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
         self._guesses[slot.id] = _Guesses(found)
+        if found.tokens or (drafter is None and room > 0):
+            self._why_nothing[slot.id] = NO_GOOD_GUESS
         n_words = slot.n_words(len(slot.tokens))
         n_missed = drafter.n_missed(slot.id, n_words) if drafter is not None else 0
         n_max = self._controller.plan(
@@ -138,6 +153,7 @@ class Speculation:
         n_max = min(n_max, room)
         if n_max <= 0:
             return None
+        self._why_nothing[slot.id] = NO_GOOD_GUESS
         return DraftJob(
             slot=slot.id,
             history=slot.words,
@@ -158,6 +174,7 @@ class Speculation:
             log.warning("the drafter failed, this step is plain: %s", error)
             for job in jobs:
                 self._drafter.rewind(job.slot, 0)
+                self._why_nothing[job.slot] = DRAFTER_FAILED
             return False
         self.draft_ns = self._clock_ns() - began_ns
         self.draft_native_ns = self._drafter.native_ns - native_ns
@@ -225,24 +242,32 @@ class Speculation:
             self._lookup.begin(slot.id)
 
     def stats(self, slot: Slot) -> SpeculationStats:
-        """What the answer says of speculation; the reason is the nearest one that holds."""
+        """What the answer says of speculation.
+
+        The reason is why nothing is drafted at the end, or was at all; where prompt lookup alone
+        drafts, why there is no draft model.  It is empty while a draft model is there and anybody
+        drafts: that the model itself rests is in the detail.
+        """
         assert slot.request is not None
         state, reason = self._controller.state(slot.request_id)
         facts, detail = self._facts, ""
+        name, source = facts.name, facts.pair_source
         if self._drafter is None:
             # Lookup may be at work; why no model drafts is still what a user asks first.
             detail, reason = facts.detail, reason or facts.reason
+            looks_up = self._lookup is not None and _wants_lookup(slot)
+            name, source = (LOOKUP_NAME, BUILTIN) if looks_up else (None, None)
         elif reason:
-            lookup = f" and {LOOKUP_NAME} drafts" if state is SpeculationState.ACTIVE else ""
+            is_active = state is SpeculationState.ACTIVE
+            lookup = f" and {LOOKUP_NAME} drafts" if is_active else ""
             why = _WHY_RESTING.get(reason, reason)
             detail = f"{facts.name or 'the drafter'} rests{lookup}: {why}"
-        name, source = (
-            (facts.name, facts.pair_source) if self._drafter is not None else (None, None)
-        )
+            reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER
-        elif self._drafter is None and self._lookup is not None and _wants_lookup(slot):
-            name, source = LOOKUP_NAME, BUILTIN
+        elif not reason and not slot.tally.n_drafted:
+            reason = self._why_nothing[slot.id]
+            detail = _WHY_NOTHING[reason]
         return slot.tally.speculation(
             drafter=name,
             pair_source=source,

@@ -248,13 +248,16 @@ def _of_pair(stats: core.SpeculationStats, pair: core.Pair, lease: Lease) -> cor
         if own is None or not is_own or stats.pair_source in {None, core.BUILTIN}:
             return stats
         return replace(stats, drafter=own.name, pair_source=own.source)
+    is_parked = stats.state is core.SpeculationState.PARKED  # by measurement, of prompt lookup
     if own is None:
-        return replace(stats, reason=pair.reason or "", detail=pair.detail)
+        reason = stats.reason if is_parked else pair.reason or ""
+        return replace(stats, reason=reason, detail=pair.detail)
     if stats.reason == core.NoPair.DISABLED_BY_USER:
         return stats
     # Prompt lookup may have reasons of its own to rest; those of the load are asked for first.
-    reason, detail = facts.no_pair_reason or stats.reason, facts.no_pair_detail
-    if lease.drafter is None and reason != core.NoPair.NO_VRAM:
+    reason = stats.reason if is_parked else facts.no_pair_reason or stats.reason
+    detail = facts.no_pair_detail
+    if lease.drafter is None and facts.no_pair_reason != core.NoPair.NO_VRAM:
         detail = f"{own.name} drafts from the next load of {pair.target.name}."
     return replace(stats, reason=reason, detail=detail)
 
