@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -163,6 +162,7 @@ class RemoveFile(Step):
         path = machine.at(self.path)
         self._before = _File.of(path)
         path.unlink(missing_ok=True)
+        _staged(path).unlink(missing_ok=True)
         if self.with_folder:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
@@ -297,13 +297,13 @@ class StartUnit(Step):
 
 @dataclass
 class BringTo(Step):
-    """Units as they were before a migration; undoing is KeepUnits' business."""
+    """Units as they are to be after a migration; undoing is KeepUnits' business."""
 
     units: tuple[UnitState, ...]
 
     @property
     def words(self) -> str:
-        return f"as before the migration: {'; '.join(unit.words for unit in self.units)}"
+        return f"from then on: {'; '.join(unit.words for unit in self.units)}"
 
     def do(self, machine: Machine) -> None:
         machine.bring_to(*self.units)
@@ -331,7 +331,9 @@ def delete_tree(path: Path) -> None:
 def _write(
     path: Path, content: bytes, mode: int, own: Callable[[Path], None] | None = None
 ) -> None:
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Whole or not at all, after a power cut too."""
+    staged = _staged(path)
+    staged.unlink(missing_ok=True)
     try:
         with staged.open("xb") as file:
             staged.chmod(0o600)
@@ -344,9 +346,20 @@ def _write(
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _link(path: Path, target: str) -> None:
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    staged = _staged(path)
+    staged.unlink(missing_ok=True)
     staged.symlink_to(target)
     staged.replace(path)
+
+
+def _staged(path: Path) -> Path:
+    """Always the same, as one plan at a time is carried out: what a killed one left is replaced."""
+    return path.with_name(f".{path.name}.new")

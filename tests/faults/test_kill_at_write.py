@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from specd.install import layout
 from specd.pairs import user_file
 from specd.pairs.history import History
 from specd.pairs.registry import read_rules
@@ -172,6 +173,33 @@ def another_rule(folder: Path) -> None:
     user_file.add(folder / "specd" / "pairs.toml", "another", [])
 
 
+# --------------------------------------------------------------------------- an installation
+
+
+def settings_before(folder: Path) -> None:
+    file = folder / layout.ENV_FILE.lstrip("/")
+    file.parent.mkdir(parents=True)
+    file.write_text("# of an older one\n")
+    file.chmod(0o640)
+
+
+def installed_settings(folder: Path) -> object:
+    file = folder / layout.ENV_FILE.lstrip("/")
+    return file.read_bytes(), oct(file.stat().st_mode)
+
+
+def command_before(folder: Path) -> None:
+    link = folder / layout.COMMAND.lstrip("/")
+    link.parent.mkdir(parents=True)
+    link.with_name("old").touch()
+    link.with_name("new").touch()
+    link.symlink_to("old")
+
+
+def installed_command(folder: Path) -> object:
+    return (folder / layout.COMMAND.lstrip("/")).readlink()
+
+
 STORE: Final = Row(store_before, check_whole, prune)
 ROWS: Final = {
     "put": Row(store_before, is_blob, prune),
@@ -191,9 +219,11 @@ ROWS: Final = {
     "set_aside": Row(damaged_before, what_is_damaged, lambda _: None),
     "pairs_add": Row(pairs_before, rules, another_rule),
     "pairs_remove": Row(pairs_before, rules, another_rule),
+    "settings_file": Row(settings_before, installed_settings, WRITERS["settings_file"]),
+    "command": Row(command_before, installed_command, WRITERS["command"]),
 }
 #: Of each kind of file one that is always tried.
-QUICK: Final = {"publish", "prune", "history", "pairs_add"}
+QUICK: Final = {"publish", "prune", "history", "pairs_add", "settings_file"}
 
 
 @pytest.mark.contract("store.atomic")

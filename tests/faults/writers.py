@@ -10,6 +10,8 @@ from typing import Final
 
 from specd import core
 from specd.create import CreateRequest, Creator
+from specd.install import Machine, layout
+from specd.install.steps import PutFile, PutLink
 from specd.pairs import user_file
 from specd.pairs.history import History, Key
 from specd.pairs.vocabularies import Vocabularies
@@ -24,6 +26,7 @@ NEW: Final = (b"new layer", b"shared")
 UPLOADED: Final = b"uploaded " * 100
 LEARNED: Final = core.PairHistory(target_s=((1, 0.01),))
 KEY: Final = Key("t", "d", "f16", True, 0, None, 1, "here")
+SETTINGS: Final = b"# every setting\n" * 100
 #: The address of the registry to pull from, in the environment.
 REGISTRY: Final = "KILLED_REGISTRY"
 
@@ -122,10 +125,27 @@ def pairs_remove(folder: Path) -> None:
     user_file.remove(folder / "specd" / "pairs.toml", "old")
 
 
+class OwnMachine(Machine):
+    """Files that would be root's are whoever's runs this."""
+
+    def own(self, path: Path, group: str) -> None:
+        assert group == layout.USER
+        os.chown(path, os.getuid(), os.getgid())
+
+
+def settings_file(folder: Path) -> None:
+    PutFile(layout.ENV_FILE, SETTINGS, 0o640, layout.USER).do(OwnMachine(folder))
+
+
+def command(folder: Path) -> None:
+    PutLink(layout.COMMAND, "new").do(OwnMachine(folder))
+
+
 WRITERS: Final[dict[str, Callable[[Path], None]]] = {
     writer.__name__: writer
     for writer in (
         *(put, publish, delete, copy, copy_over, prune, receive, pull, create, identity),
         *(history, forget, memory, vocabularies, set_aside, pairs_add, pairs_remove),
+        *(settings_file, command),
     )
 }
