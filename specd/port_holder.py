@@ -35,6 +35,12 @@ def holder_of(address: HostAddress) -> Holder | None:
     return listener_on(address) or Holder()
 
 
+def meet(one: HostAddress, other: HostAddress) -> bool:
+    """Whether two programs that are to listen there are in each other's way."""
+    hosts = _meet(one.host, other.host) or _meet(other.host, one.host)
+    return one.port == other.port != 0 and hosts
+
+
 def listener_on(address: HostAddress) -> Holder | None:
     """The process that listens there; None where nobody does, or somebody who cannot be seen."""
     try:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from specd.port_holder import Holder, holder_of, listener_on
-from specd.settings import HostAddress
+from specd.port_holder import Holder, holder_of, listener_on, meet
+from specd.settings import HostAddress, parse_host
 
 
 @pytest.fixture
@@ -36,3 +36,21 @@ def test_a_free_port_has_no_holder(listener: int) -> None:
 
 def test_whoever_cannot_be_seen_is_another_program() -> None:
     assert str(Holder()) == "another program"
+
+
+@pytest.mark.parametrize(
+    "one,other,are_in_the_way",
+    [
+        ("127.0.0.1:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "127.0.0.1:2", False),
+        ("0.0.0.0:1", "192.168.0.2:1", True),
+        ("localhost:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "192.168.0.2:1", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+    ],
+)
+def test_addresses_that_one_program_alone_can_have(
+    one: str, other: str, are_in_the_way: bool
+) -> None:
+    a, b = parse_host(one), parse_host(other)
+    assert (meet(a, b), meet(b, a)) == (are_in_the_way, are_in_the_way)

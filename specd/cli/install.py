@@ -35,7 +35,7 @@ def install(
     """Make specd a service of systemd (as root), or bring the installed one up to date."""
     from specd import install as room
 
-    facts = room.look(room.Machine())
+    facts = room.look(room.Machine(), dry_run=dry_run)
     holder = None if no_start else room.who_has_port(facts, facts.address)
     what = _what_to_copy(facts, python)
     plan = room.plan_install(facts, what, starts=not no_start, holder=holder)
@@ -53,7 +53,7 @@ def uninstall(
     """Take away what `specd install` put in place; Ollama is again as it was."""
     from specd import install as room
 
-    plan = room.plan_uninstall(room.look(room.Machine()), purges=purge)
+    plan = room.plan_uninstall(room.look(room.Machine(), dry_run=dry_run), purges=purge)
     _carry_out(plan, dry_run=dry_run, yes=yes)
 
 
@@ -72,12 +72,17 @@ def migrate(
     from specd import install as room
 
     machine = room.Machine()
-    facts = room.look(machine)
+    facts = room.look(machine, dry_run=dry_run)
     if back:
         _carry_out(room.plan_back(facts), dry_run=dry_run, yes=yes)
         return
     if store is not None:
         store = store.expanduser().absolute()
+    if facts.unseen and facts.ollama.is_there:
+        raise InstallError(
+            f"Ollama's settings are not known, since {facts.unseen}; as root, --dry-run changes"
+            " nothing either"
+        )
     if facts.ollama.is_there:
         found = room.read_service(machine, store)
     elif store is not None:

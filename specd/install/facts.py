@@ -7,7 +7,7 @@ import pwd
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +15,9 @@ import specd
 from specd.errors import BadSetting, InstallError
 from specd.install import layout
 from specd.install.layout import Shipped, shipped
-from specd.install.machine import Machine, UnitState
+from specd.install.machine import CommandFailed, Machine, UnitState
 from specd.install.record import Record, read_record
-from specd.install.systemd_text import shown_environment
+from specd.install.systemd_text import shown_environment, shown_files
 from specd.port_holder import Holder, holder_of
 from specd.settings import HostAddress, parse_host, read_env_file
 
@@ -25,6 +25,11 @@ _NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
     UnitState(name, is_there=False) for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
 )
 _DEFAULT_HOST: Final = "127.0.0.1:11434"
+#: Where units are, first of all those of a distribution.
+_UNIT_FOLDERS: Final = (
+    *("/usr/lib/systemd/system", "/lib/systemd/system", "/usr/local/lib/systemd/system"),
+    *("/run/systemd/system", layout.UNITS),
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,9 @@ class Facts:
     """contents: of the files that may be written or removed, those that are there.
 
     folders: which of the places of layout.py are there.  command: what COMMAND links to, "" where
-    it is no link.  environment: what specd.service has now; own_settings:
-    of it, what specd.env says.  runs_installed: this program is the
+    it is no link.  environment: what specd.service has now; own_settings: of it, what specd.env
+    says.  ollama_environment: what ollama.service has.  unseen: why systemd could not be asked of
+    units, "" where it was.  runs_installed: this program is the
     installed one.  read_only: places that cannot be written.  free_bytes: where ENVIRONMENT lies.
     """
 
@@ -48,6 +54,8 @@ class Facts:
     ollama: UnitState = _NO_OLLAMA
     environment: Mapping[str, str] = field(default_factory=dict)
     own_settings: Mapping[str, str] = field(default_factory=dict)
+    ollama_environment: Mapping[str, str] = field(default_factory=dict)
+    unseen: str = ""
     has_user: bool = False
     has_selinux: bool = False
     runs_installed: bool = False
@@ -56,11 +64,19 @@ class Facts:
 
     @property
     def address(self) -> HostAddress:
-        return parse_host(self.environment.get("OLLAMA_HOST", "").strip(" \"'") or _DEFAULT_HOST)
+        return address_in(self.environment)
 
 
-def look(machine: Machine) -> Facts:
-    """Raises InstallError where there is no systemd to ask, or nothing can be planned."""
+def address_in(variables: Mapping[str, str]) -> HostAddress:
+    """Where Ollama, or specd, listens that has this environment."""
+    return parse_host(variables.get("OLLAMA_HOST", "").strip().strip("\"'") or _DEFAULT_HOST)
+
+
+def look(machine: Machine, *, dry_run: bool = False) -> Facts:
+    """dry_run: do without what only root may ask.
+
+    Raises InstallError where there is no systemd to ask, or nothing can be planned.
+    """
     if not machine.at("/run/systemd/system").is_dir():
         raise InstallError(
             "systemd does not run here: `specd install` puts a service of systemd in place."
@@ -71,17 +87,13 @@ def look(machine: Machine) -> Facts:
     record = read_record(machine.at(layout.RECORD))
     paths = {*brought.files, *record.files, layout.ENV_FILE, layout.OLLAMA_ENV_FILE}
     contents = dict(_contents(machine, {*paths, layout.DROP_IN, layout.PAUSE}))
-    return Facts(
+    facts = Facts(
         shipped=brought,
         version=specd.__version__,
         record=record,
         contents=contents,
         folders=_folders(machine),
         command=_command(machine.at(layout.COMMAND)),
-        service=machine.unit(layout.SERVICE),
-        socket=machine.unit(layout.SOCKET),
-        ollama=machine.unit(layout.OLLAMA),
-        environment=service_environment(machine),
         own_settings=_from_file(machine, layout.ENV_FILE),
         has_user=_has_user(layout.USER),
         has_selinux=machine.at("/sys/fs/selinux/enforce").exists(),
@@ -89,14 +101,58 @@ def look(machine: Machine) -> Facts:
         read_only=tuple(_read_only(machine)),
         free_bytes=shutil.disk_usage(_nearest(machine.at(layout.ENVIRONMENT))).free,
     )
+    try:
+        return _with_units(facts, machine)
+    except CommandFailed as error:
+        if not dry_run:
+            raise
+        return _without_systemd(facts, machine, str(error))
 
 
-def service_environment(machine: Machine) -> dict[str, str]:
-    """Its units' Environment= and, stronger, its files."""
-    variables = shown_environment(machine.value(layout.SERVICE, "Environment"))
-    for path in (layout.OLLAMA_ENV_FILE, layout.ENV_FILE):
-        variables |= _from_file(machine, path)
+def _with_units(facts: Facts, machine: Machine) -> Facts:
+    """Raises CommandFailed."""
+    ollama = machine.unit(layout.OLLAMA)
+    return replace(
+        facts,
+        service=machine.unit(layout.SERVICE),
+        socket=machine.unit(layout.SOCKET),
+        ollama=ollama,
+        environment=shown_environment(machine.value(layout.SERVICE, "Environment"))
+        | _from_files(machine),
+        ollama_environment=_of_ollama(machine) if ollama.is_there else {},
+    )
+
+
+def _without_systemd(facts: Facts, machine: Machine, why: str) -> Facts:
+    """What files say by themselves."""
+    service, socket, ollama = (
+        UnitState(name, is_there=_has_unit(machine, name), is_known=False)
+        for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
+    )
+    return replace(
+        facts,
+        service=service,
+        socket=socket,
+        ollama=ollama,
+        environment=_from_files(machine),
+        unseen=why,
+    )
+
+
+def _has_unit(machine: Machine, name: str) -> bool:
+    return any(machine.at(f"{folder}/{name}").exists() for folder in _UNIT_FOLDERS)
+
+
+def _of_ollama(machine: Machine) -> dict[str, str]:
+    variables = shown_environment(machine.value(layout.OLLAMA, "Environment"))
+    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
+        variables |= _from_file(machine, str(path))
     return variables
+
+
+def _from_files(machine: Machine) -> dict[str, str]:
+    """Of specd.service; stronger than its units' Environment=."""
+    return _from_file(machine, layout.OLLAMA_ENV_FILE) | _from_file(machine, layout.ENV_FILE)
 
 
 def _from_file(machine: Machine, path: str) -> dict[str, str]:
@@ -115,7 +171,7 @@ def who_has_port(
         return None
     is_ours = facts.socket.is_active and holder.pid in {0, 1}
     is_unseen = not holder.pid and any(
-        unit.is_active
+        unit.may_run
         for unit in (facts.service, facts.ollama)
         if unit.name in {layout.SERVICE, *replaced}
     )

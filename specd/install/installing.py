@@ -9,13 +9,13 @@ from specd.errors import InstallError
 from specd.install import layout
 from specd.install.answer import Answers
 from specd.install.environment import Build, PutBackFormer, Swap
-from specd.install.facts import Facts
+from specd.install.facts import Facts, address_in
 from specd.install.interpreter import Choice
 from specd.install.plan import Plan
 from specd.install.record import Record, fingerprint
 from specd.install.sources import Sources
 from specd.install.steps import KeepCopy, KeepUnits, PutFile, PutLink, Run, StartUnit, Step
-from specd.port_holder import Holder
+from specd.port_holder import Holder, meet
 
 #: Beside the copy itself: compiled code, the journal of the file system, a model's manifest.
 _ROOM: Final = 1.3
@@ -44,10 +44,11 @@ def plan_install(
         outcome.append(f"It listens on {facts.address.url}; log: journalctl -u specd")
     else:
         outcome.append("Start it, now and at every boot: systemctl enable --now specd")
+    said = (*unseen(facts), *remarks(facts), *(_rival(facts) if starts else ()))
     done = (
         f"Updating specd {facts.record.version} to" if facts.record.version else "Installing specd"
     )
-    return Plan(f"{done} {facts.version}", tuple(steps), tuple(remarks(facts)), tuple(outcome))
+    return Plan(f"{done} {facts.version}", tuple(steps), said, tuple(outcome))
 
 
 def check(facts: Facts, what: tuple[Choice, Sources] | None) -> None:
@@ -131,6 +132,12 @@ def write_record(record: Record) -> PutFile:
     return PutFile(layout.RECORD, record.bytes(), why="what is done here")
 
 
+def unseen(facts: Facts) -> Iterator[str]:
+    """What a dry run could not find out."""
+    if facts.unseen:
+        yield f"which units run, and start at boot, is not known, since {facts.unseen}"
+
+
 def remarks(facts: Facts) -> Iterator[str]:
     if layout.ENV_FILE in facts.contents:
         yield f"{layout.ENV_FILE} is there, and stays as it is"
@@ -143,6 +150,16 @@ def remarks(facts: Facts) -> Iterator[str]:
 def _enables(facts: Facts) -> bool:
     """Not where the user chose that the socket starts it."""
     return facts.service.is_enabled or not facts.socket.is_enabled
+
+
+def _rival(facts: Facts) -> Iterator[str]:
+    is_held = facts.record.taken_over is not None
+    theirs = address_in(facts.ollama_environment)
+    if facts.ollama.is_enabled and not is_held and meet(theirs, facts.address):
+        yield (
+            f"{layout.OLLAMA} starts at boot too, on {theirs.url}, and one of the two will not"
+            " have it: `specd migrate` takes over, or `systemctl disable ollama`"
+        )
 
 
 def _taken(facts: Facts, holder: Holder) -> str:

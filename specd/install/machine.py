@@ -22,17 +22,27 @@ class CommandFailed(InstallError):
 
 @dataclass(frozen=True)
 class UnitState:
-    """One unit as systemd knows it; is_enabled: it starts at boot by its own [Install]."""
+    """One unit as systemd knows it; is_enabled: it starts at boot by its own [Install].
+
+    is_known: False in a dry run where systemd answers root alone; the states are then False too.
+    """
 
     name: str
     is_there: bool = True
     is_active: bool = False
     is_enabled: bool = False
+    is_known: bool = True
+
+    @property
+    def may_run(self) -> bool:
+        return self.is_active or (self.is_there and not self.is_known)
 
     @property
     def words(self) -> str:
         if not self.is_there:
             return f"{self.name} not there"
+        if not self.is_known:
+            return f"{self.name} there, running or not"
         running = "running" if self.is_active else "stopped"
         return f"{self.name} {running}{', starts at boot' if self.is_enabled else ''}"
 

@@ -1,4 +1,4 @@
-"""The plans of `specd migrate`: in Ollama's place, and out of it again.
+"""The plan of `specd migrate`: in Ollama's place; going_back.py leads out of it again.
 
 The service runs as Ollama's own user, so that store and keys are read and written where they are,
 as they are.  Ollama's unit stays enabled: a condition in a drop-in keeps it from being started, by
@@ -14,19 +14,27 @@ from typing import Final
 from specd.errors import InstallError
 from specd.install import layout
 from specd.install.answer import Answers
-from specd.install.facts import Facts
-from specd.install.installing import RELOAD, check, installed, put_in_place, remarks, write_record
+from specd.install.facts import Facts, address_in
+from specd.install.installing import (
+    RELOAD,
+    check,
+    installed,
+    put_in_place,
+    remarks,
+    unseen,
+    write_record,
+)
 from specd.install.interpreter import Choice
 from specd.install.machine import UnitState
 from specd.install.ollama import Predecessor
 from specd.install.plan import Plan
 from specd.install.record import TakenOver
 from specd.install.sources import Sources
-from specd.install.steps import BringTo, KeepUnits, PutFile, RemoveFile, Run, StartUnit, Step
+from specd.install.steps import KeepUnits, PutFile, RemoveFile, Run, StartUnit, Step
 from specd.install.systemd_text import env_file_text, environment_line, path_words
 from specd.no_effect import NO_EFFECT
 from specd.port_holder import Holder
-from specd.settings import HostAddress, parse_host
+from specd.settings import HostAddress
 
 _PAUSE: Final = f"""\
 # Written by `specd migrate`, taken away by `specd migrate --back`: specd serves Ollama's port.
@@ -37,12 +45,7 @@ ConditionPathExists=!{layout.DROP_IN}
 
 def address_of(facts: Facts, found: Predecessor) -> HostAddress:
     """Ollama's, unless specd's own settings say another."""
-    said = _in_force(facts, found).get("OLLAMA_HOST", "").strip().strip("\"'")
-    return parse_host(said or "127.0.0.1:11434")
-
-
-def _in_force(facts: Facts, found: Predecessor) -> dict[str, str]:
-    return {**found.variables, **facts.own_settings}
+    return address_in({**found.variables, **facts.own_settings})
 
 
 def plan_migrate(
@@ -64,6 +67,7 @@ def plan_migrate(
         ollama_folder_made=f"{layout.UNITS}/{layout.OLLAMA}.d" not in facts.folders,
         specd_active=facts.service.is_active,
         specd_enabled=facts.service.is_enabled,
+        specd_host=facts.environment.get("OLLAMA_HOST", ""),
     )
     is_new = not facts.record.is_installed or what is not None
     record = installed(facts) if is_new else facts.record
@@ -74,7 +78,7 @@ def plan_migrate(
         *_files(facts, found),
         RELOAD,
     ]
-    if facts.ollama.is_active:
+    if facts.ollama.may_run:
         steps.append(Run("stop Ollama", ("systemctl", "stop", layout.OLLAMA)))
     url = address_of(facts, found).url
     steps += [StartUnit(layout.SERVICE), Answers(url, found.n_models)]
@@ -82,7 +86,7 @@ def plan_migrate(
         f"specd answers on {url} in Ollama's place; {found.n_models} models in {found.store}",
         "Back to Ollama, at any time: specd migrate --back",
     )
-    said = (*(remarks(facts) if is_new else ()), *_remarks(facts, found))
+    said = (*unseen(facts), *(remarks(facts) if is_new else ()), *_remarks(facts, found))
     return Plan("Taking over from Ollama", tuple(steps), said, outcome)
 
 
@@ -92,7 +96,7 @@ def _check(facts: Facts, found: Predecessor, holder: Holder | None) -> None:
             f"Ollama's address {address_of(facts, found).url} is taken by {holder};"
             " stop it, and try again"
         )
-    if facts.socket.is_active:
+    if facts.socket.is_active or facts.socket.is_enabled:
         raise InstallError(
             "specd.socket holds an address of its own; first: systemctl disable --now specd.socket"
         )
@@ -164,41 +168,3 @@ def _remarks(facts: Facts, found: Predecessor) -> Iterator[str]:
             yield f"{name}: {layout.ENV_FILE} has another value, which stays in force"
     if found.left_out:
         yield f"not carried over, for Ollama's program alone: {', '.join(found.left_out)}"
-
-
-# --------------------------------------------------------------------------- and back
-
-
-def plan_back(facts: Facts) -> Plan:
-    """Raises InstallError where nothing was taken over."""
-    before = facts.record.taken_over
-    if before is None:
-        raise InstallError("specd is not in Ollama's place: there is nothing to go back from")
-    steps: list[Step] = [KeepUnits((facts.ollama, facts.service))]
-    if facts.service.is_active:
-        steps.append(Run("stop specd", ("systemctl", "stop", layout.SERVICE)))
-    steps += [
-        *back_files(facts, before),
-        BringTo(former_units(facts, before)),
-        write_record(facts.record.replace(taken_over=None)),
-    ]
-    outcome = "Ollama is as it was before"
-    if before.ollama_active is None:
-        outcome = "specd has its own user and store again"
-    elif not facts.ollama.is_there:
-        outcome = f"{layout.OLLAMA} is gone meanwhile; its store is where it was"
-    return Plan("Going back to Ollama", tuple(steps), (), (outcome,))
-
-
-def back_files(facts: Facts, before: TakenOver) -> Iterator[Step]:
-    for path in (layout.DROP_IN, layout.OLLAMA_ENV_FILE):
-        if path in facts.contents:
-            yield RemoveFile(path, with_folder=path == layout.DROP_IN)
-    if layout.PAUSE in facts.contents:
-        yield RemoveFile(layout.PAUSE, with_folder=before.ollama_folder_made)
-
-
-def former_units(facts: Facts, before: TakenOver) -> tuple[UnitState, ...]:
-    """ollama.service keeps whatever it was enabled for."""
-    specd = replace(facts.service, is_active=before.specd_active, is_enabled=before.specd_enabled)
-    return (specd, replace(facts.ollama, is_active=bool(before.ollama_active)))

@@ -16,13 +16,14 @@ class TakenOver(msgspec.Struct, frozen=True):
     """How things were before `specd migrate`.
 
     ollama_active: None where no ollama.service was there.  ollama_folder_made: its drop-in folder
-    was not there.
+    was not there.  specd_host: specd's own OLLAMA_HOST.
     """
 
     ollama_active: bool | None
     ollama_folder_made: bool
     specd_active: bool
     specd_enabled: bool
+    specd_host: str = ""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from specd.errors import InstallError
 from specd.install import layout
 from specd.install.facts import Facts
-from specd.install.installing import RELOAD, kept_name
-from specd.install.migrating import back_files, former_units
+from specd.install.going_back import back_files, former_ollama
+from specd.install.installing import RELOAD, kept_name, unseen
 from specd.install.plan import Plan
 from specd.install.record import fingerprint
 from specd.install.steps import BringTo, KeepCopy, KeepUnits, RemoveFile, RemoveTree, Run, Step
@@ -28,10 +28,15 @@ def plan_uninstall(facts: Facts, *, purges: bool = False) -> Plan:
         steps += _purge(facts)
     steps.append(RELOAD)
     if before is not None and facts.ollama.is_there:
-        steps.append(BringTo(former_units(facts, before)[1:]))
+        steps.append(BringTo((former_ollama(facts, before),)))
     # Last: a run that is cut short is known to the next.
     steps.append(RemoveFile(layout.RECORD))
-    return Plan("Uninstalling specd", tuple(steps), tuple(_remarks(facts, purges=purges)), _OUTCOME)
+    return Plan(
+        "Uninstalling specd",
+        tuple(steps),
+        (*unseen(facts), *_remarks(facts, purges=purges)),
+        _OUTCOME,
+    )
 
 
 _OUTCOME = ("specd is uninstalled",)

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from specd.install import Choice, Sources, layout
+from specd.install import (
+    Choice,
+    Plan,
+    Sources,
+    carry_out,
+    layout,
+    look,
+    plan_install,
+    plan_migrate,
+    read_service,
+)
 from specd.install.interpreter import Interpreter
 from specd.install.machine import CommandFailed, Machine
 from specd.install.sources import Source
@@ -19,6 +29,7 @@ class FakeMachine(Machine):
     """properties: what `systemctl show` says of a unit beyond its states.
 
     on_command: called before each command; may raise.  done: commands that change something.
+    answers: whether this systemd is to be asked.
     """
 
     def __init__(self, root: Path) -> None:
@@ -28,6 +39,7 @@ class FakeMachine(Machine):
         self.properties: dict[str, dict[str, str]] = {}
         self.groups: dict[str, str] = {}
         self.done: list[str] = []
+        self.answers = True
         self.on_command: Callable[[str], None] = lambda _: None
         self.at("/run/systemd/system").mkdir(parents=True)
         for folder in ("/opt", "/etc", "/var/lib", "/usr/local/bin", layout.UNITS):
@@ -74,6 +86,8 @@ class FakeMachine(Machine):
             self.active |= names - ({layout.OLLAMA} if is_paused else set())
 
     def _show(self, command: tuple[str, ...]) -> str:
+        if not self.answers:
+            raise CommandFailed("Failed to connect to bus: No such file or directory")
         unit = command[2]
         is_there = self.at(f"{layout.UNITS}/{unit}").exists()
         said = {
@@ -115,3 +129,17 @@ def small_sources(folder: Path, text: str = "one") -> tuple[Choice, Sources]:
     module.write_text(f"{text!r}\n")
     sources = Sources((Source(module, Path("specd/module.py")),), ("specd", "x"), (), 100)
     return Choice(PYTHON), sources
+
+
+def install(machine: FakeMachine, sources: Path, text: str = "one") -> Plan:
+    plan = plan_install(look(machine), small_sources(sources, text))
+    carry_out(plan, machine, print)
+    return plan
+
+
+def migration(machine: FakeMachine, sources: Path) -> Plan:
+    return plan_migrate(look(machine), read_service(machine), small_sources(sources))
+
+
+def words(plan: Plan) -> str:
+    return "\n".join(plan.lines())

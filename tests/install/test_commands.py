@@ -46,6 +46,29 @@ def test_a_dry_run_does_nothing_and_needs_no_root(
         said(*command, "--yes")
 
 
+def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
+    here: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    here.answers = False
+    not_known = "start at boot, is not known, since Failed to connect to bus"
+    assert not_known in said("install", "--no-start", "--dry-run")
+    with pytest.raises(InstallError, match="Failed to connect to bus"):
+        said("install", "--no-start", "--yes")
+    with pytest.raises(InstallError, match="Ollama's settings are not known, since Failed to"):
+        said("migrate", "--dry-run")
+    here.answers = True
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    said("migrate", "--yes")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    here.answers = False
+    back = said("migrate", "--back", "--dry-run")
+    assert not_known in back
+    assert "specd.service there, running or not" in back
+    assert "stop specd.socket specd.service" in back
+    assert not_known in said("uninstall", "--dry-run")
+
+
 def test_a_dry_run_says_what_is_then_done(here: FakeMachine) -> None:
     planned = said("migrate", "--dry-run").splitlines()
     done = said("migrate", "--yes").splitlines()

@@ -9,11 +9,9 @@ import pytest
 
 from specd.errors import InstallError
 from specd.install import (
-    Plan,
     carry_out,
     layout,
     look,
-    plan_back,
     plan_install,
     plan_migrate,
     plan_uninstall,
@@ -22,23 +20,9 @@ from specd.install import (
 from specd.install.migrating import drop_in
 from specd.install.steps import StartUnit
 from specd.port_holder import Holder
-from tests.install.fake_machine import FakeMachine, small_sources
+from tests.install.fake_machine import FakeMachine, install, migration, small_sources, words
 
 pytestmark = pytest.mark.usefixtures("answering")
-
-
-def install(machine: FakeMachine, sources: Path, text: str = "one") -> Plan:
-    plan = plan_install(look(machine), small_sources(sources, text))
-    carry_out(plan, machine, print)
-    return plan
-
-
-def migration(machine: FakeMachine, sources: Path) -> Plan:
-    return plan_migrate(look(machine), read_service(machine), small_sources(sources))
-
-
-def words(plan: Plan) -> str:
-    return "\n".join(plan.lines())
 
 
 # --------------------------------------------------------------------------- install
@@ -287,6 +271,10 @@ def test_an_address_that_others_hold_is_said(with_ollama: FakeMachine, tmp_path:
     with_ollama.active.add(layout.SOCKET)
     with pytest.raises(InstallError, match=r"disable --now specd\.socket"):
         plan_migrate(look(with_ollama), found, what)
+    with_ollama.active.remove(layout.SOCKET)
+    with_ollama.enabled.add(layout.SOCKET)
+    with pytest.raises(InstallError, match=r"disable --now specd\.socket"):
+        plan_migrate(look(with_ollama), found, what)
 
 
 def test_ollama_is_not_started_while_specd_is_in_its_place(
@@ -299,43 +287,3 @@ def test_ollama_is_not_started_while_specd_is_in_its_place(
     )
     pause = with_ollama.at(layout.PAUSE).read_text()
     assert f"ConditionPathExists=!{layout.DROP_IN}" in pause
-
-
-@pytest.mark.parametrize("is_active", [True, False])
-def test_going_back_leaves_ollama_as_it_was_and_specd_installed(
-    with_ollama: FakeMachine, tmp_path: Path, is_active: bool
-) -> None:
-    if not is_active:
-        with_ollama.active.clear()
-    before = with_ollama.picture()
-    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
-    carry_out(plan_back(look(with_ollama)), with_ollama, print)
-    after = with_ollama.picture()
-    assert {path: after[path] for path in before} == before
-    assert not with_ollama.at(layout.DROP_IN).parent.exists()
-    assert with_ollama.at(layout.ENVIRONMENT).is_dir()
-    with pytest.raises(InstallError, match="nothing to go back from"):
-        plan_back(look(with_ollama))
-
-
-def test_specd_that_ran_before_runs_again_afterwards(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    install(with_ollama, tmp_path / "sources")
-    found = read_service(with_ollama)
-    carry_out(plan_migrate(look(with_ollama), found, None), with_ollama, print)
-    assert with_ollama.active == {layout.SERVICE}
-    carry_out(plan_back(look(with_ollama)), with_ollama, print)
-    assert with_ollama.active == {layout.SERVICE, layout.OLLAMA}
-
-
-def test_ollama_that_was_removed_meanwhile_is_no_obstacle(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
-    with_ollama.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()
-    with_ollama.enabled.discard(layout.OLLAMA)
-    plan = plan_back(look(with_ollama))
-    assert "gone meanwhile" in plan.outcome[0]
-    carry_out(plan, with_ollama, print)
-    assert with_ollama.active == set()
