@@ -20,6 +20,7 @@ from specd.create.gather import gather, type_of
 from specd.create.parts import Base, Part, from_model, has_base, keep, put
 from specd.create.request import Checked, CheckTemplate, CreateRequest, check
 from specd.create.texts import config_text, with_texts
+from specd.errors import ShuttingDown
 from specd.runner import ENGINE
 from specd.runner.quantize import quantize
 from specd.store import Hold, Name, Writer
@@ -54,18 +55,34 @@ class Creator:
         self._pull = pull
         self._command = command
         self._stall_s = stall_s
+        self._works: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """End what is under way; who waits for it is told so."""
+        self._closed = True
+        for work in self._works:
+            work.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
 
     async def create(self, request: CreateRequest) -> AsyncGenerator[Progress, None]:
         """Lines in Ollama's order, the last one `success`.  Closing it early ends the work.
 
-        Raises InvalidRequest, ModelNotFound, StoreError, EngineError where quantizing fails.
+        Raises InvalidRequest, ModelNotFound, StoreError, EngineError where quantizing fails,
+        ShuttingDown.
         """
+        if self._closed:
+            raise ShuttingDown("the server is shutting down")
         lines: asyncio.Queue[Progress | None] = asyncio.Queue()
         work = asyncio.create_task(self._create(request, lines.put_nowait))
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
         work.add_done_callback(lambda _: lines.put_nowait(None))
         try:
             while (line := await lines.get()) is not None:
                 yield line
+            if work.cancelled():
+                raise ShuttingDown("the server is shutting down")
             await work
         finally:
             work.cancel()

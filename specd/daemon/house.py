@@ -66,6 +66,7 @@ class House:
     library: Library
     writer: Writer
     registry: Registry
+    creator: Creator
     renderer: Renderer
     chores: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -113,13 +114,14 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         render_jinja=renderer.render,
         on_leased=fetching.want,
     )
+    creator = _creator(settings, writer, registry, command)
     app = build_app(
         generation=generation,
         library=library,
         scheduler=scheduler,
         settings=settings,
         registry=registry,
-        workshop=_workshop(settings, writer, registry, command),
+        workshop=Workshop(writer=Changes(writer), creator=creator),
         keys=keys,
         origins=origins,
         outside=Outside(
@@ -144,6 +146,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         library=library,
         writer=writer,
         registry=registry,
+        creator=creator,
         renderer=renderer,
     )
 
@@ -159,17 +162,16 @@ async def open_house(house: House, stop: asyncio.Event) -> None:
     house.scheduler.start()
 
 
-def _workshop(
+def _creator(
     settings: Settings, writer: Writer, registry: Registry, command: Sequence[str]
-) -> Workshop:
-    creator = Creator(
+) -> Creator:
+    return Creator(
         writer,
         check_template=check_template,
         pull=registry.pull,
         command=command,
         stall_s=settings.load_timeout_s,
     )
-    return Workshop(writer=Changes(writer), creator=creator)
 
 
 def _machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defaults]:

@@ -84,6 +84,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         await house.scheduler.stop()
         await house.notebooks.close()
         await house.fetching.close()
+        await house.creator.close()
         await house.registry.close()
         await server.cleanup()
         await asyncio.to_thread(house.renderer.close)
