@@ -17,6 +17,7 @@ from tests.systemd.box import ROOT, Box, Contents, obstacle
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 SPECD = (sys.executable, "-m", "specd")
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere")
 INSTALL_S = 300.0
 
 #: One that Ollama's user sees too.
@@ -143,9 +144,31 @@ def environment(box: Box) -> Mapping[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
+def check_reload(box: Box) -> None:
+    """Settings are root's and specd's; the service, as Ollama's user, reads them again."""
+    owner = box("stat", "-c", "%a %U %G", "/etc/specd/specd.env").split()
+    assert owner == ["640", "root", "specd"]
+    assert box("stat", "-c", "%U", f"/proc/{box.pid()}").strip() == "ollama"
+    box("sh", "-c", "echo OLLAMA_MAX_QUEUE=77 >>/etc/specd/specd.env")
+    box("systemctl", "reload", "specd")
+    box.until(lambda: "read again: OLLAMA_MAX_QUEUE" in box.log(), what="it reads its settings")
+
+
+def who_starts_at_boot(box: Box) -> set[str]:
+    units = ("specd.service", "specd.socket", "ollama.service")
+    return {unit for unit in units if box.show(unit, "UnitFileState") == "enabled"}
+
+
 def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
     plan = box(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "write /etc/systemd/system/specd.service" in plan
+    # There is no bus here, and the private way to systemd is root's.  Python may lie in a home.
+    box("chmod", "0711", "/root")
+    asked = box(*NOBODY, *SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
+    assert "which units run, and start at boot, is not known" in asked
+    assert [line for line in asked.splitlines() if ". write" in line] == [
+        line for line in plan.splitlines() if ". write" in line
+    ]
     assert box.show("specd", "LoadState") == "not-found"
 
     box(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
@@ -183,7 +206,9 @@ def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, ob
     taken = box.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
     # Another port than Ollama's: the refusal is of the migration's own.
     assert taken.returncode == 0, taken.stderr
-    box("systemctl", "disable", "--now", "specd")
+    # From now on both start at boot, for the same port.
+    box("systemctl", "stop", "specd")
+    box("sh", "-c", f"echo OLLAMA_HOST=127.0.0.1:{PORT} >>/etc/specd/specd.env")
 
     plan = box(*SPECD, "migrate", "--dry-run", timeout_s=INSTALL_S)
     assert "OLLAMA_VULKAN is carried over, and has no effect" in plan
@@ -198,10 +223,9 @@ def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, ob
     assert (has["OLLAMA_KEEP_ALIVE"], has["HTTPS_PROXY"]) == ("7m", "http://a:b@c")
     assert has["HOME"] == HOME
     body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
-    said = json.loads(
-        box.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
-    )
-    assert said["done"], said
+    last = box.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
+    assert json.loads(last)["done"], last
+    check_reload(box)
     # As an update of Ollama does.
     box("systemctl", "restart", "ollama")
     assert box.show("ollama", "ActiveState") == "inactive"
@@ -212,9 +236,11 @@ def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, ob
     assert owners == ""
     box.curl(f"http://127.0.0.1:{PORT}/api/delete", "-X", "DELETE", "-d", '{"model": "mine"}')
 
-    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
+    said = box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
+    assert "where both were to start at boot before: of the two ollama.service does" in said
     box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
     assert box.show("specd", "ActiveState") == "inactive"
+    assert who_starts_at_boot(box) == {"ollama.service"}
     assert files_of_ollama(box) == ollama
 
     box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
