@@ -30,6 +30,7 @@ from specd.api.ports import (
 )
 from specd.api.requests import request_headers, watch
 from specd.api.room import MAX_BODY_BYTES, Room, shared
+from specd.settings import is_loopback
 
 
 def build_app(
@@ -68,7 +69,7 @@ def build_app(
     origins = origins or middleware.Origins(settings.origins)
     keys, outside = keys or Keys(), outside or Outside()
     dialects: dict[str, str] = {}
-    guards = [middleware.host_guard()] if middleware.is_loopback(settings.host.host) else []
+    guards = [middleware.host_guard()] if is_loopback(settings.host.host) else []
     app = web.Application(
         middlewares=(
             watch(outside.metrics, keys, dialects),

@@ -121,12 +121,6 @@ def _foreign_origin(request: web.BaseRequest) -> str:
 # --------------------------------------------------------------------------- Host
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a daemon bound to `host` is reached from this machine alone."""
-    address = _address(host)
-    return address.is_loopback if address else host.lower() == "localhost"
-
-
 def host_guard() -> Middleware:
     """Refuse foreign names: a web page could have let its own name resolve to this machine."""
 

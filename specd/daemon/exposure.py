@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specd.api.middleware import is_loopback
-from specd.settings import Settings
+from specd.settings import Settings, is_loopback
 
 
 def exposure(addresses: Iterable[object], settings: Settings) -> str:

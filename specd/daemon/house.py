@@ -80,13 +80,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
     library = Library(
         settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
     )
-    fit = Fit(
-        library.shape,
-        wishes=wishes(settings, machine.devices),
-        learned=_learned(settings),
-        devices=devices,
-        are_all=devices.are_all,
-    )
+    fit = _fit(settings, library, devices, machine)
     counted, engines, readiness = Metrics(), Engines(), Readiness()
     start = _starter(settings, command, notebooks, engines)
     scheduler = _scheduler(settings, machine, fit, start, counted)
@@ -114,6 +108,8 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         render_jinja=renderer.render,
         on_leased=fetching.want,
     )
+    outlook = Outlook(scheduler, engines, readiness, devices=devices.told)
+    outside = Outside(metrics=counted, state=outlook, not_ready=readiness)
     creator = _creator(settings, writer, registry, command)
     app = build_app(
         generation=generation,
@@ -124,11 +120,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         workshop=Workshop(writer=Changes(writer), creator=creator),
         keys=keys,
         origins=origins,
-        outside=Outside(
-            metrics=counted,
-            state=Outlook(scheduler, engines, readiness, devices=devices.told),
-            not_ready=readiness,
-        ),
+        outside=outside,
         efforts=fetching.words,
     )
     return House(
@@ -209,6 +201,16 @@ def _history(settings: Settings) -> History:
 def _learned(settings: Settings) -> Learned:
     folder = settings.state_dir
     return Learned(folder / MEMORY_FILE if folder is not None else None)
+
+
+def _fit(settings: Settings, library: Library, devices: Devices, machine: Defaults) -> Fit:
+    return Fit(
+        library.shape,
+        wishes=wishes(settings, machine.devices),
+        learned=_learned(settings),
+        devices=devices,
+        are_all=devices.are_all,
+    )
 
 
 def _starter(

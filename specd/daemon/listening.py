@@ -13,7 +13,7 @@ from aiohttp import web
 
 from specd.errors import BadSetting
 from specd.port_holder import listener_on
-from specd.settings import HostAddress, Settings
+from specd.settings import HostAddress, Settings, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def as_passed(settings: Settings, passed: _Sockets) -> Settings:
             " and ".join(map(_words, passed)),
         )
     # Who may call follows from it: the widest door counts.
-    widest = next((host for host in hosts if not _is_loopback(host)), None)
+    widest = next((host for host in hosts if not is_loopback(host.host)), None)
     return settings.model_copy(update={"host": widest or next(iter(hosts), asked)})
 
 
@@ -120,7 +120,3 @@ def _is_of_internet(sock: socket.socket) -> bool:
 def _host_port(sock: socket.socket) -> tuple[str, int]:
     host, port = sock.getsockname()[:2]
     return host, port
-
-
-def _is_loopback(host: HostAddress) -> bool:
-    return host.host.startswith("127.") or host.host == "::1"

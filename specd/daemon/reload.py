@@ -45,7 +45,10 @@ class Variables:
         for name in ours:
             if name in theirs and file.get(name, theirs[name]) != theirs[name]:
                 log.warning(
-                    "%s has no effect in %s: it was set elsewhere at the start", name, self._path
+                    "%s was set elsewhere than in %s at the start: what stands there now takes"
+                    " effect when systemd starts the service next",
+                    name,
+                    self._path,
                 )
         return file | theirs
 

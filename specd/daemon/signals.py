@@ -24,11 +24,11 @@ class Signals:
         loop = asyncio.get_running_loop()
         for number in _STOP:
             loop.add_signal_handler(number, signals._on_stop)
-        had_terminal = _has_terminal()
+        # Who closes the terminal in which the daemon runs wants it to end, unless nohup was asked.
+        ends_with_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
         def on_hangup() -> None:
-            # Who closes the terminal in which the daemon runs, wants it to end.
-            if had_terminal and not _has_terminal():
+            if ends_with_terminal and not _has_terminal():
                 signals._on_stop()
             else:
                 signals.reload.set()

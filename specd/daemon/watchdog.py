@@ -48,7 +48,7 @@ async def attend(
         if words != told:
             lines.append(f"STATUS={words}")
         if ping_s is not None and clock() >= pinged_at + ping_s:
-            lamented = _lament(stuck(), lamented)
+            lamented = _lament(_stuck(stuck), lamented)
             if not lamented:
                 lines.append("WATCHDOG=1")
         if lines and systemd.notify(*lines):
@@ -64,6 +64,15 @@ def _said(status: Callable[[], str], told: str) -> str:
     except Exception:
         log.exception("what the daemon does cannot be said")
         return told
+
+
+def _stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Where it cannot be told, the event loop at least runs."""
+    try:
+        return stuck()
+    except Exception:
+        log.exception("whether an engine is stuck cannot be said")
+        return ()
 
 
 def _lament(names: Sequence[str], lamented: bool) -> bool:

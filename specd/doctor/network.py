@@ -9,7 +9,7 @@ from typing import Final
 
 from specd.doctor.finding import Finding, ok, problem, warning
 from specd.port_holder import listener_on
-from specd.settings import HostAddress
+from specd.settings import HostAddress, is_loopback
 
 _TOPIC: Final = "port"
 _PATIENCE_S: Final = 5.0
@@ -20,11 +20,11 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, 
 def network(address: HostAddress, *, n_keys: int) -> Iterator[Finding]:
     """n_keys: of SPECD_API_KEYS."""
     yield _port(address)
-    if address.host in _EVERYWHERE and not n_keys:
+    if not n_keys and not is_loopback(address.host):
         yield warning(
             "network",
-            "whoever reaches this machine may use, pull and delete models: OLLAMA_HOST is all"
-            " interfaces, and no key is asked for",
+            f"whoever reaches {address.host or 'this machine'} may use, pull and delete models:"
+            " no key is asked for",
             "set SPECD_API_KEYS, or let a firewall decide who may ask",
         )
 

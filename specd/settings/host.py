@@ -31,6 +31,14 @@ class HostAddress:
         return f"{self.scheme}://{shown}:{self.port}{self.path}"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a daemon bound to `host` is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def parse_host(text: str) -> HostAddress:
     """`[scheme://]host[:port][/path]` as Ollama reads it; never fails."""
     if text == "ollama.com":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specd.api.middleware import Origins, is_loopback
-from specd.settings import HostAddress
+from specd.api.middleware import Origins
+from specd.settings import HostAddress, is_loopback
 from tests.api.fakes import FakeSettings, client
 
 OPEN = FakeSettings(host=HostAddress("http", "0.0.0.0", 11434))

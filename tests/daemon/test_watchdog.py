@@ -23,10 +23,16 @@ class Watched:
     systemd: socket.socket
     words: str = "listening"
     stuck: list[str] = field(default_factory=list)
+    fault: Exception | None = None
     now: float = 100.0
 
     def status(self) -> str:
         return self.words
+
+    def are_stuck(self) -> list[str]:
+        if self.fault is not None:
+            raise self.fault
+        return self.stuck
 
     def heard(self) -> list[str]:
         lines = []
@@ -54,7 +60,7 @@ async def watched(
         task = asyncio.create_task(
             attend(
                 Systemd(notify_address=sock.getsockname(), watchdog_s=watchdog_s),
-                stuck=lambda: own.stuck,
+                stuck=own.are_stuck,
                 status=status or own.status,
                 clock=lambda: own.now,
                 status_s=0.0,
@@ -126,3 +132,13 @@ async def test_a_fault_in_the_words_costs_no_ping(
         with caplog.at_level(logging.CRITICAL):
             await own.after(0)
             assert await own.after(3) == ["WATCHDOG=1"]
+
+
+async def test_where_nobody_can_say_who_is_stuck_the_pings_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watched(tmp_path) as own:
+        own.fault = RuntimeError("a bug")
+        await own.after(0)
+        assert "WATCHDOG=1" in await own.after(3)
+        assert "cannot be said" in caplog.text

@@ -104,9 +104,20 @@ def test_a_port_that_nobody_has_has_no_holder() -> None:
 
 @pytest.mark.parametrize(
     "host,n_keys,is_open",
-    [("", 0, True), ("0.0.0.0", 0, True), ("::", 0, True), ("", 1, False), ("127.0.0.1", 0, False)],
+    [
+        ("", 0, True),
+        ("0.0.0.0", 0, True),
+        ("::", 0, True),
+        ("127.0.0.2", 0, False),
+        ("", 1, False),
+        ("127.0.0.1", 0, False),
+        ("localhost", 0, False),
+        ("host.invalid", 0, True),
+    ],
 )
-def test_all_interfaces_without_a_key_is_a_warning(host: str, n_keys: int, is_open: bool) -> None:
+def test_an_address_that_others_reach_without_a_key_is_a_warning(
+    host: str, n_keys: int, is_open: bool
+) -> None:
     address = HostAddress("http", host, free_port())
     levels = [finding.level for finding in network(address, n_keys=n_keys)]
     assert (Level.WARNING in levels) is is_open
