@@ -126,6 +126,7 @@ async def test_idle_connections_give_way_and_an_engine_can_be_started(tmp_path: 
     assert "Traceback" not in log
 
 
+@pytest.mark.system
 async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path) -> None:
     async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
         process = psutil.Process(daemon.process.pid)
@@ -150,6 +151,7 @@ async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path
     assert "Traceback" not in log
 
 
+@pytest.mark.system
 async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> None:
     """Whatever takes them, the daemon waits until there are some again."""
     async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
@@ -172,6 +174,7 @@ async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> Non
     assert (tmp_path / "log").read_text().count("no connection can be accepted now") == 1
 
 
+@pytest.mark.system
 async def test_an_engine_that_finds_no_descriptors_says_so(tmp_path: Path) -> None:
     async with crowded(tmp_path, 64) as daemon:
         process = psutil.Process(daemon.process.pid)
@@ -218,6 +221,7 @@ async def test_who_says_no_more_is_left(tmp_path: Path) -> None:
         assert await crowd.answered(ASK) == 200
 
 
+@pytest.mark.system
 async def test_who_goes_on_speaking_and_who_is_answered_is_not_left(tmp_path: Path) -> None:
     async with (
         crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
@@ -253,6 +257,7 @@ async def test_a_thousand_half_open_connections_harm_nobody(tmp_path: Path) -> N
         await until(lambda: process.num_fds() <= n_before + 1)
 
 
+@pytest.mark.system
 async def test_nobody_who_is_silent_delays_the_end(tmp_path: Path) -> None:
     async with crowded(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon, crowd_at(daemon) as crowd:
         for raw in SILENT.values():

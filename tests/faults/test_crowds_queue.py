@@ -18,6 +18,8 @@ from tests.faults.conftest import parsed, post
 from tests.faults.test_crowds import until
 from tests.gguf_files import OllamaStore, write_llama
 
+pytestmark = pytest.mark.system
+
 MIB = 2**20
 BUSY = {"error": "server busy, please try again.  maximum pending requests exceeded"}
 
@@ -139,7 +141,6 @@ def descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-@pytest.mark.system
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
 async def test_ten_thousand_wait_and_are_answered_in_turn(tmp_path: Path) -> None:
@@ -160,7 +161,6 @@ async def test_ten_thousand_wait_and_are_answered_in_turn(tmp_path: Path) -> Non
         assert max(abs(turn - n) for turn, n in enumerate(turns)) < 500
 
 
-@pytest.mark.system
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
 async def test_ten_thousand_leave_at_once(tmp_path: Path) -> None:
@@ -178,7 +178,6 @@ async def test_ten_thousand_leave_at_once(tmp_path: Path) -> None:
         assert process.cpu_times().user - spent < 20
 
 
-@pytest.mark.system
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
 async def test_ten_thousand_are_told_at_the_end(tmp_path: Path) -> None:

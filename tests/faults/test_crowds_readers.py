@@ -70,6 +70,7 @@ async def until_gone(daemon: Daemon, deaf: Deaf) -> None:
     await until(lambda: deaf.port not in clients_of(daemon))
 
 
+@pytest.mark.system
 async def test_who_takes_nothing_is_let_go_and_frees_the_model(tmp_path: Path) -> None:
     async with serving(tmp_path, SPECD_CLIENT_TIMEOUT="2s") as daemon:
         deaf = Deaf(daemon, FLOOD)

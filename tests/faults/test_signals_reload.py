@@ -94,6 +94,7 @@ async def test_settings_change_and_no_connection_notices(tmp_path: Path) -> None
             assert (await shown.json())["specd"]["reason"] == "disabled_by_user"
 
 
+@pytest.mark.system
 async def test_what_is_not_in_the_file_any_more_is_unset(tmp_path: Path) -> None:
     async with service(tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses") as it:
         assert await status(it.daemon) == 401
@@ -101,6 +102,7 @@ async def test_what_is_not_in_the_file_any_more_is_unset(tmp_path: Path) -> None
         assert await status(it.daemon) == 200
 
 
+@pytest.mark.system
 async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
     async with service(tmp_path, OLLAMA_ORIGINS="https://a.example") as it:
         said = await it.reload("OLLAMA_ORIGINS=https://b.example")
@@ -109,6 +111,7 @@ async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
         assert await status(it.daemon, Origin="https://a.example") == 200
 
 
+@pytest.mark.system
 async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
     async with service(tmp_path) as it:
         for _ in range(2):
@@ -136,6 +139,7 @@ async def test_a_bad_value_refuses_all_of_it(
         assert await status(it.daemon, Origin="https://page.example") == 200
 
 
+@pytest.mark.system
 async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.toml"
     pairs.write_text("")
@@ -151,6 +155,7 @@ async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -
             assert "I say so." in (await shown.json())["specd"]["detail"]
 
 
+@pytest.mark.system
 async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: Path) -> None:
     busy = {"error": "server busy, please try again.  maximum pending requests exceeded"}
     async with (
@@ -180,6 +185,7 @@ async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: 
             task.cancel()
 
 
+@pytest.mark.system
 async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) -> None:
     async with service(tmp_path) as it:
         for n in range(50):
@@ -192,6 +198,7 @@ async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) 
         assert await it.daemon.process.wait() == 0
 
 
+@pytest.mark.system
 async def test_a_daemon_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)

@@ -8,6 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from specd import core
 from specd.pairs import HISTORY_FILE, History
 from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended, running
@@ -69,6 +71,7 @@ async def test_who_comes_second_is_told_who_has_the_port(tmp_path: Path) -> None
         assert (await daemon.answer("a"))[-1]["done"]
 
 
+@pytest.mark.system
 async def test_ollama_is_called_by_its_name(tmp_path: Path) -> None:
     """A server that looks like Ollama to whoever asks the system."""
     holder = await asyncio.create_subprocess_exec(
@@ -89,6 +92,7 @@ async def test_ollama_is_called_by_its_name(tmp_path: Path) -> None:
         await holder.wait()
 
 
+@pytest.mark.system
 async def test_the_port_is_free_at_once_for_the_next(tmp_path: Path) -> None:
     with_models(tmp_path, "m")
     host = "127.0.0.1:0"
@@ -108,6 +112,7 @@ def learned(tmp_path: Path) -> dict[str, core.BandHistory]:
     return {entry.key.target: band for entry in entries for band in entry.history.bands}
 
 
+@pytest.mark.system
 async def test_two_daemons_share_a_store_and_a_state(tmp_path: Path) -> None:
     with_models(tmp_path, "m", "n")
 

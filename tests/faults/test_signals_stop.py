@@ -21,6 +21,8 @@ from tests.faults.test_crowds_queue import until_waiting
 from tests.gguf_files import OllamaStore, write_llama
 from tests.registry.fake_registry import FakeRegistry, stall
 
+pytestmark = pytest.mark.system
+
 #: The fake engine, which quantizes for ever.
 ENGINE = (
     "sh",
