@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from specd.core import Embedding, Failed, FailureKind, TokenId
@@ -90,7 +90,7 @@ class Embedder:
         self._tokenizer = tokenizer
         self._emit = emit
         self._frame = Frame.of(tokenizer)
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: dict[int, _Waiting] = {}  # by request, the first to come first
 
     @property
     def busy(self) -> bool:
@@ -109,16 +109,17 @@ class Embedder:
         except InvalidRequest as error:
             self._fail(request_id, FailureKind.INVALID, str(error))
         else:
-            self._waiting.append(_Waiting(request_id, tokens))
+            self._waiting[request_id] = _Waiting(request_id, tokens)
 
     def cancel(self, request_id: int) -> None:
         """Nothing more is said about it."""
-        self._waiting = deque(w for w in self._waiting if w.request_id != request_id)
+        self._waiting.pop(request_id, None)
 
     def abandon(self, kind: FailureKind, message: str) -> None:
         """End every request with the same failure."""
-        while self._waiting:
-            self._fail(self._waiting.popleft().request_id, kind, message)
+        waiting, self._waiting = self._waiting, {}
+        for request_id in waiting:
+            self._fail(request_id, kind, message)
 
     def step(self) -> bool:
         """One pass: as many of those at the head of the queue as fit together, if there are any."""
@@ -136,11 +137,13 @@ class Embedder:
     def _next_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []
         n_tokens = 0
-        while self._waiting and len(group) < self._encoder.n_texts:
-            n_tokens += len(self._waiting[0].tokens)
+        for waiting in islice(self._waiting.values(), self._encoder.n_texts):
+            n_tokens += len(waiting.tokens)
             if group and n_tokens > self._encoder.n_shared:
                 break
-            group.append(self._waiting.popleft())
+            group.append(waiting)
+        for waiting in group:
+            del self._waiting[waiting.request_id]
         return group
 
     def _encode(self, group: Sequence[_Waiting]) -> None:
