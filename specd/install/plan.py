@@ -47,10 +47,12 @@ def carry_out(plan: Plan, machine: Machine, say: Say) -> None:
                 _quietly(say, f"{number}/{len(plan.steps)} {step.words}")
                 reached.append(step)
                 step.do(machine)
-        except (InstallError, OSError, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as error:
             signals.are_over = True
             left = _undo(reached, machine, say)
-            if isinstance(error, KeyboardInterrupt) and not left:
+            # A bug of ours, too, leaves nothing half-done; as a bug it is told.
+            is_ours = isinstance(error, InstallError | OSError)
+            if not is_ours and not left:
                 raise
             raise InstallError(_account(error, left)) from error
         signals.are_over = True
@@ -64,7 +66,7 @@ def _undo(reached: list[Step], machine: Machine, say: Say) -> list[str]:
     for step in reversed(reached):
         try:
             step.undo(machine)
-        except (InstallError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the others are undone all the same
             left.append(f"{step.words}: {error}")
     if not left:
         _quietly(say, "undone: everything is as it was before")

@@ -31,6 +31,9 @@ def plan_uninstall(facts: Facts, *, purges: bool = False) -> Plan:
         steps.append(BringTo((former_ollama(facts, before),)))
     # Last: a run that is cut short is known to the next.
     steps.append(RemoveFile(layout.RECORD))
+    if purges and facts.record.made_user and facts.has_user:
+        # After all that may fail, for no step brings a user back.
+        steps.append(Run("remove the user", ("userdel", layout.USER)))
     return Plan(
         "Uninstalling specd",
         tuple(steps),
@@ -73,8 +76,6 @@ def _purge(facts: Facts) -> Iterator[Step]:
     for folder, why in reasons.items():
         if folder in facts.folders:
             yield RemoveTree(folder, why)
-    if facts.record.made_user and facts.has_user:
-        yield Run("remove the user", ("userdel", layout.USER))
 
 
 def _remarks(facts: Facts, *, purges: bool) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,12 @@ def broken(plan: Plan, number: int, error: BaseException) -> Plan:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), KeyboardInterrupt("signal")]
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        KeyboardInterrupt("signal"),
+        LookupError("a bug"),
+    ],
 )
 def test_a_failure_at_any_step_leaves_the_machine_as_it_was(
     with_ollama: FakeMachine, tmp_path: Path, planner: Planner, error: BaseException
@@ -103,7 +109,7 @@ def test_a_failure_at_any_step_leaves_the_machine_as_it_was(
     before = with_ollama.picture()
     assert 5 < len(plan.steps) <= MOST_STEPS
     for number in range(len(plan.steps)):
-        with pytest.raises((InstallError, KeyboardInterrupt)):
+        with pytest.raises((InstallError, KeyboardInterrupt, LookupError)):
             carry_out(broken(plan, number, error), with_ollama, print)
         assert with_ollama.picture() == before, plan.steps[number].words
 
@@ -164,3 +170,14 @@ def test_two_at_a_time_are_one_too_many(machine: FakeMachine, tmp_path: Path) ->
     carry_out(plan, machine, print)
     assert len(refused) == 1
     assert machine.active == {layout.SERVICE}
+
+
+def test_the_user_goes_when_nothing_can_fail_any_more(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    """No step brings a user back."""
+    carry_out(to_migrate(with_ollama, tmp_path / "sources"), with_ollama, print)
+    facts = replace(look(with_ollama), has_user=True)
+    *before, last = plan_uninstall(facts, purges=True).steps
+    assert last.words == "remove the user"
+    assert "remove the user" not in {step.words for step in before}
