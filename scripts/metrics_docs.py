@@ -55,12 +55,15 @@ Prometheus that scrapes specd. It shows throughput, latency, acceptance and gain
 memory and errors.
 
 ## Names
-Where vLLM counts the same thing, the name is vLLM's with `specd:` for `vllm:`, marked below: a
-dashboard made for vLLM works after that one replacement. `model_name` is the name of a model of the
+Where vLLM counts the same thing, the name is vLLM's with `specd:` for `vllm:`, marked below: of a
+dashboard made for vLLM those panels work after that one replacement, others (of the KV cache, say)
+stay empty. `model_name` is the name of a model of the
 store, never what a client made up, and `drafter` is empty where none drafts. The first {MAX_NAMES}
 models and pairs since the start have series of their own, all later ones share `other`.
 
-Counts are of requests that ended; only `generation_tokens` grows with those under way. Gauges are
+Counts are of requests that ended; only `generation_tokens` grows with those under way. Of an answer
+that was cut short (its client left, its engine died) prompt, cached and generated tokens are
+counted, steps and drafts are not: an engine says nothing more of who has left. Gauges are
 read at the scrape. Histograms have `_bucket`, `_sum` and `_count`.
 
 A few questions, and their PromQL:

@@ -4,6 +4,7 @@ Sizes are bytes (`*_bytes`), counts are `n_*`, durations `*_ns` on the wire and 
 """
 
 from specd.core.answer import (
+    Begun,
     Delta,
     Done,
     Embedding,
@@ -82,6 +83,7 @@ __all__ = [
     "THINKING_TAGS",
     "BackendDevice",
     "BandHistory",
+    "Begun",
     "ChatPrompt",
     "Delta",
     "Done",

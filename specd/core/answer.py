@@ -88,6 +88,14 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The request has left the queue for a slot, which has n_cached of its n_prompt tokens."""
+
+    n_prompt: int = 0
+    n_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """Text that is safe to show: whole UTF-8, and no part of a stop string."""
 
@@ -137,7 +145,7 @@ _ERRORS: Mapping[FailureKind, type[errors.SpecdError]] = {
 }
 
 
-Event = Token | Done | Failed
+Event = Begun | Token | Done | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

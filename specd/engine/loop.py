@@ -34,7 +34,7 @@ from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.drafter import Drafter
 from specd.engine.speculative.verifier import verify
 from specd.errors import ContextLengthExceeded, InvalidRequest
-from specd.ipc.messages import Finished, ToDaemon, Tokens
+from specd.ipc.messages import Begun, Finished, ToDaemon, Tokens
 
 
 class Loop:
@@ -183,6 +183,7 @@ class Loop:
             slot.tally.started_ns = self._clock_ns()
             self._speculation.open(slot)
             self.reader.begin(slot)
+            self._emit(Begun(slot.request_id, slot.tally.n_prompt, n_cached))
 
     def _decoding(self) -> list[Slot]:
         """Decoding slots with room for one more row: shifted, or ended where they may not be.

@@ -126,6 +126,8 @@ class Generation:
             async with aclosing(lease.generate(engine_request)) as events:
                 async for event in events:
                     match event:
+                        case core.Begun():
+                            record.began(event)
                         case core.Token():
                             record.stepped(event.n_tokens)
                             if (delta := _delta(event, parser)) is not None:

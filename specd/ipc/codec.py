@@ -33,6 +33,7 @@ _WireToDaemon = (
     messages.LoadProgress
     | messages.Loaded
     | messages.LoadRefused
+    | messages.Begun
     | messages.Tokens
     | _Finished
     | messages.Tokenized

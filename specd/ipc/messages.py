@@ -1,8 +1,9 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
 Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Ping, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Tokens*, Finished (one), or
-Embedded, or Tokenized; Learned in between, and after Shutdown once more.  Pong at once for a Ping.
+Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Begun, Tokens* and Finished
+(one), or Embedded, or Tokenized; Learned in between, and after Shutdown once more.  Pong at once
+for a Ping.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ class LoadRefused(_Message, frozen=True):
     out_of_memory: bool = False
 
 
+class Begun(_Message, frozen=True):
+    """A slot has the request.  Who waits for one until the end has none."""
+
+    request_id: int
+    n_prompt: int
+    n_cached: int
+
+
 class Tokens(_Message, frozen=True):
     """One step's worth of answer for one slot."""
 
@@ -117,5 +126,14 @@ class Pong(_Message, frozen=True):
 
 ToEngine = Load | Submit | Embed | Cancel | Tokenize | Ping | Shutdown
 ToDaemon = (
-    LoadProgress | Loaded | LoadRefused | Tokens | Finished | Tokenized | Embedded | Learned | Pong
+    LoadProgress
+    | Loaded
+    | LoadRefused
+    | Begun
+    | Tokens
+    | Finished
+    | Tokenized
+    | Embedded
+    | Learned
+    | Pong
 )

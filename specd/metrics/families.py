@@ -137,7 +137,7 @@ E2E = _histogram(
 )
 QUEUE_TIME = _histogram(
     "request_queue_time_seconds",
-    "Of the time to the first token, what was neither load nor prompt.",
+    "Until a slot had the request, or to its end where none did, but for the load.",
     _WAIT,
     _MODEL,
 )
@@ -185,16 +185,20 @@ STEPS = _counter(
 )
 SPECULATION = _counter(
     "speculation_requests",
-    "Answers by how speculation stood at their end (`active`, `parked`, `off`) and why.",
+    "Answers by how speculation stood at their end (`active`, `parked`, `off`) and why, in"
+    " the words of docs/api/ollama.md.",
     (*_PAIR, "state", "reason"),
 )
 GAIN = _gauge(
     "speculation_gain_ratio",
-    "Tokens/s of the answers since the load ÷ the plain tokens/s of the same model here.",
+    "Of the answers since the load, as each line's `gain`: by plain passes as measured of late, not"
+    " by `plain_tokens_per_second`.",
     _PAIR,
 )
 PLAIN_SPEED = _gauge(
-    "plain_tokens_per_second", "Plain decoding, as it was measured at the load.", _MODEL
+    "plain_tokens_per_second",
+    "Plain decoding of one answer alone, as measured at the load.",
+    _MODEL,
 )
 
 # --------------------------------------------------------------------------- models in memory

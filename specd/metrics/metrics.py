@@ -110,6 +110,10 @@ class Metrics(Observer):
             self._add(families.FINISHED, 1, model, record.finish)
         if record.token_s is not None:
             self._observe(families.PER_TOKEN, record.token_s, model)
+        if record.done is not None or record.begun is not None:
+            self._add(families.PROMPT_TOKENS, usage.n_prompt, model)
+            self._add(families.PREFIX_QUERIES, usage.n_prompt, model)
+            self._add(families.PREFIX_HITS, usage.n_cached, model)
         if record.done is None:
             return
         prefill_s, decode_s = usage.prompt_ns / 1e9, usage.generate_ns / 1e9
@@ -118,9 +122,6 @@ class Metrics(Observer):
         self._observe(families.INFERENCE_TIME, prefill_s + decode_s, model)
         self._observe(families.REQUEST_PROMPT, usage.n_prompt, model)
         self._observe(families.REQUEST_GENERATED, usage.n_generated, model)
-        self._add(families.PROMPT_TOKENS, usage.n_prompt, model)
-        self._add(families.PREFIX_QUERIES, usage.n_prompt, model)
-        self._add(families.PREFIX_HITS, usage.n_cached, model)
         self._count_speculation(record.model, record.done.speculation)
 
     def _count_speculation(self, model: str, stats: core.SpeculationStats) -> None:

@@ -56,6 +56,8 @@ class Record:
     loading_s: float = 0.0
     first_token_at: float = 0.0
     last_token_at: float = 0.0
+    begun: core.Begun | None = None
+    begun_at: float = 0.0
     n_tokens: int = 0
     n_told: int = 0
     done: core.Done | None = None
@@ -72,6 +74,10 @@ class Record:
         """For the right to use a model; more than once where an engine died."""
         self.waited_s += waited_s
         self.loading_s += loading_s
+
+    def began(self, begun: core.Begun) -> None:
+        """An engine's slot has it; more than once where an engine died."""
+        self.begun, self.begun_at = begun, self.clock()
 
     def stepped(self, n_tokens: int) -> None:
         """Tokens of one step have come: called for each, so it does next to nothing."""
@@ -92,7 +98,12 @@ class Record:
     @property
     def usage(self) -> core.Usage:
         """The engine's, where it came to say it; what was seen of a broken answer."""
-        return self.done.usage if self.done is not None else core.Usage(n_generated=self.n_tokens)
+        if self.done is not None:
+            return self.done.usage
+        begun = self.begun or core.Begun()
+        return core.Usage(
+            n_prompt=begun.n_prompt, n_cached=begun.n_cached, n_generated=self.n_tokens
+        )
 
     @property
     def finish(self) -> str:
@@ -115,10 +126,11 @@ class Record:
 
     @property
     def queue_s(self) -> float:
-        """All that came before the first token and was neither load nor prompt."""
-        if self.ttft_s is None:
+        """Until an engine's slot had it, or for good where none ever did, but for the load."""
+        if not self.answers:
             return self.waited_s - self.loading_s
-        return max(self.ttft_s - self.loading_s - self.usage.prompt_ns / 1e9, 0.0)
+        until = self.begun_at or self.first_token_at or self.ended
+        return max(until - self.started - self.loading_s, 0.0)
 
     @property
     def token_s(self) -> float | None:

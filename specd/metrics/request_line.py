@@ -29,17 +29,19 @@ FIELDS: Final[Mapping[str, str]] = {
     "model": "Which served it; of the store, never what a client made up.",
     "drafter": "Which drafted.",
     "texts": "How many became vectors.",
-    "prompt_tokens": "Of the whole prompt.",
+    "prompt_tokens": "Of the whole prompt, once a slot has it.",
     "cached_tokens": "Of these what a slot still had.",
     "generated_tokens": "Of the answer, as far as it came.",
-    "drafted": "Tokens.",
+    "drafted": "Tokens. Like all else of drafting, not known of an answer that was cut short.",
     "accepted": "Tokens of these.",
     "acceptance": "accepted ÷ drafted.",
     "speculation": "`active`, `parked` or `off` at the end.",
-    "reason": "Why the drafter rests, or there is none.",
-    "gain": "Tokens/s ÷ plain tokens/s, where it was measured.",
-    "tokens_per_s": "Of the answer, while it was written.",
-    "queue_ms": "Before the first token, what was neither load nor prompt.",
+    "reason": "Why the drafter rests, drafted nothing, or is not there.",
+    "gain": "The time that plain passes would have taken for its tokens ÷ that of its own steps."
+    " Plain ones as of late, with as many answers beside it: not by `plain_tokens_per_second`,"
+    " which is of one answer alone, at the load; and without steps in which a prompt was read.",
+    "tokens_per_s": "Of the answer, from its first token to its last.",
+    "queue_ms": "Until a slot had it, or to its end where none did, but for the load.",
     "load_ms": "Of the wait what the model's load took.",
     "ttft_ms": "From the request to the first token.",
     "finish": "`stop`, `length`, `abort` (the client left) or `error`.",
@@ -95,13 +97,13 @@ def _answer(record: Record) -> dict[str, Value | None]:
     usage, done = record.usage, record.done
     ttft_s = record.ttft_s
     fields: dict[str, Value | None] = {"generated_tokens": usage.n_generated}
+    if done is not None or record.begun is not None:
+        fields = {"prompt_tokens": usage.n_prompt, "cached_tokens": usage.n_cached} | fields
     if done is not None:
         stats = done.speculation
         rate = usage.n_generated / usage.generate_ns * 1e9 if usage.generate_ns else None
         fields = {
             "drafter": stats.drafter,
-            "prompt_tokens": usage.n_prompt,
-            "cached_tokens": usage.n_cached,
             **fields,
             "drafted": stats.draft_n,
             "accepted": stats.draft_n_accepted,

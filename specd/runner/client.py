@@ -108,7 +108,7 @@ class Client:
     # ----------------------------------------------------------------------- requests
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Begun and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
         request_id, answer = next(self._ids), _Answer()
         self._answers[request_id] = answer
         self._asked.set()
@@ -119,10 +119,9 @@ class Client:
                 return
             while True:
                 event = await answer.get()
-                if not isinstance(event, core.Token):
-                    yield event
-                    return
                 yield event
+                if isinstance(event, core.Done | core.Failed):
+                    return
         finally:
             # Still listed: no terminal event has come, so the engine is still at work on it.
             if self._answers.pop(request_id, None) is not None and self._end is None:
@@ -193,6 +192,9 @@ class Client:
         """Hand one message to whom it concerns; words about the departed are dropped."""
         self._note(message)
         match message:
+            case messages.Begun(request_id, n_prompt, n_cached):
+                if (answer := self._answers.get(request_id)) is not None:
+                    answer.put(core.Begun(n_prompt=n_prompt, n_cached=n_cached))
             case messages.Tokens(request_id, token):
                 self._deliver_token(request_id, token)
             case messages.Finished(request_id, event):

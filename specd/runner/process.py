@@ -110,7 +110,7 @@ class Process:
         self._stop_asked.set()
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Begun and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
         assert self._client is not None, "generate before ready"
         return self._client.generate(request)
 

@@ -88,6 +88,7 @@ def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine)
         messages.Loaded(FACTS),
         messages.LoadRefused("why"),
         messages.LoadRefused("why", out_of_memory=True),
+        messages.Begun(7, 50, 20),
         messages.Tokens(7, core.Token(text="é", n_tokens=2, logprobs=(LOGPROB,))),
         messages.Finished(7, DONE),
         messages.Finished(7, FAILED),

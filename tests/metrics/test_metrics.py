@@ -83,7 +83,9 @@ class Counted:
         record = self.begin()
         record.answering(model)
         record.waited(6.0, 5.0)
-        for n_tokens, gap_s in ((1, 8.0), (2, 1.0), (1, 2.0)):
+        self.now += 6.0
+        record.began(core.Begun(n_prompt=50, n_cached=20))
+        for n_tokens, gap_s in ((1, 2.0), (2, 1.0), (1, 2.0)):
             self.now += gap_s
             record.stepped(n_tokens)
         record.done, record.status = done, 200
@@ -169,7 +171,36 @@ def test_an_answer_whose_client_left_counts_as_far_as_it_came(counted: Counted) 
     found = counted.samples()
     assert found['specd:generation_tokens_total{model_name="m:latest"}'] == 4
     assert found['specd:request_success_total{finished_reason="abort",model_name="m:latest"}'] == 1
+    assert found['specd:prompt_tokens_total{model_name="m:latest"}'] == 50
+    assert found['specd:prefix_cache_queries_total{model_name="m:latest"}'] == 50
+    assert found['specd:prefix_cache_hits_total{model_name="m:latest"}'] == 20
     assert 'specd:request_prompt_tokens_count{model_name="m:latest"}' not in found
+
+
+def test_who_fails_while_it_waits_for_a_slot_has_waited_in_the_queue(counted: Counted) -> None:
+    record = counted.begin()
+    record.answering("m:latest")
+    record.waited(0.5, 0.25)
+    record.error, record.status = "ShuttingDown", 503
+    counted.now += 11.0
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert found['specd:request_queue_time_seconds_sum{model_name="m:latest"}'] == 10.75
+    assert 'specd:prompt_tokens_total{model_name="m:latest"}' not in found
+
+
+def test_who_leaves_while_its_prompt_is_read_is_in_no_queue_any_more(counted: Counted) -> None:
+    record = counted.begin()
+    record.answering("m:latest")
+    record.waited(3.0, 1.0)
+    counted.now += 4.0
+    record.began(core.Begun(n_prompt=50))
+    counted.now += 20.0
+    record.left = True
+    counted.metrics.end(record)
+    found = counted.samples()
+    assert found['specd:request_queue_time_seconds_sum{model_name="m:latest"}'] == 3.0
+    assert found['specd:prompt_tokens_total{model_name="m:latest"}'] == 50
 
 
 def test_an_answer_that_broke_is_an_error_and_no_success(counted: Counted) -> None:

@@ -113,7 +113,8 @@ def test_the_line_of_an_answer_that_did_not_come_to_its_end(
     counted.metrics.end(record)
     said = fields(record)
     assert (said["finish"], said["generated_tokens"]) == (finish, 4)
-    assert "prompt_tokens" not in said
+    assert (said["prompt_tokens"], said["cached_tokens"], said["queue_ms"]) == (50, 20, 1000.0)
+    assert "drafted" not in said
 
 
 @pytest.mark.parametrize(
