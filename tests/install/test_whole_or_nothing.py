@@ -179,5 +179,5 @@ def test_the_user_goes_when_nothing_can_fail_any_more(
     carry_out(to_migrate(with_ollama, tmp_path / "sources"), with_ollama, print)
     facts = replace(look(with_ollama), has_user=True)
     *before, last = plan_uninstall(facts, purges=True).steps
-    assert last.words == "remove the user"
-    assert "remove the user" not in {step.words for step in before}
+    assert last.words.startswith("remove the user")
+    assert not any("the user" in step.words for step in before)
