@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 
 from specd.api.go_json import decode_first
 from specd.api.room import read_body, share_of
-from specd.api.unfold import MAX_UNFOLDED_BYTES, is_folded, unfolded
+from specd.api.unfold import is_folded, unfolded
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
@@ -48,7 +48,7 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     if not is_folded(encoding) or not raw:
         return await converted(request, lambda: decode(decode_first(raw), fields, go_name))
     share = share_of(request)
-    share.need(max(MAX_UNFOLDED_BYTES, len(raw)))  # until it is known how much it is
+    # Meanwhile what it becomes has no room: that is MAX_CONVERSIONS of MAX_UNFOLDED_BYTES at most.
     whole = await share.room.convert(lambda: unfolded(raw, encoding))
     share.n_bytes = len(whole)
     share.need(share.n_bytes)

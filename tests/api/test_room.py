@@ -18,6 +18,7 @@ from tests.api.fakes import FakeGeneration, client
 
 MIB = 2**20
 Http = TestClient[Any, Any]
+GZIP = {"Content-Encoding": "gzip"}
 
 
 def asking(n_bytes: int) -> bytes:
@@ -56,15 +57,20 @@ async def test_a_body_longer_than_all_the_room_is_refused_and_a_short_one_is_not
 
 
 async def test_what_is_folded_takes_the_room_of_what_it_becomes() -> None:
-    room = Room(21 * MIB)
+    room = Room(3 * MIB)
+    folded = gzip.compress(asking(2 * MIB))
     async with client(room=room) as http:
-        for body in (asking(2 * MIB), asking(1)):
-            folded = gzip.compress(body)
-            assert await status(http, folded, **{"Content-Encoding": "gzip"}) == (200, "")
+        assert await status(http, folded, **GZIP) == (200, "")
         room.take(2 * MIB)
-        refused = await status(http, gzip.compress(asking(1)), **{"Content-Encoding": "gzip"})
-        assert refused == (503, str(NoRoom()))
-        assert room.left_bytes == 19 * MIB
+        assert await status(http, folded, **GZIP) == (503, str(NoRoom()))
+        assert room.left_bytes == MIB
+
+
+async def test_short_ones_that_are_folded_find_room_however_many_and_however_full_it_is() -> None:
+    async with client(room=Room(0)) as http:
+        folded = gzip.compress(asking(1))
+        answers = await asyncio.gather(*(status(http, folded, **GZIP) for _ in range(64)))
+    assert answers == [(200, "")] * 64
 
 
 class Watched(Room):
