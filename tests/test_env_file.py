@@ -5,9 +5,59 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specd.errors import BadSetting
 from specd.settings import Settings, read_env_file
+from specd.settings.env_file import parse_env
+
+#: What a shell, or another reader of such files, would take otherwise.
+WEIRD = r"""A=1
+B=5m # five
+ export X=1
+C="a\$b" d
+;c
+#E=1
+F=a\
+b
+G='x\y'
+H = v
+I=
+J="two
+lines"
+K=a"b"
+L=a\ b\\
+M="q"  'r'
+# c \
+N=1
+O="\n\""
+P=last"""
+_AS_SYSTEMD = {
+    "A": "1",
+    "B": "5m # five",
+    "C": "a$bd",
+    "F": "ab",
+    "G": r"x\y",
+    "H": "v",
+    "I": "",
+    "J": "two\nlines",
+    "K": 'a"b"',
+    "L": "a b\\",
+    "M": "qr",
+    "O": r"\n" + '"',
+    "P": "last",
+}
+
+
+def test_what_others_take_otherwise_is_taken_as_systemd_does() -> None:
+    """Held against a real systemd in tests/systemd/test_env_file.py."""
+    assert parse_env(WEIRD) == _AS_SYSTEMD
+
+
+@given(st.text(alphabet="A=B \"'\\#;\n$"))
+def test_no_text_is_too_odd(text: str) -> None:
+    assert all(name.isidentifier() for name in parse_env(text))
 
 
 def test_it_is_read_as_systemd_reads_it(tmp_path: Path) -> None:

@@ -1,26 +1,125 @@
-"""A file of variables as systemd's `EnvironmentFile=` reads it: `NAME=value`, comments, quotes."""
+"""A file of variables as systemd's `EnvironmentFile=` reads it (systemd.exec(5), env-file.c).
+
+No library reads this format: a `#` within a value is part of it, backslashes escape outside of
+quotes too, and `export` is no word of it.
+"""
 
 from __future__ import annotations
 
-from io import StringIO
+import re
+from enum import Enum, auto
 from pathlib import Path
-
-import dotenv
+from typing import Final
 
 from specd.errors import BadSetting
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BLANK: Final = " \t\n\r"
+#: What a backslash within double quotes takes the meaning from.
+_ESCAPED: Final = '"\\`$'
+
+
+class _At(Enum):
+    LINE = auto()
+    COMMENT = auto()
+    KEY = auto()
+    VALUE = auto()  # before its first character, or after a closing quote
+    BARE = auto()
+    SINGLE = auto()
+    DOUBLE = auto()
 
 
 def read_env_file(path: Path) -> dict[str, str]:
     """Its variables; none where there is no file.  Raises BadSetting where it cannot be read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return parse_env(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise BadSetting(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadSetting(f"{path} is not UTF-8: {error}") from error
-    # A comment in systemd's eyes, and none in dotenv's.
-    text = "\n".join(line for line in lines if not line.lstrip().startswith(";"))
-    found = dotenv.dotenv_values(stream=StringIO(text), interpolate=False)
-    return {name: value for name, value in found.items() if value is not None}
+
+
+def parse_env(text: str) -> dict[str, str]:
+    """Lines that set nothing are passed over, as systemd does."""
+    return {key: value for key, value in _Reader(text).pairs() if _NAME.fullmatch(key)}
+
+
+class _Reader:
+    """One character after the other, like systemd's own."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = _At.LINE
+        self._key: list[str] = []
+        self._value: list[str] = []
+        self._n_kept = 0  # characters of the value that no blanks at its end take away
+        self._pairs: list[tuple[str, str]] = []
+
+    def pairs(self) -> list[tuple[str, str]]:
+        characters = iter(self._text)
+        for character in characters:
+            if character == "\\" and self._at not in {_At.LINE, _At.KEY, _At.SINGLE}:
+                self._escape(next(characters, ""))
+            else:
+                self._take(character)
+        if self._at not in {_At.LINE, _At.KEY, _At.COMMENT}:
+            self._end()
+        return self._pairs
+
+    def _escape(self, character: str) -> None:
+        """What follows a backslash; before the end of a line it joins the lines."""
+        if self._at is _At.COMMENT:
+            return
+        if self._at is _At.DOUBLE and character not in {*_ESCAPED, "\n", ""}:
+            self._value.append("\\")
+        if character != "\n":
+            self._value.append(character)
+        if self._at is _At.VALUE:
+            self._at = _At.BARE
+        self._n_kept = len(self._value)
+
+    def _take(self, character: str) -> None:
+        match self._at:
+            case _At.LINE if character not in _BLANK:
+                self._at = _At.COMMENT if character in "#;" else _At.KEY
+                self._key = [character]
+            case _At.KEY if character == "=":
+                self._at, self._value, self._n_kept = _At.VALUE, [], 0
+            case _At.KEY:
+                self._key.append(character)
+            case _At.VALUE if character in "'\"":
+                self._at = _At.SINGLE if character == "'" else _At.DOUBLE
+            case _At.SINGLE | _At.DOUBLE:
+                self._quoted(character)
+            case _At.VALUE | _At.BARE if character != "\n":
+                self._bare(character)
+            case _:
+                pass
+        if character == "\n" and self._at not in {_At.SINGLE, _At.DOUBLE}:
+            self._line_ends()
+
+    def _quoted(self, character: str) -> None:
+        if character == ("'" if self._at is _At.SINGLE else '"'):
+            self._at = _At.VALUE
+            return
+        self._value.append(character)
+        self._n_kept = len(self._value)
+
+    def _bare(self, character: str) -> None:
+        if self._at is _At.VALUE and character in _BLANK:
+            return
+        self._at = _At.BARE
+        self._value.append(character)
+        if character not in _BLANK:
+            self._n_kept = len(self._value)
+
+    def _line_ends(self) -> None:
+        if self._at in {_At.VALUE, _At.BARE}:
+            self._end()
+        self._at = _At.LINE
+
+    def _end(self) -> None:
+        value = "".join(self._value[: self._n_kept])
+        self._pairs.append(("".join(self._key).rstrip(_BLANK), value))
