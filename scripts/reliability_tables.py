@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from scripts import unit_security
+from scripts.bad_inputs.session import Found
 from scripts.soak.findings import Findings, Row
 from scripts.soak.gauges import Growth
 from scripts.soak.hour import KILLS, PLAYED_MINUTES, ROLES, UNSETTLED
 from scripts.soak.house import SETTINGS
 from scripts.soak.verdict import Verdict, judge
-from scripts.system_report import BadInputs, File, SystemReport, Test
+from scripts.system_report import File, SystemReport, Test
 
 _INTRO = """\
 <!-- Generated from docs/reliability/*.json by scripts/reliability_page.py: run `make test-system`
@@ -22,6 +23,15 @@ What specd does when things go wrong, and how that is known: every line below is
 measurement, with the command that repeats it.  What strangers may and may not do is
 [security.md](security.md)'s.
 """
+#: Of answers, as the bad inputs count them.
+_CLASSES = {
+    "2xx": "served",
+    "3xx": "redirected",
+    "4xx": "refused",
+    "5xx": "500 and above",
+    "left": "connection closed",
+    "none": "no answer",
+}
 _NOT_YET = "Not measured: `{command}` does it.\n"
 
 
@@ -32,6 +42,8 @@ def page(soak: Findings | None, system: SystemReport | None) -> str:
         return "\n".join([*parts, "## Faults\n", _NOT_YET.format(command="make test-system")])
     parts += ["## A real systemd\n", *_about_runs(system), *_files(system, "tests/systemd/")]
     parts += ["## Faults\n", _FAULTS, *_files(system, "tests/faults/")]
+    if system.bad_inputs is not None:
+        parts += ["## Strangers\n", *_strangers(system.bad_inputs)]
     if skipped := _skipped(system):
         parts += ["## Not run\n", table(("tests", "why"), skipped)]
     return "\n".join(parts)
@@ -75,9 +87,8 @@ def _of_system(system: SystemReport) -> Iterator[Sequence[str]]:
         demand = f"`systemd-analyze security` of specd.service, at most {unit_security.MOST}"
         yield _mark(good), demand, words, "`python -m scripts.unit_security`"
     if (bad := system.bad_inputs) is not None:
-        good = bad.total > 0 and not bad.crashes and not bad.unanswered
-        demand = "bad inputs never end the daemon"
-        yield _mark(good), demand, bad_inputs_words(bad), "`python -m scripts.bad_inputs`"
+        demand = "bad inputs never end the daemon, and each gets an answer"
+        yield _mark(bad.is_good), demand, bad_inputs_words(bad), "`python -m scripts.bad_inputs`"
 
 
 def _of_soak(soak: Findings) -> Iterator[Sequence[str]]:
@@ -100,13 +111,23 @@ def _rss(soak: Findings) -> Iterator[tuple[str, Growth]]:
             yield what, growth
 
 
-def bad_inputs_words(bad: BadInputs | None) -> str:
+def bad_inputs_words(bad: Found | None) -> str:
     if bad is None:
         return "bad inputs: not sent"
     return (
         f"{bad.total:,} bad inputs of {len(bad.kinds)} kinds in {bad.seconds:.0f} s:"
-        f" {bad.crashes} crashes, {bad.unanswered} unanswered"
+        f" {bad.crashes} crashes, {bad.unanswered} unanswered, {bad.unfinished} without an end,"
+        f" {len(bad.bugs)} bugs; {bad.refused} honest requests in between were not served"
     )
+
+
+def _strangers(bad: Found) -> Iterator[str]:
+    yield f"{bad_inputs_words(bad)} (`python -m scripts.bad_inputs --seed {bad.seed}`).\n"
+    rows = []
+    for kind, n in sorted(bad.kinds.items()):
+        statuses = bad.statuses.get(kind, {})
+        rows.append((kind, f"{n:,}", *(f"{statuses.get(each, 0):,}" for each in _CLASSES)))
+    yield table(("kind", "sent", *_CLASSES.values()), rows)
 
 
 # --------------------------------------------------------------------------- load

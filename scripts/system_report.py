@@ -7,7 +7,6 @@ docstring says what goes wrong in it, and the ids of their parameters say which.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import platform
 import re
@@ -15,15 +14,15 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from scripts import unit_security
+from scripts.bad_inputs.session import Found
 
 _CASE = re.compile(r"^(?P<name>[^\[]+)(?:\[(?P<id>.*)\])?$", re.DOTALL)
 #: Of a test's own properties, those that count nothing.
@@ -55,17 +54,6 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadInputs:
-    """What `python -m scripts.bad_inputs --json` says."""
-
-    total: int
-    kinds: dict[str, int]
-    crashes: int
-    unanswered: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemReport:
     """exposure: of the unit, 0 to 10; None without systemd.  complaints: of systemd, on it."""
 
@@ -78,7 +66,7 @@ class SystemReport:
     files: list[File]
     exposure: float | None
     complaints: str
-    bad_inputs: BadInputs | None
+    bad_inputs: Found | None
 
 
 def collect(root: Path, junit: Path) -> SystemReport:
@@ -103,7 +91,7 @@ def to_json(report: SystemReport) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
 
 
-def count_bad_inputs(root: Path) -> BadInputs | None:
+def count_bad_inputs(root: Path) -> Found | None:
     """Sends them all, to a daemon of its own.  None where they could not be sent."""
     done = subprocess.run(
         [sys.executable, "-m", "scripts.bad_inputs", "--json"],
@@ -113,10 +101,9 @@ def count_bad_inputs(root: Path) -> BadInputs | None:
         check=False,
     )
     try:
-        found: Mapping[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-    except ValueError:
+        return msgspec.json.decode(done.stdout, type=Found)
+    except msgspec.DecodeError:
         return None
-    return BadInputs(**{name: found[name] for name in BadInputs.__slots__})
 
 
 def _systemd_version() -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from scripts import reliability_page, reliability_tables, system_report
-from scripts.system_report import BadInputs, SystemReport
+from scripts.bad_inputs.session import Found
+from scripts.system_report import SystemReport
 
 TESTS = '''"""A disk without room.
 
@@ -55,8 +56,12 @@ def report(root: Path, **changed: object) -> SystemReport:
         "files": list(system_report.read_files(root, suites)),
         "exposure": 1.4,
         "complaints": "",
-        "bad_inputs": BadInputs(
-            total=1000, kinds={"a": 600, "b": 400}, crashes=0, unanswered=0, seconds=9.0
+        "bad_inputs": Found(
+            seed=3,
+            total=1000,
+            kinds={"a": 600, "b": 400},
+            statuses={"a": {"4xx": 600}, "b": {"2xx": 399, "left": 1}},
+            seconds=9.0,
         ),
     }
     return SystemReport(**{**facts, **changed})  # type: ignore[arg-type]
@@ -80,6 +85,7 @@ def test_the_page_says_what_failed_and_what_was_skipped(root: Path) -> None:
     assert "3 passed, 1 failed, 1 skipped, of 3 tests" in page
     assert "17 writes" in page
     assert "1,000 bad inputs of 2 kinds in 9 s: 0 crashes, 0 unanswered" in page
+    assert "| b | 400 | 399 | 0 | 0 | 0 | 1 | 0 |" in page
     assert "`make soak` does it" in page
 
 
@@ -90,11 +96,7 @@ def test_the_page_says_what_failed_and_what_was_skipped(root: Path) -> None:
         ({"complaints": "a typo"}, "| **FAIL** | `systemd-analyze security` of specd.service"),
         ({"exposure": 1.5}, "| PASS | `systemd-analyze security` of specd.service"),
         (
-            {
-                "bad_inputs": BadInputs(
-                    total=9, kinds={"a": 9}, crashes=0, unanswered=1, seconds=1.0
-                )
-            },
+            {"bad_inputs": Found(seed=0, total=9, unanswered=1)},
             "| **FAIL** | bad inputs never end the daemon",
         ),
     ],
