@@ -13,13 +13,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Final
 
-import aiohttp
 from aiohttp import hdrs
 
 from specd import core
 from specd.errors import RegistryError, StoreError
+from specd.registry import sessions
 from specd.registry.downloads import TICK_S, Downloads, pulling
 from specd.registry.identity import Identity, load_identity
 from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
@@ -34,8 +33,6 @@ from specd.store.manifest import Layer, parse_manifest
 from specd.store.threads import Threads
 
 log = logging.getLogger(__name__)
-
-_READ_BUFFER_BYTES: Final = 2**20
 
 
 class Registry:
@@ -66,14 +63,14 @@ class Registry:
             traffic=traffic or Traffic(),
         )
         self._downloads = Downloads(self._means)
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: sessions.Sessions | None = None
         self._known: Identity | None = None
 
     async def close(self) -> None:
         """Stop what is under way; downloads go on from there the next time."""
         await self._downloads.close()
-        if self._session is not None:
-            await self._session.close()
+        if self._sessions is not None:
+            await self._sessions.aclose()
         self._disk.close()
 
     # ------------------------------------------------------------------ pull
@@ -201,15 +198,10 @@ class Registry:
     def _remote(self, name: Name, *, insecure: bool) -> Remote:
         if name.scheme == "http" and not insecure:
             raise RegistryError("insecure protocol http")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # each transfer has its own bound
-                headers={hdrs.USER_AGENT: USER_AGENT},
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_READ_BUFFER_BYTES,
-            )
+        if self._sessions is None:
+            self._sessions = sessions.opened(headers={hdrs.USER_AGENT: USER_AGENT})
         return Remote(
-            self._session, name, insecure=insecure, identity=self._identity, waits=self._waits
+            self._sessions, name, insecure=insecure, identity=self._identity, waits=self._waits
         )
 
     async def _identity(self) -> Identity | None:

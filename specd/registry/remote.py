@@ -6,7 +6,6 @@ A token is sent to the registry's own host alone; storage elsewhere gets none (c
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import platform
@@ -25,6 +24,7 @@ from specd.errors import RegistryError, RegistryUnreachable
 from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
 from specd.registry.identity import Identity
 from specd.registry.proxy import proxy_for
+from specd.registry.sessions import Sessions, answered_inside, is_inside
 from specd.registry.waits import Waits
 from specd.store import Name
 
@@ -49,8 +49,6 @@ THINKING_S: Final = 60.0
 READING_S: Final = 180.0
 _TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
-#: Names that no public DNS has.
-_INSIDE: Final = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 _NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
 
 Body = Callable[[], AsyncIterator[bytes]]
@@ -93,7 +91,7 @@ class Remote:
 
     def __init__(
         self,
-        http: aiohttp.ClientSession,
+        http: Sessions,
         name: Name,
         *,
         insecure: bool,
@@ -106,6 +104,7 @@ class Remote:
         self._identity = identity
         self._waits = waits
         self._token = ""
+        self._is_outside = False  # as its first answer shows
         self._authorizing = asyncio.Lock()
 
     async def ask(
@@ -157,11 +156,16 @@ class Remote:
 
         Whoever asks watches: others may wait for the token that this waits for.
         """
+        stray = False
         for _ in range(_MAX_REDIRECTS + 1):
-            async with await self._send(method, url, headers or {}, body, timeout) as response:
+            sent = self._send(method, url, headers or {}, body, timeout, stray=stray)
+            async with await sent as response:
                 target = redirect_target(response)
+                near = is_near(url, response)
+                stray = stray or not near
+                self._is_outside |= url.host == self.url.host and not near
                 if target is not None:
-                    check_redirect(url, target)
+                    check_redirect(url, target, near=near and not stray)
                 if target is None or self._stops(redirects, target):
                     yield response
                     return
@@ -175,13 +179,18 @@ class Remote:
         headers: Mapping[str, str],
         body: Body | bytes | None,
         timeout: aiohttp.ClientTimeout,
+        *,
+        stray: bool,
     ) -> aiohttp.ClientResponse:
-        """One request, and once more with a new token where that is asked for."""
-        own = not self._leaves(url)
+        """One request, and once more with a new token where that is asked for.
+
+        stray: it is somebody of the internet who sends us there.
+        """
+        own, http = not self._leaves(url), self._session(url, stray=stray)
         for attempt in (1, 2):
             token = self._token if own else ""
             bearer = [(hdrs.AUTHORIZATION, f"Bearer {token}")] if token else []
-            response = await self._http.request(
+            response = await http.request(
                 method,
                 url,
                 headers=[*headers.items(), *bearer],
@@ -198,6 +207,14 @@ class Remote:
                 if self._token == token:  # nobody else was faster
                     self._token = await self._new_token(challenge, url)
         raise AssertionError("the second answer is returned")
+
+    def _session(self, url: URL, *, stray: bool) -> aiohttp.ClientSession:
+        """Raises RegistryError for what is inside by its name where it must not be."""
+        if not (stray or self._is_outside):
+            return self._http.anywhere
+        if is_inside(url.host or ""):
+            raise RegistryError(f"{url.host} is no address of the internet")
+        return self._http.anywhere if proxy_for(url) else self._http.outside
 
     def _stops(self, redirects: Redirects, target: URL) -> bool:
         match redirects:
@@ -221,7 +238,7 @@ class Remote:
         refusals: list[Refused] = []
         for headers in asking:
             try:
-                async with self._http.get(
+                async with self._session(url, stray=False).get(
                     url,
                     headers=headers,
                     allow_redirects=False,
@@ -257,30 +274,30 @@ def joined(base: URL, location: str) -> URL:
         raise RegistryError(f"a redirect to nowhere: {location[:100]!r}") from error
 
 
-def check_redirect(source: URL, target: URL) -> None:
+def is_near(url: URL, response: aiohttp.ClientResponse) -> bool:
+    """Whether who answered is in this machine's network, by name or address.
+
+    Of what a proxy asks the name alone is known.
+    """
+    return is_inside(url.host or "") or (proxy_for(url) is None and answered_inside(response))
+
+
+def check_redirect(source: URL, target: URL, *, near: bool) -> None:
     """Raise RegistryError where no registry has business to send us.
 
     That is: to another protocol; over the internet in clear where there was encryption; or from the
     internet into the network of this machine, whose devices take what comes from here for ours.
+    near: the source is in that network itself.
     """
     into = is_inside(target.host or "")
     bares = source.scheme == "https" and target.scheme == "http" and not into
     if target.scheme not in {"http", "https"} or bares:
         raise RegistryError(f"a redirect from {source.scheme} to {target.scheme} is not followed")
-    if into and not is_inside(source.host or ""):
+    if into and not near:
         raise RegistryError(
             f"a redirect from {source.host} to {target.host}, which is no address of the internet,"
             " is not followed"
         )
-
-
-def is_inside(host: str) -> bool:
-    """Whether it is this machine or its network by its very name; nothing is looked up."""
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        name = host.lower().rstrip(".")
-        return "." not in name or name.endswith(_INSIDE)
 
 
 async def check(response: aiohttp.ClientResponse) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.typedefs import Handler
 from yarl import URL
 
 from specd.errors import RegistryError
-from specd.registry.remote import Remote, check_redirect
+from specd.registry import remote as remotes
+from specd.registry.remote import Redirects, Remote, check_redirect
+from specd.registry.sessions import is_inside, opened
 from specd.registry.waits import Waits
 from specd.store import name as names
 from tests.registry.tls import certified
@@ -59,7 +62,7 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
     async with (
         served(answer, None) as plain,
         served(answer, certified(tmp_path)) as encrypted,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http,
+        aclosing(opened(ssl=False)) as http,
     ):
         ports.append(plain)
         name = names.parse(f"127.0.0.1:{encrypted}/me/m:x")
@@ -86,6 +89,13 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
         ("http://r.example/a", "gopher://127.0.0.1:6379/_FLUSHALL", "to gopher"),
         ("https://r.example/a", "https://127.0.0.1/b", "no address of the internet"),
         ("https://r.example/a", "https://[::1]/b", "no address of the internet"),
+        ("http://r.example/a", "http://0x7f.1:9000/b", "no address of the internet"),
+        ("http://r.example/a", "http://2130706433/b", "no address of the internet"),
+        ("http://r.example/a", "http://0300.0250.1.1/b", "no address of the internet"),
+        ("http://r.example/a", "http://192.168.1/b", "no address of the internet"),
+        ("http://r.example/a", "http://127.0.0.1./b", "no address of the internet"),
+        ("http://r.example/a", "http://100.101.102.103/b", "no address of the internet"),
+        ("http://r.example/a", "http://0x08.0x08.0x08.0x08/b", ""),
         ("https://r.example/a", "https://[::ffff:127.0.0.1]/b", "no address of the internet"),
         ("http://r.example/a", "http://169.254.169.254/latest/meta-data", "no address of"),
         ("http://r.example/a", "http://10.0.0.1/", "no address of the internet"),
@@ -98,8 +108,91 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
     ],
 )
 def test_where_a_registry_may_send_us(source: str, target: str, said: str) -> None:
+    asked = URL(source)
+    near = is_inside(asked.host or "")
     if not said:
-        check_redirect(URL(source), URL(target))
+        check_redirect(asked, URL(target), near=near)
         return
     with pytest.raises(RegistryError, match=said):
-        check_redirect(URL(source), URL(target))
+        check_redirect(asked, URL(target), near=near)
+
+
+class Everywhere(AbstractResolver):
+    """Every name is this machine's, as if somebody's DNS said so."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0
+            )
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def sending(target: str) -> AsyncIterator[tuple[Remote, list[str]]]:
+    """A registry `r.example` that sends us to `target`, at its own port; the hosts it was asked as.
+
+    r.example is this machine by its address.
+    """
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.url.host or "")
+        if asked[-1] == "r.example" and request.path != "/there":
+            url = f"http://{target}:{request.url.port}/there"
+            # Without a body the connection is given back before anybody looks at the answer.
+            return web.Response(status=307, headers={"Location": url})
+        return web.Response(text="here it is")
+
+    async def nobody() -> None:
+        return None
+
+    async with served(answer, None) as port, aclosing(opened(resolver=Everywhere())) as http:
+        name = names.parse(f"r.example:{port}/me/m:x")
+        yield Remote(http, name, insecure=True, identity=nobody, waits=Waits()), asked
+
+
+NEAR = ["192.168.1.9", "minio.lan", "100.101.102.103", "127.0.0.1", "0x7f.1"]
+
+
+@pytest.fixture
+def from_the_internet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """r.example answers from an address of the internet."""
+    there = "r.example"
+    monkeypatch.setattr(remotes, "answered_inside", lambda response: response.url.host != there)
+
+
+@pytest.mark.contract("pull.redirect")
+@pytest.mark.parametrize("target", ["127.0.0.1", "minio.lan", "0x7f.1", "cdn.example"])
+async def test_a_registry_at_home_with_a_public_name_may_send_us_home(target: str) -> None:
+    async with sending(target) as (remote, asked):
+        found = await remote.ask("GET", remote.url / "blobs" / "x")
+    assert found.body == b"here it is"
+    assert len(asked) == 2
+
+
+@pytest.mark.contract("pull.redirect")
+@pytest.mark.usefixtures("from_the_internet")
+@pytest.mark.parametrize("target", [*NEAR, "router.example", "r.example"])
+async def test_a_registry_of_the_internet_may_not_whatever_it_calls_it(target: str) -> None:
+    async with sending(target) as (remote, asked):
+        with pytest.raises(RegistryError, match="no address of the internet"):
+            await remote.ask("GET", remote.url / "blobs" / "x")
+    assert asked == ["r.example"]
+
+
+@pytest.mark.usefixtures("from_the_internet")
+@pytest.mark.parametrize("target", [*NEAR, "router.example"])
+async def test_nor_by_an_address_that_is_asked_later(target: str) -> None:
+    """Where a part or an upload goes is said in one answer and asked in another."""
+    async with sending("cdn.example") as (remote, asked):
+        url = remote.url / "blobs" / "x"
+        await remote.ask("GET", url, redirects=Redirects.SAME_HOST)
+        with pytest.raises(RegistryError, match="no address of the internet"):
+            await remote.ask("GET", url.with_host(target))
+    assert asked == ["r.example"]
