@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
-from specd.api.middleware import Origins
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
+
+from specd.api.middleware import Origins, host_guard
 from specd.settings import HostAddress, is_loopback
 from tests.api.fakes import FakeSettings, client
 
@@ -110,6 +115,41 @@ async def test_foreign_host_names_are_refused_on_loopback(host: str, status: int
         assert reply.status == status
     async with client(settings=OPEN) as http, http.get("/", headers={"Host": host}) as reply:
         assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    "line, hosts, status",
+    [
+        ("/", ["localhost", "evil.example"], (400, 403)),
+        ("/", ["evil.example", "localhost"], (400, 403)),
+        ("http://evil.example/", ["localhost"], (403,)),
+        ("http://localhost/", ["evil.example"], (403,)),
+        ("/", ["localhost"], (200,)),
+    ],
+)
+async def test_every_host_that_is_named_must_be_our_own(
+    line: str, hosts: list[str], status: tuple[int, ...]
+) -> None:
+    async with client() as http:
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        named = "".join(f"Host: {host}\r\n" for host in hosts)
+        writer.write(f"GET {line} HTTP/1.1\r\n{named}Connection: close\r\n\r\n".encode())
+        said = await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+    assert int(said.split()[1]) in status
+
+
+@pytest.mark.parametrize("hosts", [["localhost", "evil.example"], ["evil.example", "localhost"]])
+async def test_the_guard_itself_looks_at_every_host(hosts: list[str]) -> None:
+    """The parser refuses two, as it is now."""
+    request = make_mocked_request("GET", "/", CIMultiDict(("Host", host) for host in hosts))
+    answer = await host_guard()(request, served)
+    assert answer.status == 403
+
+
+async def served(request: web.Request) -> web.StreamResponse:
+    return web.Response()
 
 
 @pytest.mark.contract("edge.options")

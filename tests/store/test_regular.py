@@ -1,0 +1,36 @@
+"""Files that are read whole, within a bound that holds to the end of the reading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specd.store import regular
+
+
+def test_up_to_its_bound_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    assert regular.read(path, 4) == b"1234"
+    with pytest.raises(regular.Unfit, match="more than 3 bytes"):
+        regular.read(path, 3)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    look = os.fstat
+
+    def look_and_grow(descriptor: int) -> os.stat_result:
+        seen = look(descriptor)
+        with path.open("ab") as file:
+            file.write(b"5678")
+        return seen
+
+    monkeypatch.setattr(os, "fstat", look_and_grow)
+    with pytest.raises(regular.Unfit, match="more than 6 bytes"):
+        regular.read(path, 6)
