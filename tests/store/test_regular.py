@@ -23,10 +23,10 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1234")
-    look = os.fstat
+    seen = path.stat()
 
-    def look_and_grow(descriptor: int) -> os.stat_result:
-        seen = look(descriptor)
+    def look_and_grow(_: int) -> os.stat_result:
+        """The size before it grew, whoever asks."""
         with path.open("ab") as file:
             file.write(b"5678")
         return seen
