@@ -127,7 +127,9 @@ async def pulling(it: Watched, stream: bool) -> None:
     stalled = asyncio.Event()
     it.registry.faults.append(stall(1000, stalled))
     it.ask("/api/pull", model=it.registry.name("ns/x/y"), insecure=True, stream=stream)
-    await stalled.wait()
+    coming = asyncio.ensure_future(stalled.wait())
+    await asyncio.wait({coming, *it.asking}, return_when=asyncio.FIRST_COMPLETED)
+    assert coming.done(), it.asking
 
 
 async def sending_a_blob(it: Watched, _: bool) -> None:
