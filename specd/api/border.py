@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
 from specd.api.wire import dump
-from specd.errors import SpecdError
+from specd.errors import InvalidRequest, SpecdError
 from specd.metrics import current
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ def json_reply(value: object) -> web.Response:
 def told(error: Exception) -> SpecdError:
     """The error as the caller is told it; what nobody foresaw is logged with its traceback."""
     said = _told(error)
-    current().error = "Internal" if type(said) is SpecdError else type(said).__name__
+    kind = said.__cause__ if type(said) is SpecdError else said
+    current().error = type(kind).__name__ if isinstance(kind, SpecdError) else "Internal"
     return said
 
 
@@ -44,6 +45,8 @@ def _told(error: Exception) -> SpecdError:
         return error
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return BodyTooLarge("request body too large")
+    if isinstance(error, web.RequestPayloadError):
+        return InvalidRequest("unexpected EOF")
     log.error("unexpected error in a request", exc_info=error)
     return SpecdError(f"internal error: {type(error).__name__}")
 

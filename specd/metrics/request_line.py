@@ -52,16 +52,26 @@ FIELDS: Final[Mapping[str, str]] = {
 POLLS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 
 
+#: Answered by 500 or 501, as Ollama does, though the request alone was wrong.
+_THEIRS: Final = frozenset({"EmbeddingsUnsupported", "NotImplementedHere"})
+
+
 def log_request(record: Record) -> None:
     """A warning where we are to blame, at debug level of those who only look."""
     level = logging.INFO
     if record.route in POLLS:
         level = logging.DEBUG
-    elif record.status >= 500 or record.finish == "error":
+    elif _is_our_fault(record):
         level = logging.WARNING
     if log.isEnabledFor(level):
         fields = request_fields(record)
         log.log(level, "request %s", logfmt(fields), extra={"fields": fields})
+
+
+def _is_our_fault(record: Record) -> bool:
+    if record.error in _THEIRS:
+        return False
+    return record.status >= 500 or (record.status < 400 and record.finish == "error")
 
 
 def request_fields(record: Record) -> dict[str, Value]:

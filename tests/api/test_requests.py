@@ -7,7 +7,6 @@ import logging
 import re
 from typing import Any
 
-import aiohttp
 import pytest
 
 from specd import core, errors, metrics
@@ -192,6 +191,22 @@ async def test_a_refusal_is_one_line_with_its_kind(
     assert (said.get("route"), said.get("path")) == ((path, None) if dialect else (None, path))
 
 
+@pytest.mark.parametrize("path,status", [("/api/embed", 501), ("/api/embeddings", 500)])
+async def test_a_model_without_vectors_is_no_fault_of_ours(
+    path: str, status: int, log: pytest.LogCaptureFixture
+) -> None:
+    class Mute(FakeGeneration):
+        async def embed(self, request: core.EmbedRequest, /) -> core.Embeddings:
+            raise errors.EmbeddingsUnsupported
+
+    sent = {"model": "plain", "input": "x", "prompt": "x"}
+    async with client(Mute()) as http, http.post(path, json=sent) as reply:
+        assert reply.status == status
+    assert (await line(log))["error"] == "EmbeddingsUnsupported"
+    [level] = [record.levelno for record in log.records if record.name == "specd.requests"]
+    assert level == logging.INFO
+
+
 async def test_what_a_guard_refuses_is_seen_too(log: pytest.LogCaptureFixture) -> None:
     async with client(keys=Keys(("key-0123456789",)), settings=FakeSettings()) as http:
         for headers, status, error in (
@@ -305,16 +320,3 @@ async def test_a_stranger_s_words_are_no_labels() -> None:
     assert b"PROPFIND" not in text
     routes = [line for line in text.splitlines() if line.startswith(b"specd:http_requests_total")]
     assert len(routes) == 3
-
-
-async def test_a_connection_that_speaks_no_http_is_no_request(
-    log: pytest.LogCaptureFixture,
-) -> None:
-    async with client() as http:
-        reader, writer = await asyncio.open_connection(http.host, http.port)
-        writer.write(b"NONSENSE\r\n\r\n")
-        assert b"400" in await reader.readline()
-        writer.close()
-        async with aiohttp.ClientSession() as own, own.get(http.make_url("/")) as reply:
-            await reply.read()
-    assert (await line(log))["route"] == "/"
