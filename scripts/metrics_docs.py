@@ -83,12 +83,14 @@ min_over_time(specd:num_requests_waiting[5m]) > 0
 _LOG: Final = """\
 
 ## The log
-Each request leaves one line when it ends, however it ends: answered, refused, failed, or left by
-its client. `SPECD_LOG_FORMAT=json` makes every line of the daemon a JSON object (`time`, `level`,
-`logger`, `message`, `request_id`), with the fields below beside the message of a request's own;
-`text` writes them as `name=value`. A field that is not known, or does not apply, is left out. The
-level is `info`, `warning` where the fault is ours, and `debug` for `/health`, `/ready` and
-`/metrics`.
+Each request leaves one line when it ends, however it ends: answered, refused (also what is no HTTP:
+a line with `status` and `client` alone), failed, or left by its client. A connection that ends
+without a request leaves none, nor does one for which there is no descriptor: a warning is of those.
+`SPECD_LOG_FORMAT=json` makes every line of the daemon a JSON object (`time`, `level`, `logger`,
+`message`, `request_id`), with the fields below beside the message of a request's own; `text` writes
+them as `name=value`. A field that is not known, or does not apply, is left out. The level is
+`info`, `warning` where the fault is ours (5xx, or an answer that broke off; not the 501 for what a
+model cannot do), and `debug` for `/health`, `/ready` and `/metrics`.
 
 Under systemd the lines have no time of their own, for the journal has one, and a priority each:
 `journalctl -u specd -p warning` finds what went wrong,

@@ -28,7 +28,7 @@ from specd.api.ports import (
     Settings,
     Workshop,
 )
-from specd.api.requests import request_headers, watch
+from specd.api.requests import UNSEEN, Unseen, request_headers, watch
 from specd.api.room import MAX_BODY_BYTES, Room, shared
 from specd.settings import is_loopback
 
@@ -81,6 +81,7 @@ def build_app(
         ),
         client_max_size=max_body_bytes,
     )
+    app[UNSEEN] = Unseen(outside.metrics)
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.on_response_prepare.append(request_headers())
     ollama = [*OllamaRoutes(rooms).table(), *EmbedRoutes(rooms).table()]

@@ -1,6 +1,7 @@
 """Every request from its first line to its last byte: its id, and what is counted and logged of it.
 
-The outermost of the middlewares: what the others refuse is seen too.
+The outermost of the middlewares: what the others refuse is seen too.  What no middleware sees, for
+it is no HTTP, say, is told to `Unseen`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+import specd
 from specd import metrics
 from specd.api.keys import Keys
 
@@ -54,6 +56,44 @@ def watch(counted: metrics.Metrics, keys: Keys, dialects: Mapping[str, str]) -> 
                 metrics.log_request(record)
 
     return watched
+
+
+class Unseen:
+    """Answers what aiohttp refuses before any middleware has it, in the words of Go's net/http."""
+
+    def __init__(self, counted: metrics.Metrics) -> None:
+        self._counted = counted
+
+    def refuse(self, request: web.BaseRequest, status: int) -> web.Response:
+        """Nothing of the request is in the answer, and the connection ends with it."""
+        sent = request.headers.get(_X_REQUEST_ID, "")
+        record = self._counted.begin(
+            request_id=metrics.request_id(sent),
+            method="",
+            dialect="",
+            route="",
+            path="",
+            client=request.remote or "",
+        )
+        record.status, record.error = status, _kind(status)
+        self._counted.end(record)
+        with metrics.serving(record):
+            metrics.log_request(record)
+        said = web.Response(
+            status=status,
+            text=f"{status} {HTTPStatus(status).phrase}",
+            headers={_X_REQUEST_ID: record.id, hdrs.SERVER: f"specd/{specd.__version__}"},
+        )
+        said.force_close()
+        return said
+
+
+UNSEEN: Final = web.AppKey("specd_unseen", Unseen)
+
+
+def is_seen(request: web.BaseRequest) -> bool:
+    """Whether `watch` has it, or had."""
+    return _RECORD in request
 
 
 def _begun(

@@ -14,14 +14,20 @@ import math
 import socket
 import sys
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.typedefs import Handler
 
+from specd.api.requests import UNSEEN, Unseen, is_seen
 from specd.daemon.descriptors import Seldom
 
 log = logging.getLogger(__name__)
+
+_Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 #: `struct tcp_info` (linux/tcp.h), as far as tcpi_bytes_acked.
 _TCP_INFO_BYTES, _BYTES_ACKED = 128, slice(120, 128)
@@ -54,24 +60,41 @@ class Runner(web.AppRunner):
         app.middlewares.insert(0, _attended)
         self._limit, self._timeout_s = limit, timeout_s
         self._options = options
+        self._unseen = app[UNSEEN]
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return Door(server, limit=self._limit, timeout_s=self._timeout_s, options=self._options)
+        return Door(
+            server,
+            self._unseen,
+            limit=self._limit,
+            timeout_s=self._timeout_s,
+            options=self._options,
+        )
 
 
 class Door(web.Server):
-    """Takes the place of `server`, whose requests are answered as before."""
+    """Takes the place of `server`, whose requests are answered as before.
+
+    unseen: answers what its application does not get to see.
+    """
 
     def __init__(
-        self, server: web.Server, *, limit: int, timeout_s: float, options: dict[str, Any]
+        self,
+        server: web.Server,
+        unseen: Unseen,
+        *,
+        limit: int,
+        timeout_s: float,
+        options: dict[str, Any],
     ) -> None:
         super().__init__(
-            server.request_handler,
+            _all_seen(server.request_handler, unseen),
             request_factory=server.request_factory,
             handler_cancellation=server.handler_cancellation,
         )
         self._limit = limit
+        self.unseen = unseen
         self.timeout_s = timeout_s
         # aiohttp's timer of idle connections is that of unfinished headers, too.
         finite_s = timeout_s if math.isfinite(timeout_s) else 10.0 * 365 * 24 * 3600
@@ -220,6 +243,7 @@ class Visitor(web.RequestHandler):
             self._heard_at = self._loop.time()
             self._door.heard(self)
             super().data_received(data)
+            self._break_body()
 
     @property
     def can_leave(self) -> bool:
@@ -236,6 +260,18 @@ class Visitor(web.RequestHandler):
             self._is_inside = False
             self._door.gone(self)
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What is no HTTP; aiohttp would repeat part of it, and nobody else would know of it."""
+        if not isinstance(exc, HttpProcessingError) or is_seen(request):
+            return super().handle_error(request, status, exc, message)
+        return self._door.unseen.refuse(request, 431 if isinstance(exc, LineTooLong) else 400)
+
     # ------------------------------------------------------------------ one request
 
     def begin(self, request: web.BaseRequest) -> None:
@@ -244,6 +280,16 @@ class Visitor(web.RequestHandler):
             self._heard_at = self._loop.time()
             self._set_body_timer()
         request.content.on_eof(functools.partial(self._has_all_of, request))
+        self._break_body()
+
+    def _break_body(self) -> None:
+        """Tell who reads a body that its rest is no HTTP: aiohttp would have them wait for it."""
+        request = self._request
+        if request is None or request.content.is_eof() or not self._messages:
+            return
+        next_message, _ = self._messages[0]
+        if not isinstance(next_message, RawRequestMessage):
+            request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
 
     def _has_all_of(self, request: web.BaseRequest) -> None:
         """From now on it is we whom the client waits for."""
@@ -279,6 +325,20 @@ class Visitor(web.RequestHandler):
             self.force_close()
         else:
             self._set_body_timer()
+
+
+def _all_seen(handler: _Handle, unseen: Unseen) -> _Handle:
+    """An expectation that nobody meets (417) is told before the middlewares have the request."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as answer:
+            if is_seen(request):
+                raise
+            return unseen.refuse(request, answer.status)
+
+    return handle
 
 
 @web.middleware

@@ -80,16 +80,16 @@ def first_line(line: bytes) -> bytes:
 )
 async def test_what_is_no_http_is_refused(wire: Wire, raw: bytes) -> None:
     reply = await wire.send(raw)
-    assert reply is None or reply.status == 400
+    assert reply is None or reply.status in {400, 431}
 
 
 @pytest.mark.parametrize(
     "raw, status",
     [
-        pytest.param(first_line(b"CONNECT x:1 HTTP/1.1"), 404, id="CONNECT"),
+        pytest.param(first_line(b"CONNECT x:1 HTTP/1.1"), 403, id="CONNECT"),
         pytest.param(first_line(b"TRACE / HTTP/1.1"), 405, id="TRACE"),
         pytest.param(first_line(b"OPTIONS * HTTP/1.1"), 204, id="OPTIONS *"),
-        pytest.param(first_line(b"GET http://evil.example/api/version HTTP/1.1"), 200, id="URL"),
+        pytest.param(first_line(b"GET http://evil.example/api/version HTTP/1.1"), 403, id="URL"),
         pytest.param(get("/v1/../api/version"), 404, id="dots"),
         pytest.param(get("//evil.example/api/tags/"), 404, id="two slashes"),
         pytest.param(get("/v1/models/%zz%00%ff"), 400, id="bad escapes"),
