@@ -57,8 +57,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     await server.setup()
     try:
         sites = await listen(server, settings, systemd.sockets, at_once=at_once(n_descriptors))
+        words = _announce(server, settings, house.machine)  # before anybody's request is
         await open_house(house, stop)
-        words = _announce(server, settings, house.machine)
         house.readiness.reason = ""
         systemd.notify("READY=1", f"STATUS={words}", patience_s=NOTIFY_S)
         attending = asyncio.create_task(
