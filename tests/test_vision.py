@@ -168,7 +168,7 @@ async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
     assert status == 200
     assert 20 * N_IMAGE < answer["prompt_eval_count"] <= 2048
     turns[-1]["images"] = [encoded(0)] * 130
-    status, answer = await post(daemon, "/api/chat", messages=turns, options=options)
+    status, answer = await post(daemon, "/api/chat", messages=turns[-3:], options=options)
     assert status == 400
     assert "context" in answer["error"]
 

@@ -27,7 +27,8 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(formatter(log_format, journal=is_journal(sys.stderr, os.environ)))
     listener = QueueListener(lines, writer)
-    root = logging.getLogger()
+    root, ours = logging.getLogger(), logging.getLogger("specd")
+    before = root.handlers, root.level, ours.level
     root.handlers = [_Handing(lines)]
     set_level(debug)
     listener.start()
@@ -35,6 +36,9 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
         yield
     finally:
         listener.stop()
+        root.handlers = before[0]
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
 
 
 def set_level(debug: int) -> None:

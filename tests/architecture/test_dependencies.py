@@ -29,9 +29,8 @@ FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 
 #: What has more than the folder around it, which must do without.
 BENCH = ROOT / "specd" / "bench"
-SOAK = ROOT / "scripts" / "soak"
-BAD_INPUTS = ROOT / "scripts" / "bad_inputs"
-_WITH_MORE = (BENCH, SOAK, BAD_INPUTS)
+#: They run before anything is installed.
+INSTALLERS = ("install.py", "accelerator.py", "progress.py", "__init__.py")
 #: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
 ELSEWHERE = (ROOT / "specd" / "demo", ROOT / "tests" / "clients" / "programs")
 
@@ -41,7 +40,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
-        if any(path.is_relative_to(own) and ROOT / folder != own for own in _WITH_MORE):
+        if path.is_relative_to(BENCH) and ROOT / folder != BENCH:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -59,9 +58,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     [
         ("specd", NEEDED),
         ("specd/bench", FOR_BENCH),
-        ("scripts", set()),
-        ("scripts/soak", FOR_TESTS),
-        ("scripts/bad_inputs", FOR_TESTS),
+        ("scripts", FOR_TESTS),
         ("tests", FOR_TESTS),
     ],
 )
@@ -73,3 +70,12 @@ def test_what_is_imported_is_declared(folder: str, declared: set[str]) -> None:
         if not declared & {normalized(name) for name in distributions.get(module, [module])}
     }
     assert missing == set()
+
+
+def test_what_installs_needs_nothing_installed() -> None:
+    imported = [
+        f"{path.name} imports {module}"
+        for module, path in foreign_modules("scripts")
+        if path.parent == ROOT / "scripts" and path.name in INSTALLERS
+    ]
+    assert imported == []
