@@ -18,7 +18,7 @@ VECTORS: Final = "vectors"
 _STREAMED: Final = frozenset(
     {Dialect.OLLAMA, Dialect.OPENAI, Dialect.COMPLETIONS, Dialect.RESPONSES, Dialect.ANTHROPIC}
 )
-_TOKENS: Final = (8, 24, 48, 96)
+_TOKENS: Final = (8, 16, 24, 48)
 _TEMPERATURES: Final = (0.0, 0.8, 1.0)
 
 
@@ -89,7 +89,7 @@ def chat_window() -> tuple[Ask, ...]:
         )
         for n, text in enumerate(texts[:4])
     ]
-    long = {"num_predict": 200, "temperature": 1.0, "top_k": 0}
+    long = {"num_predict": 100, "temperature": 1.0, "top_k": 0}
     return (*seeded, *(_with_options(ask, long) for ask in free))
 
 

@@ -73,7 +73,7 @@ class Gauges:
         return sample
 
     def engine(self, model: str) -> psutil.Process | None:
-        """The engine that serves a model now, by the newest sample."""
+        """The engine that serves a model, by the newest sample.  psutil.NoSuchProcess."""
         held = self.samples[-1].engines if self.samples else {}
         return next((psutil.Process(pid) for name, pid in held if name == model), None)
 

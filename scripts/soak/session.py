@@ -187,8 +187,8 @@ def _kill_one(gauges: Gauges, kill: Kill, record: Record) -> str | None:
     models = [PAIR, OTHER, VECTORS][kill.spares_pair :]
     random.Random(kill.draw).shuffle(models)  # noqa: S311 - the same hour every time
     for model in models:
-        engine = gauges.engine(model)
         try:
+            engine = gauges.engine(model)
             if engine is not None and _has_answered(engine, model, record):
                 engine.send_signal(signal.SIGKILL)
                 return model

@@ -10,9 +10,11 @@ import gguf
 
 from scripts.soak.asks import OTHER, PAIR, VECTORS
 from specd.bench.gguf_file import copy_metadata, open_gguf
+from specd.bench.synthetic import write_synthetic
 from tests.gguf_embedders import write_bert
 from tests.gguf_files import OllamaStore, Shape, write_llama
 
+_N_PARAMETERS: Final = 16_000_000
 #: Large enough to take some time and some memory.
 _LLAMA: Final = Shape(n_embd=128, n_layer=4, n_head=4, n_ff=256, n_ctx=16_384)
 _BERT: Final = Shape(n_embd=64, n_layer=2, n_head=2, n_ff=128, n_ctx=512)
@@ -21,13 +23,16 @@ _BERT: Final = Shape(n_embd=64, n_layer=2, n_head=2, n_ff=128, n_ctx=512)
 def fill(folder: Path) -> dict[str, str]:
     """Write the store folder/models; model → file of its weights.
 
-    The pair is the one that ships with specd, its target's weights written out as floats of 32
+    The pair is the one that ships with specd, its target padded until a drafter pays (what loses
+    on a machine is left out there after some answers), and its weights written out as floats of 32
     bits: 8-bit activations round by so much that a batch of another width parts answers at near
     ties, and then nobody could tell that from one answer disturbing another.
     """
     demo = Path(str(resources.files("specd") / "demo"))
     store = OllamaStore(folder / "models")
-    target = write_in_full(demo / "target.gguf", folder / "pair.gguf")
+    padded = folder / "padded.gguf"
+    write_synthetic(demo / "target.gguf", padded, _N_PARAMETERS)
+    target = write_in_full(padded, folder / "pair.gguf")
     store.add(PAIR, weights=target, draft=demo / "drafter.gguf")
     store.add(OTHER, weights=write_llama(folder / "other.gguf", shape=_LLAMA, seed=1))
     store.add(VECTORS, weights=write_bert(folder / "vectors.gguf", shape=_BERT))
