@@ -182,6 +182,7 @@ def test_a_key_stands_in_no_attribute() -> None:
 
 async def test_no_log_holds_a_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "specd")
     async with client(keys=Keys((KEY,))) as http:
         for sent in (bearer(KEY), bearer("sk-wrong-key-5555555"), {"x-api-key": KEY}):
             async with http.post("/api/generate", data="{", headers=sent) as reply:

@@ -21,7 +21,7 @@ MADE = re.compile(r"req_[0-9a-f]{16}")
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "specd")
     return caplog
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import pty
 import signal
@@ -240,7 +241,9 @@ class Asked:
         return getattr(self._settings, name)
 
 
-def test_what_is_declared_live_is_what_is_applied() -> None:
+def test_what_is_declared_live_is_what_is_applied(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.NOTSET, "specd")  # which is given back at the end
+
     def taken(**_: object) -> None:
         pass
 

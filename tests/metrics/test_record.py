@@ -137,7 +137,7 @@ def test_the_line_of_an_answer_that_did_not_come_to_its_end(
 def test_how_loud_a_line_is(
     changes: dict[str, object], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "specd")
     record = Counted().answer(done=DONE)
     for name, value in changes.items():
         setattr(record, name, value)

@@ -96,7 +96,7 @@ async def begun(shop: Shop, *models: str) -> None:
 async def test_the_first_that_could_be_pulled_is_pulled_once_and_then_drafts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "specd")
     shop, pair = Shop(), lacking("small:1b", "small:3b")
     async with shop.fetching() as fetching:
         assert fetching.words(pair) == ""
@@ -310,7 +310,7 @@ async def test_a_pull_that_fails_for_being_stopped_lets_no_other_begin() -> None
 
 
 async def test_progress_is_said_at_every_tenth(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "specd")
 
     def line(completed: int, digest: str = "x") -> core.Progress:
         return core.Progress(
