@@ -126,7 +126,8 @@ def _bytes_below(folder: Path) -> int:
 class Growth:
     """Over the last half.  middle, last: medians of the tenth after the middle and of the last.
 
-    by_slope: what the Theil–Sen slope comes to over the half.  Both shares are of `middle`.
+    by_slope: what the Theil–Sen slope comes to over the half.  surely: the least that it may be,
+    with 95 % confidence.  All shares are of `middle`.
     """
 
     n: int
@@ -134,6 +135,7 @@ class Growth:
     last: float
     by_medians: float
     by_slope: float
+    surely: float
 
     @property
     def worst(self) -> float:
@@ -152,14 +154,16 @@ def growth(times: Sequence[float], values: Sequence[float], *, enough: int = 20)
     fifth = max(1, n // 5)  # a tenth of the whole
     middle = statistics.median(values[:fifth])
     last = statistics.median(values[-fifth:])
-    slope = float(theilslopes(values, times).slope)
+    slope = theilslopes(values, times)
     base = middle or 1.0
+    span_s = times[-1] - times[0]
     return Growth(
         n=n,
         middle=middle,
         last=last,
         by_medians=(last - middle) / base,
-        by_slope=slope * (times[-1] - times[0]) / base,
+        by_slope=float(slope.slope) * span_s / base,
+        surely=float(slope.low_slope) * span_s / base,
     )
 
 

@@ -177,6 +177,16 @@ def test_growth_is_found_however_it_comes() -> None:
     assert growth(times[:5], steady[:5]) is None
 
 
+def test_engines_of_chance_sizes_do_not_grow_and_those_that_grow_are_told() -> None:
+    times = [40.0 * engine for engine in range(10)]
+    chance = [150.0, 147, 152, 149, 146, 153, 148, 151, 154, 152]
+    for values, surely in ((chance, False), ([150 * 1.01**n for n in range(10)], True)):
+        grown = growth(times, [value * MIB for value in values], enough=5)
+        assert grown is not None
+        assert grown.surely <= grown.by_slope
+        assert (grown.surely > 0.02) == surely
+
+
 def held(age_s: float, n_ctx: int, rss_mib: int) -> Held:
     return Held(rss_bytes=rss_mib * MIB, n_fds=1, n_threads=1, age_s=age_s, n_ctx=n_ctx)
 
