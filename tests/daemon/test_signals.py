@@ -13,8 +13,7 @@ import asyncio, os, signal, sys
 from specd.daemon import signals
 
 at_start, later, under_nohup = (word == "yes" for word in sys.argv[1:])
-if under_nohup:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL)
 answers = iter([at_start, later])
 signals._has_terminal = lambda: next(answers)
 

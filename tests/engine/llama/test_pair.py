@@ -150,19 +150,19 @@ def test_a_drafter_with_a_padded_vocabulary_never_drafts_what_the_target_lacks(
         tmp_path / "d.gguf", vocabulary=vocabulary.with_padding(64), seed=5
     )
     engine = load(target, drafter)
-    text, done = engine.answer("the thing", seed=3, temperature=1.5, top_k=0, top_p=1.0)
+    plan = {"seed": 3, "temperature": 1.5, "top_k": 0, "top_p": 1.0}
+    text, done = engine.answer("the thing", mode=SpeculationMode.FIXED, **plan)
     assert done.speculation.draft_n > 0
-    assert (
-        engine.answer("the thing", seed=3, temperature=1.5, top_k=0, top_p=1.0, n_draft_max=0)[0]
-        == text
-    )
+    assert engine.answer("the thing", n_draft_max=0, **plan)[0] == text
 
 
 @pytest.mark.parametrize("mode", SpeculationMode)
 def test_a_pairs_longest_draft_is_all_that_there_is_room_for(mode: SpeculationMode) -> None:
     engine = load(TARGET, DRAFTER, n_slots=2, max_draft=3)
     _, done = engine.answer("def f(", seed=2, n_predict=60, mode=mode, n_draft_max=8)
-    assert 0 < len(done.speculation.drafted_per_depth) <= 3
+    deepest = len(done.speculation.drafted_per_depth)
+    # Whether it drafts at all by itself is for what this machine measured.
+    assert deepest <= 3 if mode == SpeculationMode.AUTO else deepest == 3
     assert max(width for width, _ in engine.loaded.facts.costs.target_s) == 4
     batch = Batch()
     for position in range(9):
