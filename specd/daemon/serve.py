@@ -11,8 +11,8 @@ from aiohttp import web
 import specd
 from specd.api.border import connection_log
 from specd.daemon.arrivals import Arrivals
-from specd.daemon.connections import Runner
 from specd.daemon.descriptors import at_once, max_connections, quiet_about_accept, raise_limit
+from specd.daemon.door import Runner
 from specd.daemon.exposure import exposure
 from specd.daemon.house import House, built, open_house
 from specd.daemon.listening import as_passed, listen, where
