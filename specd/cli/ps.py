@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import textwrap
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -95,13 +95,17 @@ def _added(specd: Json) -> tuple[str, str]:
 # --------------------------------------------------------------------------- in words
 
 
+#: Why the last answer had no drafts, though its drafter does not rest.
+_OF_ONE_ANSWER: Final = {"answer_too_short", "no_good_guess"}
+
+
 def pair_lines(specd: Json) -> list[str]:
     """What a person is told of the pair, a line for each thing; none of a foreign daemon."""
     if not specd:
         return []
     drafter, why = specd.get("drafter"), _why(specd)
     if drafter:
-        verb = "rests" if why else "drafts"
+        verb = "rests" if why and specd.get("reason") not in _OF_ONE_ANSWER else "drafts"
         name = f"{verb}: {drafter['name']} ({drafter['pair_source']})"
         lines = [_joined(name, _place(drafter), *_gain(specd)), _target(specd), why]
     elif specd.get("state") == "active":

@@ -146,6 +146,15 @@ def test_a_drafter_that_rests_says_why() -> None:
     ]
 
 
+def test_an_answer_too_short_for_a_draft_says_so_of_a_drafter_that_does_not_rest() -> None:
+    said = {"state": "active", "reason": "answer_too_short", "detail": "it was short", "gain": None}
+    assert pair_lines(PAIRED | said) == [
+        "drafts: llama3.2:1b (registry) · 1.3 GB on CUDA0 · 12 requests",
+        "target: 41 GB on CUDA0",
+        "answer_too_short — it was short",
+    ]
+
+
 def test_prompt_lookup_at_work_is_told_beside_the_missing_drafter() -> None:
     said = {"state": "active", "gain": 1.4, "requests": 1}
     assert pair_lines(PLAIN | said | {"detail": "Too big."}) == [
