@@ -29,10 +29,10 @@ _BEARER: Final = "bearer"
 _SALT_BYTES: Final = 16
 #: Of an identity: enough to tell a household's keys apart, too little to find one by trying.
 _IDENTITY_DIGITS: Final = 8
+#: Of a path that begins so; Ollama's is that of all others, `*` and the empty one too.
 _REPLIES: Final[Mapping[str, ErrorReply]] = {
     "/v1/messages": anthropic_reply,
     "/v1/": openai_reply,
-    "/": ollama_reply,
 }
 
 
@@ -106,7 +106,8 @@ def _is_open(request: web.Request) -> bool:
 
 
 def _refusal(path: str) -> web.Response:
-    reply = next(reply for prefix, reply in _REPLIES.items() if (path + "/").startswith(prefix))
+    fitting = (reply for prefix, reply in _REPLIES.items() if (path + "/").startswith(prefix))
+    reply = next(fitting, ollama_reply)
     response = reply(Unauthorized())
     response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -84,6 +85,22 @@ async def test_who_has_none_is_refused(sent: Mapping[str, str]) -> None:
                 assert reply.status == 401, (method, path)
                 assert reply.headers["WWW-Authenticate"] == "Bearer"
                 assert KEY not in await reply.text()
+
+
+@pytest.mark.parametrize("target", ["*", "//", "http://localhost"])
+@pytest.mark.parametrize("sent, status", [("", b"401"), (f"X-Api-Key: {KEY}\r\n", b"404")])
+async def test_a_target_that_is_no_path_is_refused_in_ollama_s_words(
+    target: str, sent: str, status: bytes
+) -> None:
+    raw = f"OPTIONS {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{sent}\r\n"
+    async with client(keys=Keys((KEY,)), settings=FakeSettings()) as http:
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(raw.encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert head.split()[1] == status
+    if not sent:
+        assert body == b'{"error":"unauthorized: a valid API key is required"}'
 
 
 @pytest.mark.parametrize(
