@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 
@@ -31,6 +31,12 @@ def request(
     lines = [f"{method} {path} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in (said | dict(headers or {})).items()]
     return "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n\r\n" + body
+
+
+def with_header(given: Input, line: str) -> Input:
+    """That header comes first, where there is a first line to stand behind."""
+    first = b"\r\n" + line.encode() + b"\r\n"
+    return replace(given, requests=tuple(raw.replace(b"\r\n", first, 1) for raw in given.requests))
 
 
 def post(path: str, value: object) -> bytes:

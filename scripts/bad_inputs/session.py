@@ -1,4 +1,7 @@
-"""A real daemon with real engines, to which all of them are sent, many at a time."""
+"""Real daemons with real engines, to which all of them are sent, many at a time.
+
+The last of them go to a daemon that asks for a key, every other one without it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,13 @@ import random
 import re
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from scripts.bad_inputs import files, words
-from scripts.bad_inputs.inputs import Input
+from scripts.bad_inputs.inputs import Input, with_header
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, Shape, write_llama
 from tests.gguf_projectors import write_llava
@@ -42,6 +44,9 @@ _PATIENCE_S: Final = 120.0
 _SILENCE_S: Final = 1.0
 #: After so many inputs an honest request is asked, which must be answered.
 _BETWEEN: Final = 250
+#: One of so many is sent to the daemon with a key.
+_KEY_SHARE: Final = 4
+_KEY: Final = "sk-bad-inputs-0123456789"
 _BUG: Final = re.compile(rb"internal error|has no attribute|Traceback")
 
 
@@ -80,8 +85,17 @@ def drawn(n: int, seed: int) -> list[Input]:
     ]
 
 
+def parted(inputs: list[Input]) -> tuple[list[Input], list[Input]]:
+    """Those for a daemon without keys, and those for one with _KEY, which every other one says."""
+    n_open = len(inputs) - len(inputs) // _KEY_SHARE
+    rest = inputs[n_open:]
+    rest[::2] = [with_header(each, f"Authorization: Bearer {_KEY}") for each in rest[::2]]
+    return inputs[:n_open], rest
+
+
 async def send_all(n: int, seed: int, say: Callable[[str], None]) -> Found:
-    inputs, found = drawn(n, seed), Found(seed=seed)
+    found = Found(seed=seed)
+    anyone, who_knows = parted(drawn(n, seed))
     with tempfile.TemporaryDirectory(prefix="specd-bad-") as name:
         folder = Path(name)
         store = OllamaStore(folder / "models")
@@ -89,21 +103,34 @@ async def send_all(n: int, seed: int, say: Callable[[str], None]) -> Found:
         weights = write_llama(folder / "m.gguf", shape=shape)
         store.add("m", weights=weights)
         store.add("eye", weights=weights, projector=write_llava(folder / "eye.gguf"))
-        with (folder / "log").open("wb") as log:
-            settings = {
-                "OLLAMA_NUM_PARALLEL": "4",
-                "OLLAMA_MAX_LOADED_MODELS": "6",
-                "OLLAMA_CONTEXT_LENGTH": "512",
-                "SPECD_DEMO": "1",
-            }
-            async with running(folder, log=log.fileno(), **settings) as daemon:
-                began_s = time.monotonic()
-                await _Session(daemon, folder / "models", found, say).send(inputs)
-                found.seconds = round(time.monotonic() - began_s, 1)
-        for line in (folder / "log").read_bytes().splitlines():
-            if _BUG.search(line):
-                found.bugs.append(f"log: {line[:300].decode(errors='replace')}")
+        for key, inputs in (("", anyone), (_KEY, who_knows)):
+            if inputs:
+                await _send_to_one(inputs, folder, key, found, say)
     return found
+
+
+async def _send_to_one(
+    inputs: list[Input], folder: Path, key: str, found: Found, say: Callable[[str], None]
+) -> None:
+    """To a daemon of their own.  key: which it asks for, "" is none."""
+    settings = {
+        "OLLAMA_NUM_PARALLEL": "4",
+        "OLLAMA_MAX_LOADED_MODELS": "6",
+        "OLLAMA_CONTEXT_LENGTH": "512",
+        "SPECD_DEMO": "1",
+        "SPECD_API_KEYS": key,
+    }
+    log = folder / "log"
+    with log.open("wb") as file:
+        async with running(folder, log=file.fileno(), **settings) as daemon:
+            if key:
+                daemon.http.headers["Authorization"] = f"Bearer {key}"
+            began_s = time.monotonic()
+            await _Session(daemon, folder / "models", found, say).send(inputs)
+            found.seconds = round(found.seconds + time.monotonic() - began_s, 1)
+    for line in log.read_bytes().splitlines():
+        if _BUG.search(line):
+            found.bugs.append(f"log: {line[:300].decode(errors='replace')}")
 
 
 class _Session:
@@ -114,7 +141,6 @@ class _Session:
         self._store = store
         self._found = found
         self._say = say
-        self._statuses: dict[str, Counter[str]] = {}
         self._room = asyncio.Semaphore(_N_AT_ONCE)
         # Inputs of these kinds have names in the store in common.
         self._one = {kind: asyncio.Lock() for kind in ("GGUFs", "chat templates", "manifests")}
@@ -125,8 +151,8 @@ class _Session:
             batch = inputs[start : start + _BETWEEN]
             await asyncio.gather(*map(self._one_input, batch))
             self._found.total += len(batch)
-            self._found.kinds = dict(Counter(each.kind for each in inputs[: self._found.total]))
-            self._found.statuses = {kind: dict(n) for kind, n in self._statuses.items()}
+            for given in batch:
+                self._found.kinds[given.kind] = self._found.kinds.get(given.kind, 0) + 1
             if self._daemon.process.returncode is not None:
                 self._found.crashes += 1
                 return
@@ -195,7 +221,8 @@ class _Session:
     def _count(self, given: Input, answer: bytes | None) -> None:
         found, last = self._found, given.requests[-1]
         status = "none" if answer is None else _status(answer)
-        self._statuses.setdefault(given.kind, Counter())[status] += 1
+        counts = found.statuses.setdefault(given.kind, {})
+        counts[status] = counts.get(status, 0) + 1
         if answer is None:
             found.unanswered += 1
             found.bugs.append(f"{given.kind}: no answer to {last[:2000]!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.bad_inputs.session import KINDS, drawn, send_all
+from scripts.bad_inputs.session import KINDS, drawn, parted, send_all
 
 
 def test_a_seed_draws_the_same_inputs_of_every_kind() -> None:
@@ -12,6 +12,16 @@ def test_a_seed_draws_the_same_inputs_of_every_kind() -> None:
     assert inputs == drawn(400, 3)
     assert inputs != drawn(400, 4)
     assert len({each.kind for each in inputs}) == len(KINDS)
+
+
+def test_a_part_of_them_meets_a_daemon_with_a_key_and_half_of_these_say_it() -> None:
+    inputs = drawn(400, 3)
+    anyone, who_knows = parted(inputs)
+    assert anyone == inputs[:300]
+    assert who_knows[1::2] == inputs[301::2]
+    for sent, drew in zip(who_knows[::2], inputs[300::2], strict=True):
+        for raw, before in zip(sent.requests, drew.requests, strict=True):
+            assert (b"\r\nAuthorization: Bearer sk-" in raw) == (b"\r\n" in before)
 
 
 @pytest.mark.native
