@@ -17,6 +17,7 @@ from aiohttp import web
 
 from specd.api.requests import UNSEEN, Unseen, is_seen
 from specd.daemon.descriptors import Seldom
+from specd.daemon.heads import HeadRoom
 from specd.daemon.visitor import LINGER_S, Visitor, attended
 from specd.daemon.wire import Taking
 
@@ -78,6 +79,7 @@ class Door(web.Server):
         self._limit = limit
         self.unseen = unseen
         self.timeout_s = timeout_s
+        self.heads = HeadRoom()
         # aiohttp's timer of idle connections is that of unfinished headers, too.
         finite_s = timeout_s if math.isfinite(timeout_s) else 10.0 * 365 * 24 * 3600
         of_server = {"shutdown_timeout", "handler_cancellation"}

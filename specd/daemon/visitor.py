@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.typedefs import Handler
 
 from specd.api.requests import is_seen
+from specd.daemon.heads import BoundedParser
 from specd.daemon.wire import ask_for_signs_of_life
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _FULL: Final = (
 class Visitor(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_body_timer", "_door", "_heard_at", "_is_inside", "_request", "_wire")
+    __slots__ = ("_body_timer", "_door", "_heads", "_heard_at", "_is_inside", "_request", "_wire")
 
     def __init__(self, door: Door, **options: Any) -> None:
         super().__init__(door, **options)
@@ -45,6 +46,9 @@ class Visitor(web.RequestHandler):
         self._heard_at = 0.0
         self._body_timer: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
+        # aiohttp asks whatever stands in the place of its parser.
+        self._heads = BoundedParser(self._parser, door.heads)
+        self._parser = cast("Any", self._heads)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = wire = cast("asyncio.Transport", transport)
@@ -66,6 +70,7 @@ class Visitor(web.RequestHandler):
             transport.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._heads.give_back()
         self._stop_body_timer()
         self._step_outside()
         self._door.disconnected(self)

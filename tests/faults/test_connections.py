@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -81,6 +82,38 @@ def first_line(line: bytes) -> bytes:
 async def test_what_is_no_http_is_refused(wire: Wire, raw: bytes) -> None:
     reply = await wire.send(raw)
     assert reply is None or reply.status in {400, 431}
+
+
+LINE = b"X: " + b"y" * 60_000 + b"\r\n"
+
+
+async def test_a_head_is_bounded_as_a_whole_too(wire: Wire) -> None:
+    reply = await wire.send(b"GET / HTTP/1.1\r\n" + LINE * 30 + b"\r\n")
+    assert reply is not None
+    assert reply.status == 431
+
+
+async def test_heads_that_never_end_are_bounded_together(wire: Wire) -> None:
+    async with contextlib.AsyncExitStack() as held:
+        told = set()
+        for _ in range(60):
+            reader, writer = await held.enter_async_context(wire.connect())
+            writer.write(b"GET / HTTP/1.1\r\n" + LINE * 15)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            told.add(asyncio.create_task(reader.readline()))
+        refused: list[bytes] = []
+        async with asyncio.timeout(60):
+            while len(refused) < 10:
+                done, told = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+                refused += [task.result() for task in done]
+        assert {line.split()[1] for line in refused} == {b"431"}
+        answered = await wire.send(get("/", f"Cookie: {'x' * 60_000}"))
+        assert answered is not None
+        assert answered.status == 200
+        for task in told:
+            task.cancel()
+        await asyncio.gather(*told, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""How much of heads that are not whole yet is held: aiohttp bounds each line, and nothing in all.
+
+Whoever can connect can send them, with no key at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import StreamReader
+
+#: Of one request: Go's net/http has the same (DefaultMaxHeaderBytes).
+MAX_HEAD_BYTES: Final = 2**20
+#: Each connection has these for itself; the rest of its head comes out of the room of all.
+OWN_BYTES: Final = 2**16
+ROOM_BYTES: Final = 2**25
+
+_Messages = tuple[Sequence[tuple[Any, StreamReader]], bool, bytes]
+
+
+class HeadRoom:
+    """Bytes that all connections together may hold beyond their own."""
+
+    def __init__(self, n_bytes: int = ROOM_BYTES) -> None:
+        self.n_free = n_bytes
+
+
+class BoundedParser:
+    """Takes the place of a connection's `parser`, which parses as before."""
+
+    def __init__(self, parser: Any, room: HeadRoom) -> None:
+        self._parser = parser
+        self._room = room
+        self._body: StreamReader | None = None
+        self._n_bytes = 0  # of the head that is not whole yet
+        self._n_taken = 0  # of these out of the room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def feed_data(self, data: bytes) -> _Messages:
+        """Raises LineTooLong for a head that is larger than it may be, or than there is room.
+
+        One that is whole with these bytes is told by its lines alone.
+        """
+        is_body = self._body is not None and not self._body.is_eof()
+        found: _Messages = self._parser.feed_data(data)
+        if messages := found[0]:
+            self._body = messages[-1][1]
+            self.give_back()
+        elif not is_body:
+            self._take(len(data))
+        return found
+
+    def _take(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        more = max(0, self._n_bytes - OWN_BYTES) - self._n_taken
+        if self._n_bytes > MAX_HEAD_BYTES or more > self._room.n_free:
+            raise LineTooLong(b"", MAX_HEAD_BYTES)
+        self._n_taken += more
+        self._room.n_free -= more
+
+    def give_back(self) -> None:
+        self._room.n_free += self._n_taken
+        self._n_bytes = self._n_taken = 0
