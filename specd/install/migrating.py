@@ -31,7 +31,13 @@ from specd.install.plan import Plan
 from specd.install.record import TakenOver
 from specd.install.sources import Sources
 from specd.install.steps import KeepUnits, PutFile, RemoveFile, Run, StartUnit, Step
-from specd.install.systemd_text import env_file_text, environment_line, path_words
+from specd.install.systemd_text import (
+    bind_words,
+    env_file_text,
+    environment_line,
+    path_words,
+    setting_line,
+)
 from specd.no_effect import NO_EFFECT
 from specd.port_holder import Holder
 from specd.settings import HostAddress
@@ -124,7 +130,10 @@ def _files(facts: Facts, found: Predecessor) -> Iterator[Step]:
 
 
 def drop_in(found: Predecessor) -> str:
-    """For specd.service: Ollama's user, its store opened in the sandbox, its settings."""
+    """For specd.service: Ollama's user, its store opened in the sandbox, its settings.
+
+    Raises InstallError where a path or a value cannot stand in a unit.
+    """
     hidden = found.hidden
     opened = [path for path in found.folders if path not in hidden]
     lines = [
@@ -135,15 +144,15 @@ def drop_in(found: Predecessor) -> str:
         "",
         "[Service]",
         "# The store and the keys stay its own.",
-        f"User={found.user}",
-        f"Group={found.group}",
+        setting_line("User", found.user),
+        setting_line("Group", found.group),
         f"SupplementaryGroups={' '.join((layout.USER, *layout.GPU_GROUPS))}",
-        f"UMask={found.umask}",
+        setting_line("UMask", found.umask),
         *(f"ReadWritePaths={path_words(path)}" for path in opened),
     ]
     if hidden:
         lines += ["# Of all homes, these folders alone.", "ProtectHome=tmpfs"]
-        lines += [f"BindPaths={path_words(path)}" for path in hidden]
+        lines += [f"BindPaths={bind_words(path)}" for path in hidden]
     if found.file_environment:
         lines += ["EnvironmentFile=", f"EnvironmentFile=-{layout.OLLAMA_ENV_FILE}"]
         lines.append(f"EnvironmentFile=-{layout.ENV_FILE}")

@@ -13,7 +13,7 @@ from typing import Final
 from specd.errors import BadSetting, InstallError
 from specd.install import layout
 from specd.install.machine import Machine
-from specd.install.systemd_text import shown_environment, shown_files
+from specd.install.systemd_text import carried, shown_environment, shown_files
 from specd.settings import read_env_file
 
 #: What decides where a model runs, and how a registry is reached; Ollama honours it, and so do we.
@@ -89,7 +89,7 @@ def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
 
 def of_store(machine: Machine, store: Path) -> Predecessor:
     """Where no ollama.service is: a store that a user's own `ollama serve` made."""
-    path = machine.at(str(store))
+    path = machine.at(carried(str(store)))
     if not path.is_dir():
         raise InstallError(f"there is no store at {store}")
     owner = pwd.getpwuid(path.stat().st_uid)
@@ -104,6 +104,8 @@ def of_store(machine: Machine, store: Path) -> Predecessor:
 
 
 def _checked(found: Predecessor, machine: Machine) -> Predecessor:
+    for path in (found.store, *found.folders):  # before any of them is shown
+        carried(str(path))
     if found.user == "root":
         raise InstallError(
             f"Ollama works as root here, and its store {found.store} is root's; specd's service"

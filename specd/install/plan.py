@@ -15,6 +15,7 @@ from specd.errors import InstallError
 from specd.install import layout
 from specd.install.machine import Machine
 from specd.install.steps import Step
+from specd.install.systemd_text import visible
 
 Say = Callable[[str], None]
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -30,12 +31,13 @@ class Plan:
     outcome: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The whole plan in words; a number for each step."""
+        """The whole plan in words; a number for each step; fit for a terminal."""
         lines = [f"{self.title}:"]
         for number, step in enumerate(self.steps, 1):
             lines.append(f"{number:>3}. {step.words}")
             lines += [f"       | {line}" for line in step.details]
-        return [*lines, *(f"  *  {remark}" for remark in self.remarks)]
+        lines += [f"  *  {remark}" for remark in self.remarks]
+        return [visible(line) for line in lines]
 
 
 def carry_out(plan: Plan, machine: Machine, say: Say) -> None:
@@ -44,7 +46,7 @@ def carry_out(plan: Plan, machine: Machine, say: Say) -> None:
         reached: list[Step] = []
         try:
             for number, step in enumerate(plan.steps, 1):
-                _quietly(say, f"{number}/{len(plan.steps)} {step.words}")
+                _quietly(say, f"{number}/{len(plan.steps)} {visible(step.words)}")
                 reached.append(step)
                 step.do(machine)
         except (Exception, KeyboardInterrupt) as error:
@@ -67,7 +69,7 @@ def _undo(reached: list[Step], machine: Machine, say: Say) -> list[str]:
         try:
             step.undo(machine)
         except Exception as error:  # noqa: BLE001 - the others are undone all the same
-            left.append(f"{step.words}: {error}")
+            left.append(f"{visible(step.words)}: {error}")
     if not left:
         _quietly(say, "undone: everything is as it was before")
     return left

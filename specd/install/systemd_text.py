@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from unicodedata import category
+
+from specd.errors import InstallError
 
 _WORD = re.compile(r"""\$?"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)'|(\S+)""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)", re.DOTALL)
@@ -16,6 +19,9 @@ _ESCAPED: Final = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " ",
 }  # fmt: skip
 _FILE_LINE = re.compile(r"(.*?) \(ignore_errors=(yes|no)\)")
+#: C0, DEL and C1; directions of writing and what is not seen; half characters (a file name that is
+#: not UTF-8, which systemd does not read); ends of lines and of paragraphs.
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def shown_environment(text: str) -> dict[str, str]:
@@ -39,19 +45,61 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(one, text)
 
 
+def visible(text: str) -> str:
+    """As it may be shown on a terminal: what moves the cursor, or is not seen, is spelled out."""
+    return "".join(
+        character.encode("unicode_escape").decode() if _is_unseen(character) else character
+        for character in text
+    )
+
+
+def carried(text: str, what: str = "") -> str:
+    """The text itself, if it may stand in a file of systemd's.  what: to name in its place.
+
+    Raises InstallError: a folder's name is its owner's to choose, and a line's end in it would
+    begin a line of root's unit.
+    """
+    if any(_is_unseen(character) for character in text):
+        raise InstallError(
+            f"{what or visible(text)}: a control character, or one that is not seen, is in it;"
+            " specd writes none into a file of systemd's.  Take it out, and try again"
+        )
+    return text
+
+
+def _is_unseen(character: str) -> bool:
+    return category(character) in _UNSEEN
+
+
 def environment_line(name: str, value: str) -> str:
-    """`Environment="..."` of a unit; `%` begins a specifier there, and is doubled."""
-    text = f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'Environment="{text.replace(chr(10), chr(92) + "n")}"'
+    """`Environment="..."` of a unit.  Raises InstallError as carried()."""
+    return f"Environment={_quoted(carried(f'{name}={value}', f'the variable {visible(name)}'))}"
+
+
+def setting_line(name: str, value: str) -> str:
+    """One value that is no list, of a setting that takes quotes as they are: `User=`."""
+    return f"{name}={carried(value, f'{name}=').replace('%', '%%')}"
 
 
 def path_words(path: str | Path) -> str:
-    """A path in a unit: blanks and specifiers escaped."""
-    text = str(path).replace("\\", "\\\\").replace("%", "%%").replace('"', '\\"')
-    return f'"{text}"' if re.search(r"\s", text) else text
+    """A path in a list of paths.  Raises InstallError as carried()."""
+    return _quoted(carried(str(path)))
+
+
+def bind_words(path: str | Path) -> str:
+    """A path in BindPaths=, where a colon would part it from another.  Raises as carried()."""
+    return path_words(path).replace(":", "\\:")
+
+
+def _quoted(text: str) -> str:
+    """Always, as `'` begins a quote too; `%` begins a specifier, and is doubled."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
 
 
 def env_file_text(variables: Mapping[str, str]) -> str:
-    """A file for EnvironmentFile=."""
+    """A file for EnvironmentFile=.  Raises InstallError as carried()."""
+    for name, value in variables.items():
+        carried(f"{name}={value}", f"the variable {visible(name)}")
     quoted = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in variables.items()}
     return "".join(f'{name}="{value}"\n' for name, value in quoted.items())

@@ -9,16 +9,18 @@ import pytest
 
 from specd.errors import InstallError
 from specd.install import (
+    Plan,
     carry_out,
     layout,
     look,
+    of_store,
     plan_install,
     plan_migrate,
     plan_uninstall,
     read_service,
 )
 from specd.install.migrating import drop_in
-from specd.install.steps import StartUnit
+from specd.install.steps import PutFile, StartUnit
 from specd.port_holder import Holder
 from tests.install.fake_machine import FakeMachine, install, migration, small_sources, words
 
@@ -202,8 +204,8 @@ def test_ollamas_settings_user_and_store_are_carried_over(
     text = with_ollama.at(layout.DROP_IN).read_text().splitlines()
     assert "User=nobody" in text
     assert "SupplementaryGroups=specd render video" in text
-    assert "ReadWritePaths=/var/lib/ollama/.ollama" in text
-    assert "RequiresMountsFor=/var/lib/ollama/.ollama/models" in text
+    assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text
+    assert 'RequiresMountsFor="/var/lib/ollama/.ollama/models"' in text
     assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
     assert 'Environment="OLLAMA_ORIGINS=a b"' in text
     assert not [line for line in text if "PATH=/bin" in line or "SECRET" in line]
@@ -225,8 +227,8 @@ def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) 
     found = read_service(with_ollama, Path("/home/Me/models"))
     text = drop_in(found).splitlines()
     assert "ProtectHome=tmpfs" in text
-    assert "BindPaths=/home/Me/models" in text
-    assert "ReadWritePaths=/var/lib/ollama/.ollama" in text  # the keys are where they were
+    assert 'BindPaths="/home/Me/models"' in text
+    assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text  # the keys are where they were
 
 
 def test_links_in_the_store_are_followed(with_ollama: FakeMachine) -> None:
@@ -235,8 +237,42 @@ def test_links_in_the_store_are_followed(with_ollama: FakeMachine) -> None:
     models.rename(with_ollama.at("/mnt/disk/models"))
     models.symlink_to(with_ollama.at("/mnt/disk/models"))
     text = drop_in(read_service(with_ollama)).splitlines()
-    assert "ReadWritePaths=/mnt/disk/models" in text
+    assert 'ReadWritePaths="/mnt/disk/models"' in text
     assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
+
+
+def test_a_folder_of_the_stores_owner_adds_no_line_to_a_unit(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    evil = with_ollama.at("/home/Me") / "x\nExecStartPre=+evil.sh\nq\x1b[2J"
+    evil.mkdir(parents=True)
+    blobs = with_ollama.at("/var/lib/ollama/.ollama/models/blobs")
+    blobs.rename(blobs.with_name("moved"))
+    blobs.symlink_to(evil)
+    with pytest.raises(InstallError, match=r"x\\nExecStartPre=") as caught:
+        migration(with_ollama, tmp_path / "sources")
+    assert not {"\n", "\x1b"} & set(str(caught.value))
+    with pytest.raises(InstallError, match=r"evil\\n"):
+        read_service(with_ollama, Path("/evil\n"))
+    with pytest.raises(InstallError, match=r"evil\\n"):
+        of_store(with_ollama, Path("/evil\n"))
+
+
+def test_a_setting_with_a_control_character_is_named(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    with_ollama.put("/etc/default/ollama", "OLLAMA_KEEP_ALIVE='7m\nUser=root'\n")
+    with pytest.raises(InstallError, match="the variable OLLAMA_KEEP_ALIVE"):
+        migration(with_ollama, tmp_path / "sources")
+
+
+def test_a_plan_leaves_the_terminal_alone(machine: FakeMachine) -> None:
+    said: list[str] = []
+    text = "a\x1b[2J"
+    plan = Plan(text, (PutFile("/etc/x", text.encode(), why=text, shows=True),), (text,))
+    carry_out(plan, machine, said.append)
+    assert len(plan.lines()) == 4
+    assert not any("\x1b" in line for line in (*plan.lines(), *said))
 
 
 def test_what_specd_env_says_is_stronger_and_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
