@@ -13,7 +13,7 @@ from typing import Final
 
 from specd.errors import InstallError
 from specd.install import layout
-from specd.install.answer import Answers
+from specd.install.answer import Answers, counted
 from specd.install.facts import Facts, address_in
 from specd.install.installing import (
     RELOAD,
@@ -89,7 +89,7 @@ def plan_migrate(
     url = address_of(facts, found).url
     steps += [StartUnit(layout.SERVICE), Answers(url, found.n_models)]
     outcome = (
-        f"specd answers on {url} in Ollama's place; {found.n_models} models in {found.store}",
+        f"specd answers on {url} in Ollama's place; {counted(found.n_models)} in {found.store}",
         "Back to Ollama, at any time: specd migrate --back",
     )
     said = (*unseen(facts), *(remarks(facts) if is_new else ()), *_remarks(facts, found))
@@ -156,8 +156,7 @@ def drop_in(found: Predecessor) -> str:
     if found.file_environment:
         lines += ["EnvironmentFile=", f"EnvironmentFile=-{layout.OLLAMA_ENV_FILE}"]
         lines.append(f"EnvironmentFile=-{layout.ENV_FILE}")
-    variables = {**found.environment, "OLLAMA_MODELS": str(found.store)}
-    lines += [environment_line(name, value) for name, value in variables.items()]
+    lines += [environment_line(name, value) for name, value in found.environment.items()]
     return "\n".join([*lines, ""])
 
 

@@ -24,15 +24,17 @@ _CARRIED: Final = re.compile(
 )
 #: Of the program that it starts, and of nobody else.
 _ITS_OWN: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
+_STORE: Final = "OLLAMA_MODELS"
 
 
 @dataclass(frozen=True)
 class Predecessor:
     """Ollama as it is set up here.
 
-    user, group: whose the store is.  environment: of its units; file_environment: of their
-    EnvironmentFile=, which is stronger.  folders: all that must be written to, links resolved.
-    umask: in octal digits.  n_models: manifests in the store.
+    user, group: whose the store is.  environment: of its units, and where the store is;
+    file_environment: of their EnvironmentFile=, which is stronger, and says no other store.
+    folders: all that must be written to, links resolved.  umask: in octal digits.  n_models:
+    manifests in the store.
     """
 
     user: str
@@ -55,6 +57,20 @@ class Predecessor:
         return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
 
 
+def read_environment(machine: Machine) -> tuple[dict[str, str], dict[str, str]]:
+    """What ollama.service has from its units, and from their EnvironmentFile=, which is stronger.
+
+    Raises InstallError where such a file cannot be read.
+    """
+    from_files: dict[str, str] = {}
+    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
+        try:
+            from_files |= read_env_file(machine.at(str(path)))
+        except BadSetting as error:
+            raise InstallError(f"ollama.service has settings in a file: {error}") from error
+    return shown_environment(machine.value(layout.OLLAMA, "Environment")), from_files
+
+
 def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
     """ollama.service, drop-ins and all.  store: in place of its own.  Raises InstallError."""
     said = machine.show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
@@ -63,12 +79,11 @@ def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
             "ollama.service has DynamicUser=yes: its store belongs to a user that exists only while"
             " it runs; give it a user of its own (systemctl edit ollama: DynamicUser=no, User=...)"
         )
-    environment = shown_environment(machine.value(layout.OLLAMA, "Environment"))
-    from_files = _read_files(machine)
+    environment, from_files = read_environment(machine)
     user, of_user = _user(said["User"] or "root")
     both = {**environment, **from_files}
     home = Path(_plain(both.get("HOME", "")) or of_user)
-    named = _plain(both.get("OLLAMA_MODELS", ""))
+    named = _plain(both.get(_STORE, ""))
     place = store or Path(named or home / ".ollama" / "models")
     names = sorted(set(both) - _ITS_OWN)
     return _checked(
@@ -76,8 +91,8 @@ def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
             user=user,
             group=said["Group"] or _group(user),
             store=place,
-            environment=_carried(environment),
-            file_environment=_carried(from_files),
+            environment={**_carried(environment), _STORE: str(place)},
+            file_environment=_carried(from_files, but=_STORE),
             left_out=tuple(name for name in names if not _CARRIED.fullmatch(name)),
             folders=_folders(machine, place, home),
             umask=said["UMask"] or "0022",
@@ -97,6 +112,7 @@ def of_store(machine: Machine, store: Path) -> Predecessor:
         user=owner.pw_name,
         group=_group(owner.pw_name),
         store=store,
+        environment={_STORE: str(store)},
         folders=_folders(machine, store, Path(owner.pw_dir)),
         n_models=_count(path),
     )
@@ -122,18 +138,10 @@ def _checked(found: Predecessor, machine: Machine) -> Predecessor:
     return found
 
 
-def _read_files(machine: Machine) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
-        try:
-            found |= read_env_file(machine.at(str(path)))
-        except BadSetting as error:
-            raise InstallError(f"ollama.service has settings in a file: {error}") from error
-    return found
-
-
-def _carried(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if _CARRIED.fullmatch(name)}
+def _carried(variables: Mapping[str, str], *, but: str = "") -> dict[str, str]:
+    return {
+        name: value for name, value in variables.items() if _CARRIED.fullmatch(name) and name != but
+    }
 
 
 def _plain(value: str) -> str:

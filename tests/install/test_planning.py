@@ -275,6 +275,30 @@ def test_a_plan_leaves_the_terminal_alone(machine: FakeMachine) -> None:
     assert not any("\x1b" in line for line in (*plan.lines(), *said))
 
 
+def test_a_store_that_is_named_is_stronger_than_ollamas_own_files(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    named = Path("/mnt/disk/models")
+    with_ollama.at(str(named)).mkdir(parents=True)
+    with_ollama.put("/etc/default/ollama", "OLLAMA_MODELS=/var/lib/x\nOLLAMA_KEEP_ALIVE=7m\n")
+    found = read_service(with_ollama, named)
+    plan = plan_migrate(look(with_ollama), found, small_sources(tmp_path))
+    carry_out(plan, with_ollama, print)
+    assert with_ollama.at(layout.OLLAMA_ENV_FILE).read_text() == 'OLLAMA_KEEP_ALIVE="7m"\n'
+    text = with_ollama.at(layout.DROP_IN).read_text()
+    assert f'Environment="OLLAMA_MODELS={named}"' in text
+    assert found.variables["OLLAMA_MODELS"] == str(named)
+
+
+def test_a_store_of_specd_env_is_in_force_and_said(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    with_ollama.put(layout.ENV_FILE, "OLLAMA_MODELS=/elsewhere\n")
+    assert "OLLAMA_MODELS: /etc/specd/specd.env has another value" in words(
+        migration(with_ollama, tmp_path / "sources")
+    )
+
+
 def test_what_specd_env_says_is_stronger_and_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
     with_ollama.put(layout.ENV_FILE, "OLLAMA_KEEP_ALIVE=1m\nOLLAMA_HOST=127.0.0.1:4242\n")
     said = words(migration(with_ollama, tmp_path / "sources"))

@@ -62,13 +62,9 @@ def test_what_ends_a_line_or_moves_the_cursor_gets_into_no_unit(character: str) 
         with pytest.raises(InstallError, match=r"/a\\.*ExecStartPre") as caught:
             write(text)
         assert character not in str(caught.value)
-    for refused in (
-        lambda: environment_line("A", text),
-        lambda: setting_line("User", text),
-        lambda: env_file_text({"A": text}),
-    ):
-        with pytest.raises(InstallError, match=r"A|User") as caught:
-            refused()
+    for name_it in (environment_line, setting_line, lambda name, text: env_file_text({name: text})):
+        with pytest.raises(InstallError, match="User") as caught:
+            name_it("User", text)
         assert "evil" not in str(caught.value)  # a value may be a secret
 
 
