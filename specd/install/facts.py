@@ -16,8 +16,9 @@ from specd.errors import BadSetting, InstallError
 from specd.install import layout
 from specd.install.layout import Shipped, shipped
 from specd.install.machine import CommandFailed, Machine, UnitState
+from specd.install.ollama import plain, read_environment
 from specd.install.record import Record, read_record
-from specd.install.systemd_text import shown_environment, shown_files
+from specd.install.systemd_text import shown_environment
 from specd.port_holder import Holder, holder_of
 from specd.settings import HostAddress, parse_host, read_env_file
 
@@ -38,8 +39,8 @@ class Facts:
 
     folders: which of the places of layout.py are there.  command: what COMMAND links to, "" where
     it is no link.  environment: what specd.service has now; own_settings: of it, what specd.env
-    says.  ollama_environment: what ollama.service has.  unseen: why systemd could not be asked of
-    units, "" where it was.  runs_installed: this program is the
+    says.  ollama_environment: what ollama.service has; unread: why that is not all of it.  unseen:
+    why systemd could not be asked of units, "" where it was.  runs_installed: this program is the
     installed one.  read_only: places that cannot be written.  free_bytes: where ENVIRONMENT lies.
     """
 
@@ -55,6 +56,7 @@ class Facts:
     environment: Mapping[str, str] = field(default_factory=dict)
     own_settings: Mapping[str, str] = field(default_factory=dict)
     ollama_environment: Mapping[str, str] = field(default_factory=dict)
+    unread: str = ""
     unseen: str = ""
     has_user: bool = False
     has_selinux: bool = False
@@ -68,8 +70,13 @@ class Facts:
 
 
 def address_in(variables: Mapping[str, str]) -> HostAddress:
-    """Where Ollama, or specd, listens that has this environment."""
-    return parse_host(variables.get("OLLAMA_HOST", "").strip().strip("\"'") or _DEFAULT_HOST)
+    """Where Ollama, or specd, listens that has this environment.
+
+    Both listen in plain HTTP, at the root: scheme and path are for clients that reach them by way
+    of another server.
+    """
+    named = plain(variables.get("OLLAMA_HOST", "")) or _DEFAULT_HOST
+    return replace(parse_host(named), scheme="http", path="")
 
 
 def look(machine: Machine, *, dry_run: bool = False) -> Facts:
@@ -112,6 +119,7 @@ def look(machine: Machine, *, dry_run: bool = False) -> Facts:
 def _with_units(facts: Facts, machine: Machine) -> Facts:
     """Raises CommandFailed."""
     ollama = machine.unit(layout.OLLAMA)
+    theirs, unread = _of_ollama(machine) if ollama.is_there else ({}, "")
     return replace(
         facts,
         service=machine.unit(layout.SERVICE),
@@ -119,7 +127,8 @@ def _with_units(facts: Facts, machine: Machine) -> Facts:
         ollama=ollama,
         environment=shown_environment(machine.value(layout.SERVICE, "Environment"))
         | _from_files(machine),
-        ollama_environment=_of_ollama(machine) if ollama.is_there else {},
+        ollama_environment=theirs,
+        unread=unread,
     )
 
 
@@ -143,11 +152,15 @@ def _has_unit(machine: Machine, name: str) -> bool:
     return any(machine.at(f"{folder}/{name}").exists() for folder in _UNIT_FOLDERS)
 
 
-def _of_ollama(machine: Machine) -> dict[str, str]:
-    variables = shown_environment(machine.value(layout.OLLAMA, "Environment"))
-    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
-        variables |= _from_file(machine, str(path))
-    return variables
+def _of_ollama(machine: Machine) -> tuple[dict[str, str], str]:
+    """What it has, and why that is not known.  A migration alone needs it, and fails without."""
+    try:
+        from_units, from_files = read_environment(machine)
+    except CommandFailed:
+        raise
+    except InstallError as error:
+        return {}, str(error)
+    return {**from_units, **from_files}, ""
 
 
 def _from_files(machine: Machine) -> dict[str, str]:

@@ -133,7 +133,9 @@ def write_record(record: Record) -> PutFile:
 
 
 def unseen(facts: Facts) -> Iterator[str]:
-    """What a dry run could not find out."""
+    """What could not be found out."""
+    if facts.unread:
+        yield f"where {layout.OLLAMA} listens is not known, since {facts.unread}"
     if facts.unseen:
         yield f"which units run, and start at boot, is not known, since {facts.unseen}"
 

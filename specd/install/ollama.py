@@ -57,6 +57,11 @@ class Predecessor:
         return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
 
 
+def plain(value: str) -> str:
+    """Ollama's own rule: blanks, then quotes, are taken off."""
+    return value.strip().strip("\"'")
+
+
 def read_environment(machine: Machine) -> tuple[dict[str, str], dict[str, str]]:
     """What ollama.service has from its units, and from their EnvironmentFile=, which is stronger.
 
@@ -82,8 +87,8 @@ def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
     environment, from_files = read_environment(machine)
     user, of_user = _user(said["User"] or "root")
     both = {**environment, **from_files}
-    home = Path(_plain(both.get("HOME", "")) or of_user)
-    named = _plain(both.get(_STORE, ""))
+    home = Path(plain(both.get("HOME", "")) or of_user)
+    named = plain(both.get(_STORE, ""))
     place = store or Path(named or home / ".ollama" / "models")
     names = sorted(set(both) - _ITS_OWN)
     return _checked(
@@ -142,11 +147,6 @@ def _carried(variables: Mapping[str, str], *, but: str = "") -> dict[str, str]:
     return {
         name: value for name, value in variables.items() if _CARRIED.fullmatch(name) and name != but
     }
-
-
-def _plain(value: str) -> str:
-    """Ollama's own rule: blanks, then quotes, are taken off."""
-    return value.strip().strip("\"'")
 
 
 def _user(name: str) -> tuple[str, str]:

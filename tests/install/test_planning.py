@@ -14,11 +14,13 @@ from specd.install import (
     layout,
     look,
     of_store,
+    plan_back,
     plan_install,
     plan_migrate,
     plan_uninstall,
     read_service,
 )
+from specd.install.answer import Answers
 from specd.install.migrating import drop_in
 from specd.install.steps import PutFile, StartUnit
 from specd.port_holder import Holder
@@ -154,6 +156,31 @@ def test_a_record_that_cannot_be_read_is_said(machine: FakeMachine) -> None:
     machine.put(layout.RECORD, "{")
     with pytest.raises(InstallError, match=r"cannot read .*installed\.json"):
         look(machine)
+
+
+def test_a_file_of_ollamas_that_cannot_be_read_is_said_and_keeps_a_migration_alone(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
+    with_ollama.at("/etc/default/ollama").write_bytes(b"OLLAMA_HOST=\xff\n")
+    facts = look(with_ollama)
+    said = "where ollama.service listens is not known, since ollama.service has settings in a file"
+    for plan in (plan_install(facts, None), plan_back(facts), plan_uninstall(facts)):
+        assert said in words(plan)
+    with pytest.raises(InstallError, match="is not UTF-8"):
+        read_service(with_ollama)
+
+
+@pytest.mark.parametrize("host", ["https://0.0.0.0:4242", "http://127.0.0.1:4242/ollama"])
+def test_the_daemon_is_asked_in_plain_http_at_its_root(
+    with_ollama: FakeMachine, tmp_path: Path, host: str
+) -> None:
+    with_ollama.put(layout.ENV_FILE, f"OLLAMA_HOST={host}\n")
+    here = Answers("http://127.0.0.1:4242")
+    assert here in plan_install(look(with_ollama), None).steps
+    plan = migration(with_ollama, tmp_path)
+    assert replace(here, n_models=1) in plan.steps
+    assert "specd answers on http://127.0.0.1:4242 in" in plan.outcome[0]
 
 
 # --------------------------------------------------------------------------- uninstall
