@@ -26,8 +26,8 @@ class Answers(Step):
 
     @property
     def words(self) -> str:
-        listed = f", and lists models ({self.n_models} are in the store)" if self.n_models else ""
-        return f"check that specd answers on {self.url}{listed}"
+        listed = f", and lists models ({counted(self.n_models)} in the store)"
+        return f"check that specd answers on {self.url}{listed if self.n_models else ''}"
 
     def do(self, machine: Machine) -> None:  # noqa: ARG002
         version = _ask(f"{self.url}/api/version")
@@ -35,9 +35,14 @@ class Answers(Step):
             return
         listed = _ask(f"{self.url}/api/tags")
         if isinstance(listed, dict) and not listed.get("models"):
+            none = "none of the" if self.n_models > 1 else "not the"
             raise InstallError(
-                f"specd lists none of the {self.n_models} models of the store: journalctl -u specd"
+                f"specd lists {none} {counted(self.n_models)} of the store: journalctl -u specd"
             )
+
+
+def counted(n_models: int) -> str:
+    return f"{n_models} model{'' if n_models == 1 else 's'}"
 
 
 def _ask(url: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import shutil
 import subprocess
@@ -79,6 +80,13 @@ class Machine:
     def own(self, path: Path, group: str) -> None:
         """Root's, and that group's."""
         shutil.chown(path, "root", group)
+
+    def has_group(self, name: str) -> bool:
+        try:
+            grp.getgrnam(name)
+        except KeyError:
+            return False
+        return True
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
         """`systemctl show`, by property, each of one line; empty where there is no such unit."""

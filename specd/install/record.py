@@ -27,7 +27,11 @@ class TakenOver(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """files: path → sha256 of what was written there.  made_user: it was not there before."""
+    """files: path → sha256 of what was written there.
+
+    made_user: it was not there before the first installation; that alone outlasts an uninstall
+    which leaves the user.
+    """
 
     version: str = ""
     files: Mapping[str, str] = {}

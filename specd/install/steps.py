@@ -4,6 +4,7 @@ Step          words for the plan; do, undo, finish
 ├── PutFile, PutLink, RemoveFile, KeepCopy
 ├── RemoveTree
 ├── Run           a command that needs no undoing by itself
+├── RemoveUser    last of a plan, as nothing brings a user back
 ├── KeepUnits     first of every plan: should a step fail, the services are again as they were
 ├── StartUnit, BringTo
 └── environment.py: Build, Swap;  answer.py: Answers
@@ -238,6 +239,23 @@ class Run(Step):
 
     def do(self, machine: Machine) -> None:
         machine.run(*self.command)
+
+
+@dataclass
+class RemoveUser(Step):
+    """With the group of that name, where userdel leaves it (by USERGROUPS_ENAB of login.defs)."""
+
+    name: str
+
+    @property
+    def words(self) -> str:
+        return f"remove the user {self.name}, and its group"
+
+    def do(self, machine: Machine) -> None:
+        machine.run("userdel", self.name)
+        if machine.has_group(self.name):
+            with contextlib.suppress(CommandFailed):  # others were given it: it is theirs
+                machine.run("groupdel", self.name)
 
 
 @dataclass

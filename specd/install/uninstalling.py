@@ -10,13 +10,24 @@ from specd.install.facts import Facts
 from specd.install.going_back import back_files, former_ollama
 from specd.install.installing import RELOAD, kept_name, unseen
 from specd.install.plan import Plan
-from specd.install.record import fingerprint
-from specd.install.steps import BringTo, KeepCopy, KeepUnits, RemoveFile, RemoveTree, Run, Step
+from specd.install.record import Record, fingerprint
+from specd.install.steps import (
+    BringTo,
+    KeepCopy,
+    KeepUnits,
+    PutFile,
+    RemoveFile,
+    RemoveTree,
+    RemoveUser,
+    Run,
+    Step,
+)
 
 
 def plan_uninstall(facts: Facts, *, purges: bool = False) -> Plan:
     """purges: models, what was learned, settings and the user too.  Raises InstallError."""
-    if not facts.record.files and not facts.record.is_installed:
+    ours = facts.record.made_user and facts.has_user
+    if not facts.record.files and not facts.record.is_installed and not (purges and ours):
         raise InstallError("specd is not installed here: nothing was recorded by `specd install`")
     before = facts.record.taken_over
     steps: list[Step] = [KeepUnits((facts.ollama, facts.service, facts.socket))]
@@ -30,10 +41,14 @@ def plan_uninstall(facts: Facts, *, purges: bool = False) -> Plan:
     if before is not None and facts.ollama.is_there:
         steps.append(BringTo((former_ollama(facts, before),)))
     # Last: a run that is cut short is known to the next.
-    steps.append(RemoveFile(layout.RECORD))
-    if purges and facts.record.made_user and facts.has_user:
+    if ours and not purges:
+        why = "the user is specd's own, and goes with --purge"
+        steps.append(PutFile(layout.RECORD, Record(made_user=True).bytes(), why=why))
+    else:
+        steps.append(RemoveFile(layout.RECORD))
+    if purges and ours:
         # After all that may fail, for no step brings a user back.
-        steps.append(Run("remove the user", ("userdel", layout.USER)))
+        steps.append(RemoveUser(layout.USER))
     return Plan(
         "Uninstalling specd",
         tuple(steps),

@@ -55,7 +55,9 @@ class FakeMachine(Machine):
         self.on_command(line)
         self.done.append(line)
         match command:
-            case ("systemctl", "daemon-reload" | "reset-failed", *_) | ("userdel", *_):
+            case ("systemctl", "daemon-reload" | "reset-failed", *_):
+                pass
+            case ("userdel" | "groupdel", _):
                 pass
             case ("systemctl", verb, *names):
                 self._systemctl(verb, set(names) - {"--now"}, now="--now" in names)

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from specd.errors import InstallError
 from specd.install import answer
 from specd.install.answer import Answers
 from specd.install.machine import Machine
+from tests.install.fake_machine import FakeMachine, migration
 
 
 @pytest.fixture
@@ -56,6 +58,18 @@ def server() -> Iterator[Server]:
 
 def test_an_answer_is_enough_where_the_store_is_empty(server: Server) -> None:
     Answers(server.url).do(Machine())
+
+
+def test_one_model_is_counted_as_one(server: Server) -> None:
+    server.answers["/api/tags"] = (200, '{"models": []}')
+    step = Answers(server.url, 1)
+    assert "lists models (1 model in the store)" in step.words
+    with pytest.raises(InstallError, match="not the 1 model of"):
+        step.do(Machine())
+
+
+def test_a_migration_counts_one_model_as_one(with_ollama: FakeMachine, tmp_path: Path) -> None:
+    assert "; 1 model in /var/lib/ollama" in migration(with_ollama, tmp_path).outcome[0]
 
 
 def test_models_in_the_store_must_be_listed(server: Server) -> None:

@@ -1,0 +1,99 @@
+"""Whose the user is, whatever was uninstalled and installed again in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specd.errors import InstallError
+from specd.install import carry_out, facts, layout, look, plan_uninstall
+from specd.install.machine import CommandFailed
+from tests.install.fake_machine import FakeMachine, install, words
+
+pytestmark = pytest.mark.usefixtures("answering")
+
+
+@pytest.fixture
+def people(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine) -> set[str]:
+    """Who is there; systemd-sysusers adds specd, userdel takes it away and leaves its group."""
+    there: set[str] = set()
+    groups: set[str] = set()
+
+    def on_command(line: str) -> None:
+        if line.startswith("systemd-sysusers"):
+            there.add(layout.USER)
+            groups.add(layout.USER)
+        if line.startswith("userdel"):
+            there.remove(layout.USER)
+        if line.startswith("groupdel"):
+            groups.remove(layout.USER)
+
+    machine.on_command = on_command
+    monkeypatch.setattr(facts, "_has_user", lambda name: name in there)
+    monkeypatch.setattr(machine, "has_group", lambda name: name in groups)
+    return there
+
+
+def uninstall(machine: FakeMachine, *, purges: bool = False) -> None:
+    carry_out(plan_uninstall(look(machine), purges=purges), machine, print)
+
+
+def test_a_purge_after_an_uninstall_and_another_install_removes_the_user(
+    machine: FakeMachine, people: set[str], tmp_path: Path
+) -> None:
+    for _ in range(2):
+        install(machine, tmp_path / "sources")
+        uninstall(machine)
+        assert people == {"specd"}
+    install(machine, tmp_path / "sources")
+    uninstall(machine, purges=True)
+    assert people == set()
+    assert machine.done[-2:] == ["userdel specd", "groupdel specd"]
+    assert not machine.at(layout.RECORD).parent.exists()
+
+
+def test_a_purge_is_had_after_an_uninstall_without_one(
+    machine: FakeMachine, people: set[str], tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    model = machine.put("/var/lib/specd/.ollama/models/blobs/sha256-1", "weights")
+    uninstall(machine)
+    with pytest.raises(InstallError, match="not installed here"):
+        uninstall(machine)
+    uninstall(machine, purges=True)
+    assert not model.exists()
+    assert people == set()
+    with pytest.raises(InstallError, match="not installed here"):
+        uninstall(machine, purges=True)
+
+
+def test_a_user_that_was_there_before_specd_stays(
+    machine: FakeMachine, people: set[str], tmp_path: Path
+) -> None:
+    people.add("specd")
+    install(machine, tmp_path / "sources")
+    uninstall(machine)
+    assert not machine.at(layout.RECORD).parent.exists()
+    install(machine, tmp_path / "sources")
+    uninstall(machine, purges=True)
+    assert people == {"specd"}
+
+
+def test_a_group_that_others_were_given_hinders_nothing(
+    machine: FakeMachine, people: set[str], tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    before = machine.on_command
+
+    def refuse(line: str) -> None:
+        if line.startswith("groupdel"):
+            raise CommandFailed("cannot remove the primary group of a user")
+        before(line)
+
+    machine.on_command = refuse
+    assert "remove the user specd, and its group" in words(
+        plan_uninstall(look(machine), purges=True)
+    )
+    uninstall(machine, purges=True)
+    assert people == set()
