@@ -29,6 +29,13 @@ def exposure(addresses: Iterable[object], settings: Settings) -> str:
     return ""
 
 
+def standing(places: str, addresses: Iterable[object], settings: Settings) -> str:
+    """What the line of `systemctl status` begins with.  places: in words."""
+    open_to = exposure(addresses, settings)
+    warning = "; WARNING: open to strangers, SPECD_API_KEYS is not set" if open_to else ""
+    return f"listening on {places}{warning}"
+
+
 def _reached(addresses: Iterable[object]) -> list[str]:
     """From elsewhere: `host:port` each."""
     found = [address[:2] for address in addresses if isinstance(address, tuple)]

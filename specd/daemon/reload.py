@@ -1,78 +1,47 @@
 """SIGHUP: files of pairs, and settings that can change while no connection notices.
 
-A process cannot be given another environment, so the file of settings that systemd read at the
-start is read again.  What can change is said where each setting is declared.
+What can change is said where each setting is declared.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from specd.daemon import logs
 from specd.daemon.exposure import exposure
 from specd.daemon.house import House
+from specd.daemon.variables import Variables
 from specd.errors import BadSetting
 from specd.sd_notify import Systemd
-from specd.settings import Settings, is_live, read_env_file, variable_of
+from specd.settings import Settings, is_live, unknown_variables, variable_of
 
 log = logging.getLogger(__name__)
 
-
-class Variables:
-    """The environment at the start, and what the file of settings has made of it since."""
-
-    def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
-        self._path = settings.env_file
-        self.at_start = dict(os.environ if environment is None else environment)
-        self._from_file = self._of_file(quiet=True)
-
-    def again(self) -> dict[str, str]:
-        """As at a new start.  Raises BadSetting where the file cannot be read.
-
-        What was set otherwise than by the file, as for a daemon that is started by hand, stays.
-        """
-        file = self._of_file()
-        ours = [variable_of(field) for field in Settings.model_fields.values()]
-        theirs = {
-            name: value
-            for name, value in self.at_start.items()
-            if self._from_file.get(name) != value
-        }
-        for name in ours:
-            if name in theirs and file.get(name, theirs[name]) != theirs[name]:
-                log.warning(
-                    "%s was set elsewhere than in %s at the start: what stands there now takes"
-                    " effect when systemd starts the service next",
-                    name,
-                    self._path,
-                )
-        return file | theirs
-
-    def _of_file(self, *, quiet: bool = False) -> dict[str, str]:
-        try:
-            return read_env_file(self._path) if self._path is not None else {}
-        except BadSetting:
-            if quiet:  # it was not what the daemon was started with
-                return {}
-            raise
+#: systemd waits for both lines, and nobody waits for systemd longer.
+_PATIENCE_S: Final = 1.0
 
 
 class Reload:
     """settings: as they are in force.  addresses: of the daemon's sockets."""
 
     def __init__(
-        self, house: House, settings: Settings, systemd: Systemd, addresses: Sequence[object]
+        self,
+        house: House,
+        settings: Settings,
+        variables: Variables,
+        systemd: Systemd,
+        addresses: Sequence[object],
     ) -> None:
         self.settings = settings
         self._house = house
         self._systemd = systemd
         self._addresses = addresses
-        self._variables = Variables(settings)
-        self._at_start = Settings.of(self._variables.at_start)
+        self._variables = variables
+        self._at_start = Settings.of(variables.at_start)
 
     async def whenever(self, asked: asyncio.Event) -> None:
         """Until cancelled."""
@@ -80,19 +49,24 @@ class Reload:
             await asked.wait()
             asked.clear()
             now_us = time.monotonic_ns() // 1000
-            self._systemd.notify("RELOADING=1", f"MONOTONIC_USEC={now_us}", patience_s=1.0)
+            await self._notify("RELOADING=1", f"MONOTONIC_USEC={now_us}")
             try:
                 await self.once()
             except BadSetting as error:
                 log.error("nothing is changed: %s", error)  # noqa: TRY400 - for the user
             except Exception:
                 log.exception("nothing is changed")
-            self._systemd.notify("READY=1", patience_s=1.0)
+            await self._notify("READY=1")
+
+    async def _notify(self, *lines: str) -> None:
+        await asyncio.to_thread(self._systemd.notify, *lines, patience_s=_PATIENCE_S)
 
     async def once(self) -> None:
         """Raises BadSetting, and all is as it was."""
-        new = await asyncio.to_thread(lambda: Settings.of(self._variables.again()))
+        variables = await asyncio.to_thread(self._variables.again)
+        new = Settings.of(variables)
         await asyncio.to_thread(self._house.rules.read_again)
+        self._variables.take(variables)
         update = {name: getattr(new, name) for name in self._changed(new, live=True)}
         said = [variable_of(Settings.model_fields[name]) for name in update]
         self.settings = self.settings.model_copy(update=update)
@@ -100,6 +74,7 @@ class Reload:
         log.info("read again: %s", ", ".join(said) if said else "no setting that can change has")
         if update and (open_to := exposure(self._addresses, self.settings)):
             log.warning("%s", open_to)
+        warn_of_unknown(variables)
         for name in self._changed(new, live=False):
             variable = variable_of(Settings.model_fields[name])
             log.warning("%s has changed, and takes effect at the next start", variable)
@@ -111,6 +86,13 @@ class Reload:
             for name, field in Settings.model_fields.items()
             if is_live(field) is live and getattr(new, name) != getattr(before, name)
         ]
+
+
+def warn_of_unknown(variables: Mapping[str, str]) -> None:
+    """Of what is set, and nobody reads: a misspelt setting."""
+    for variable, meant in unknown_variables(variables).items():
+        hint = f": is {meant} meant?" if meant else ""
+        log.warning("%s is set, and is no setting%s", variable, hint)
 
 
 def apply(settings: Settings, house: House) -> None:

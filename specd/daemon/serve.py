@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 
@@ -13,18 +15,19 @@ from specd.api.border import connection_log
 from specd.daemon.arrivals import Arrivals
 from specd.daemon.descriptors import at_once, max_connections, quiet_about_accept, raise_limit
 from specd.daemon.door import Runner
-from specd.daemon.exposure import exposure
+from specd.daemon.exposure import exposure, standing
 from specd.daemon.house import House, built, open_house
 from specd.daemon.listening import as_passed, listen, where
 from specd.daemon.logs import logging_to_stderr
-from specd.daemon.reload import Reload
+from specd.daemon.reload import Reload, warn_of_unknown
 from specd.daemon.signals import Signals
+from specd.daemon.variables import Variables
 from specd.daemon.watchdog import attend, status
 from specd.errors import BadSetting, SpecdError
 from specd.placement import Defaults
 from specd.runner import ENGINE
 from specd.sd_notify import Systemd
-from specd.settings import Settings, set_without_effect, unknown_variables
+from specd.settings import Settings, set_without_effect
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
 
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
+    variables = Variables(settings)
     systemd = _systemd()
     settings = as_passed(settings, systemd.sockets)
     signals = Signals.caught()
@@ -55,20 +59,25 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     server = _server(house.app, settings, n_descriptors)
     arrivals = Arrivals(house.app)
     await server.setup()
-    try:
+    async with _left_tidy(house, server):
         sites = await listen(server, settings, systemd.sockets, at_once=at_once(n_descriptors))
-        words = _announce(server, settings, house.machine)  # before anybody's request is
+        places = _announce(server, settings, house.machine)  # before anybody's request is
         await open_house(house, stop)
         house.readiness.reason = ""
-        systemd.notify("READY=1", f"STATUS={words}", patience_s=NOTIFY_S)
+        reload = Reload(house, settings, variables, systemd, server.addresses)
+
+        def words() -> str:
+            """As it stands now: a reload may let strangers in, or keep them out."""
+            return standing(places, server.addresses, reload.settings)
+
+        systemd.notify("READY=1", f"STATUS={words()}", patience_s=NOTIFY_S)
         attending = asyncio.create_task(
             attend(
                 systemd,
                 stuck=house.scheduler.stuck,
-                status=lambda: status("stopping" if stop.is_set() else words, house.scheduler),
+                status=lambda: status("stopping" if stop.is_set() else words(), house.scheduler),
             )
         )
-        reload = Reload(house, settings, systemd, server.addresses)
         reloading = asyncio.create_task(reload.whenever(signals.reload))
         house.chores.extend((attending, reloading))
         await stop.wait()
@@ -80,14 +89,6 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
             await site.stop()
         await arrivals.heard(server)
         await house.scheduler.stop(settings.shutdown_grace_s, signals.hurry)
-    finally:
-        await house.scheduler.stop()
-        await house.notebooks.close()
-        await house.fetching.close()
-        await house.creator.close()
-        await house.registry.close()
-        await server.cleanup()
-        await asyncio.to_thread(house.renderer.close)
     log.info("stopped")
 
 
@@ -100,6 +101,20 @@ def main(settings: Settings) -> int:
             log.error("%s", error)  # noqa: TRY400 - a sentence for the user, no traceback
             return 1
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _left_tidy(house: House, server: web.AppRunner) -> AsyncIterator[None]:
+    """Everything is closed, whatever becomes of the rest: the last that is named here first."""
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(asyncio.to_thread, house.renderer.close)
+        closing.push_async_callback(server.cleanup)
+        closing.push_async_callback(house.registry.close)
+        closing.push_async_callback(house.creator.close)
+        closing.push_async_callback(house.fetching.close)
+        closing.push_async_callback(house.notebooks.close)
+        closing.push_async_callback(house.scheduler.stop)
+        yield
 
 
 async def _built(settings: Settings, command: Sequence[str], systemd: Systemd) -> House:
@@ -140,7 +155,7 @@ def _say_stopping(systemd: Systemd, settings: Settings) -> None:
 
 
 def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
-    """What the log says, and the beginning of what `systemctl status` does."""
+    """What the log says of the start; where it listens, in words."""
     places = " and ".join(where(server))
     log.info("specd %s listens on %s, models in %s", specd.__version__, places, settings.models)
     for device in machine.devices:
@@ -149,11 +164,7 @@ def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> s
         log.info("%s (%s, %s): %.1f of %.1f GiB are free", *facts)
     for variable, why in set_without_effect().items():
         log.warning("%s is set, and has no effect here: %s", variable, why)
-    for variable, meant in unknown_variables().items():
-        hint = f": is {meant} meant?" if meant else ""
-        log.warning("%s is set, and is no setting%s", variable, hint)
-    words = f"listening on {places}"
+    warn_of_unknown(os.environ)
     if open_to := exposure(server.addresses, settings):
         log.warning("%s", open_to)
-        words += "; WARNING: open to strangers, SPECD_API_KEYS is not set"
-    return words
+    return places

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -233,7 +233,8 @@ class Settings(BaseSettings):
         "SPECD_ENV_FILE",
         "/etc/specd/specd.env",
         "What SIGHUP (`systemctl reload specd`) reads again, where it exists: the file of"
-        " settings with which the service was started.",
+        " settings with which the service was started. What it no longer sets stays until the"
+        " next start.",
     )
 
     @classmethod
@@ -267,12 +268,15 @@ def set_without_effect() -> dict[str, str]:
     return {name: why for name, why in NO_EFFECT.items() if _unquoted(os.environ.get(name, ""))}
 
 
-def unknown_variables() -> dict[str, str]:
-    """What is set and nobody reads, each with the setting it may stand for, or ""."""
+def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str]:
+    """What is set and nobody reads, each with the setting it may stand for, or "".
+
+    environment: names; None is this process's own.
+    """
     known = [variable_of(field) for field in Settings.model_fields.values()]
     return {
         name: next(iter(get_close_matches(name, known, n=1)), "")
-        for name in os.environ
+        for name in (os.environ if environment is None else environment)
         if name.startswith(("SPECD_", "OLLAMA_"))
         and name not in {*known, *NO_EFFECT, *OF_INSTALLER}
     }

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from specd.daemon.reload import Variables, apply
+from specd.daemon.reload import apply
 from specd.settings import Settings, is_live
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.gguf_files import OllamaStore, write_llama
@@ -95,11 +95,22 @@ async def test_settings_change_and_no_connection_notices(tmp_path: Path) -> None
             assert (await shown.json())["specd"]["reason"] == "disabled_by_user"
 
 
-@pytest.mark.system
-async def test_what_is_not_in_the_file_any_more_is_unset(tmp_path: Path) -> None:
-    async with service(tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses") as it:
+async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
+    async with service(
+        tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses", OLLAMA_HOST="0.0.0.0:0"
+    ) as it:
         assert await status(it.daemon) == 401
-        assert await it.reload("# nothing") == ""
+        assert "SPECD_API_KEYS is not in" in await it.reload("SPECD_APIKEYS=a-key-misspelt")
+        assert "is SPECD_API_KEYS meant?" in it.log.read_text()
+        assert await status(it.daemon) == 401
+        it.file.unlink()
+        it.daemon.process.send_signal(signal.SIGHUP)
+        await it.daemon.told("RELOADING=1")
+        await it.daemon.told("READY=1")
+        assert "nothing is changed" in it.log.read_text()
+        assert await status(it.daemon) == 401
+        assert "everyone who reaches" in await it.reload("SPECD_API_KEYS=")
+        assert "WARNING: open to strangers" in await it.daemon.told("STATUS=")
         assert await status(it.daemon) == 200
 
 
@@ -261,12 +272,3 @@ def test_what_is_declared_live_is_what_is_applied(caplog: pytest.LogCaptureFixtu
     asked: Any = Asked()
     apply(asked, house)  # type: ignore[arg-type]
     assert asked.names == {n for n, field in Settings.model_fields.items() if is_live(field)}
-
-
-def test_an_unreadable_file_at_the_start_is_read_once_it_can_be(tmp_path: Path) -> None:
-    path = tmp_path / "specd.env"
-    path.mkdir()
-    variables = Variables(Settings(env_file=path), {"HOME": "/root"})
-    path.rmdir()
-    path.write_text("OLLAMA_DEBUG=1\n")
-    assert variables.again() == {"HOME": "/root", "OLLAMA_DEBUG": "1"}
