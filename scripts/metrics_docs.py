@@ -32,7 +32,9 @@ prompt or an answer, or a key.
 | `GET /metrics` | Prometheus' text format, or OpenMetrics where that is asked for |
 
 Readiness does not wait for a model: the first request loads it. With `SPECD_API_KEYS` the first
-two stay open and `/metrics` asks for a key.
+two stay open and `/metrics` asks for a key. A daemon that stops takes no new connection: it is
+refused, or waits for the next start where systemd holds the socket. Only on a connection that was
+kept open is `stopping` still read, so take a refused one for the same answer.
 
 ## Scraping
 In `prometheus.yml`:

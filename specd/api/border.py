@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -13,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
 from specd.api.wire import dump
-from specd.errors import InvalidRequest, SpecdError
+from specd.errors import InvalidRequest, RegistryError, SpecdError, StoreError
 from specd.metrics import current
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,14 @@ log = logging.getLogger(__name__)
 #: unfold, is told to that client; in the log it would be a traceback for each.
 connection_log = logging.getLogger(f"{__name__}.connection")
 connection_log.addFilter(lambda record: not _is_clients_fault(record))
+
+#: Whose words an operator needs: of files, disks, hosts, and of no prompt, answer or key.
+_LOGGED: Final = (StoreError, RegistryError)
+_MAX_LOGGED: Final = 500
+_MAX_SEARCHED: Final = 8 * _MAX_LOGGED
+#: A URL's password, and its query, in which a registry may hand out a token.
+_PASSWORD: Final = re.compile(r"(?<=://)[^/?#\s\"]*@")
+_QUERY: Final = re.compile(r"(?<=://)([^?#\s\"]*)[?#][^\s\"]*")
 
 T = TypeVar("T")
 ErrorReply = Callable[[SpecdError], web.Response]
@@ -33,9 +42,15 @@ def json_reply(value: object) -> web.Response:
 
 
 def told(error: Exception) -> SpecdError:
-    """The error as the caller is told it; what nobody foresaw is logged with its traceback."""
+    """The error as the caller is told it.
+
+    What nobody foresaw is logged with its traceback, what a disk or a registry refused by its
+    sentence: the caller may be a script that throws it away.
+    """
     said = _told(error)
     kind = said.__cause__ if type(said) is SpecdError else said
+    if isinstance(kind, _LOGGED):
+        log.warning("%s", _loggable(str(said)))
     current().error = type(kind).__name__ if isinstance(kind, SpecdError) else "Internal"
     return said
 
@@ -49,6 +64,12 @@ def _told(error: Exception) -> SpecdError:
         return InvalidRequest("unexpected EOF")
     log.error("unexpected error in a request", exc_info=error)
     return SpecdError(f"internal error: {type(error).__name__}")
+
+
+def _loggable(sentence: str) -> str:
+    """On one line: a registry's words are a stranger's."""
+    clean = _QUERY.sub(r"\1", _PASSWORD.sub("", sentence[:_MAX_SEARCHED]))[:_MAX_LOGGED]
+    return "".join(c if c.isprintable() else " " for c in clean)
 
 
 def _is_clients_fault(record: logging.LogRecord) -> bool:

@@ -107,11 +107,14 @@ class Record:
 
     @property
     def finish(self) -> str:
-        """How an answer ended: stop, length, abort or error; "" of what is no answer."""
-        if not self.answers:
-            return ""
+        """How an answer ended: stop, length, abort or error.
+
+        Of what is no answer "", or abort where its client left before the end.
+        """
         if self.left:
             return "abort"
+        if not self.answers:
+            return ""
         if self.error or self.done is None:
             return "error"
         return str(self.done.reason)

@@ -16,13 +16,17 @@ log = logging.getLogger("specd.requests")
 
 Value = str | int | float
 
+#: Of a path that nobody has, a client may make up any amount.
+_MAX_PATH: Final = 128
+
 #: Every field that a line may have, in their order.
 FIELDS: Final[Mapping[str, str]] = {
     "request_id": "As the answer's `X-Request-Id` says it.",
     "dialect": "`ollama`, `openai`, `anthropic`, or `outside` of what watchers ask.",
     "method": "GET, POST, ...",
     "route": "The pattern that the path fitted.",
-    "path": "The path itself, without its query, where no route fitted.",
+    "path": f"The path itself, without its query, where no route fitted; its first {_MAX_PATH}"
+    " characters.",
     "status": "Of the answer; 499 where the client left before there was one.",
     "client": "Its address.",
     "key": "What stands for its API key until the next start, where there are keys.",
@@ -44,7 +48,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "queue_ms": "Until a slot had it, or to its end where none did, but for the load.",
     "load_ms": "Of the wait what the model's load took.",
     "ttft_ms": "From the request to the first token.",
-    "finish": "`stop`, `length`, `abort` (the client left) or `error`.",
+    "finish": "`stop`, `length`, `abort` (the client left) or `error`; of what is no answer"
+    " (a pull, say) `abort` alone.",
     "total_ms": "From the request to its end.",
     "error": "The kind of the error, not its words.",
 }
@@ -81,7 +86,7 @@ def request_fields(record: Record) -> dict[str, Value]:
         "dialect": record.dialect,
         "method": record.method,
         "route": record.route,
-        "path": record.path[:128],
+        "path": record.path[:_MAX_PATH],
         "status": record.status,
         "client": record.client,
         "key": record.key,
@@ -100,7 +105,7 @@ def _work(record: Record) -> dict[str, Value | None]:
         fields |= {"texts": record.n_texts, "prompt_tokens": record.n_text_tokens}
     if record.waited_s:
         fields |= {"queue_ms": _ms(record.queue_s), "load_ms": _ms(record.loading_s)}
-    return fields
+    return fields | {"finish": record.finish}
 
 
 def _answer(record: Record) -> dict[str, Value | None]:

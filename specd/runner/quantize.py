@@ -60,6 +60,7 @@ async def quantize(
         code = await process.wait()
     except TimeoutError as error:
         said = f"quantizing to {file_type} failed: no progress for {stall_s:.0f} s"
+        log.warning("%s", said)
         raise EngineError(said) from error
     finally:
         await _end(process)
@@ -67,6 +68,7 @@ async def quantize(
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
         words = last_line.decode(errors="replace").removeprefix("failed to quantize: ")
         why = await asyncio.to_thread(_refusal_of_disk, target) or words or how
+        log.warning("quantizing to %s failed: %s", file_type, why)
         raise EngineError(f"quantizing to {file_type} failed: {why}")
 
 

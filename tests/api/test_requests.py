@@ -279,6 +279,84 @@ async def test_the_last_of_a_pull_that_failed_is_in_its_line(log: pytest.LogCapt
     assert (said["status"], said["error"], said["route"]) == (200, "RegistryError", "/api/pull")
 
 
+def warnings(log: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in log.records if r.name == "specd.api.border"]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", [errors.StoreError, errors.RegistryUnreachable])
+async def test_why_a_disk_or_a_registry_refused_is_said_once(
+    kind: type[errors.SpecdError], stream: bool, begun: bool, log: pytest.LogCaptureFixture
+) -> None:
+    said = kind("cannot write the blob sha256:00: No space left on device")
+    script = (core.Progress(status="pulling manifest"), said) if begun else (said,)
+    body = {"model": "x", "stream": stream}
+    async with (
+        client(registry=FakeRegistry(script)) as http,
+        http.post("/api/pull", json=body) as reply,
+    ):
+        assert str(said) in await reply.text()
+    assert warnings(log) == [str(said)]
+    [level] = [record.levelno for record in log.records if record.name == "specd.api.border"]
+    assert level == logging.WARNING
+
+
+async def test_what_a_registry_says_is_logged_on_a_line_and_without_its_tokens(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    said = errors.RegistryError(
+        'Get "https://me:pass@r.example/v2/a?_state=token#x": no\nFeb 1 root: ' + "x" * 9000
+    )
+    async with (
+        client(registry=FakeRegistry((said,))) as http,
+        http.post("/api/pull", json={"model": "x"}) as reply,
+    ):
+        await reply.read()
+    [sentence] = warnings(log)
+    assert sentence.startswith('Get "https://r.example/v2/a": no Feb 1 root: xxx')
+    assert len(sentence) == 500
+
+
+@pytest.mark.parametrize(
+    "error", [errors.EngineCrashed("died: secret"), errors.InvalidRequest("secret")]
+)
+async def test_what_may_hold_words_of_a_prompt_is_not_logged(
+    error: errors.SpecdError, log: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        client(Recording(script=(error,))) as http,
+        http.post("/api/generate", json=ASK) as reply,
+    ):
+        assert "secret" in await reply.text()
+    assert warnings(log) == []
+    assert "secret" not in log.text
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_a_pull_that_its_client_gave_up_does_not_look_like_a_success(
+    started: bool, log: pytest.LogCaptureFixture
+) -> None:
+    asked = asyncio.Event()
+
+    class Slow(FakeRegistry):
+        async def pull(self, model: str, /, *, insecure: bool) -> Any:
+            if started:
+                yield core.Progress(status="pulling manifest")
+            asked.set()
+            await asyncio.Event().wait()
+
+    async with client(registry=Slow()) as http:
+        pulling = asyncio.ensure_future(http.post("/api/pull", json={"model": "x"}).__aenter__())
+        await asked.wait()
+        if started:
+            (await pulling).close()
+        else:
+            pulling.cancel()
+        said = await line(log)
+    assert (said["status"], said["finish"]) == (200 if started else 499, "abort")
+
+
 async def test_polls_are_said_at_debug_level_alone(log: pytest.LogCaptureFixture) -> None:
     async with client() as http:
         for path in ("/health", "/v1/health", "/ready", "/metrics"):

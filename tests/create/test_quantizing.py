@@ -78,13 +78,19 @@ async def test_progress_of_a_quantization_and_its_layer(
     ],
 )
 async def test_a_quantization_that_fails_costs_one_create(
-    shop: Workshop, files: Path, tmp_path: Path, body: str, text: str
+    shop: Workshop,
+    files: Path,
+    tmp_path: Path,
+    body: str,
+    text: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     command = quantizer(tmp_path, body)
     shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command)
     digest = shop.upload(files / "target.gguf")
     with pytest.raises((EngineError, StoreError), match=text):
         await shop.make(files={"target.gguf": digest}, quantize="Q4_K")
+    assert caplog.messages == ([f"quantizing to Q4_K {text}"] if text.startswith("failed") else [])
     assert not shop.store.manifest_path("m").exists()
     assert not list(shop.writer.root.glob("blobs/*-partial"))
 

@@ -43,6 +43,8 @@ async def test_files_that_may_not_grow(tmp_path: Path) -> None:
         with small_files(here.daemon, 200_000):
             for request in writing(here, registry.name("me/pulled/x")):
                 assert "file too large" in (await request()).error.lower()
+            said = [line for line in here.log().splitlines() if line.endswith(": File too large")]
+            assert len(said) == 3, "the journal has the reason of each, once"
             assert check_whole(here.store.root) == before
             await here.is_well()
         for request in writing(here, registry.name("me/pulled/x")):
