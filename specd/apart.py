@@ -88,7 +88,7 @@ class Workers:
     def _ask(self, line: bytes) -> tuple[bytes | None, bool]:
         process = self._process()
         try:
-            with _unless_it_stands_still(process):
+            with _unless_it_stands_still(process, self._command[-1]):
                 answer = _asked(process, line)
         except BaseException:
             _end(process)
@@ -142,7 +142,7 @@ def _asked(process: _Process, line: bytes) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _unless_it_stands_still(process: _Process) -> Iterator[None]:
+def _unless_it_stands_still(process: _Process, name: str) -> Iterator[None]:
     """Kills it where its own clock cannot: stopped by a signal, or held by the kernel.
 
     In looks, as a parent that was stopped itself must not blame the child.
@@ -157,7 +157,7 @@ def _unless_it_stands_still(process: _Process) -> Iterator[None]:
             n_stopped = n_stopped + 1 if _is_stopped(process.pid) else 0
             if n_stopped >= _N_STOPPED:
                 break
-        log.warning("%s stands still and is ended", process.args)
+        log.warning("%s stands still and is ended", name)
         process.kill()
 
     watching = threading.Thread(target=watch, name="apart", daemon=True)

@@ -64,7 +64,10 @@ def test_one_that_dies_over_its_work_gives_no_answer(
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_one_that_is_stopped_or_killed_from_outside_costs_its_work_nothing(
-    workers: Workers, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    workers: Workers,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(apart, "_LOOK_S", 0.1)
     process = idle(workers)
@@ -74,6 +77,8 @@ def test_one_that_is_stopped_or_killed_from_outside_costs_its_work_nothing(
     assert workers.ask(PING) is not None
     assert process.wait() == -signal.SIGKILL
     assert idle(workers) is not process
+    stands_still = ["specd.prompt stands still and is ended"] if number == signal.SIGSTOP else []
+    assert caplog.messages == [*stands_still, "specd.prompt ended with -9 over its work"]
 
 
 def test_a_prompt_longer_than_a_pipe_holds_up_nobody(
