@@ -69,12 +69,16 @@ async def listen(
 
 
 async def _bound(address: HostAddress) -> list[socket.socket]:
-    """One for each family that the host has."""
+    """One for each family that the host has.
+
+    All addresses of one family are those of both, as Go listens, whichever way it is written.
+    """
     loop = asyncio.get_running_loop()
+    # Each family would have a port of its own where any may be chosen.
+    is_any = address.port and address.host in {"", "0.0.0.0", "::"}  # noqa: S104 - compared
+    host = None if is_any else address.host or None
     try:
-        server = await loop.create_server(
-            asyncio.Protocol, address.host or None, address.port, start_serving=False
-        )
+        server = await loop.create_server(asyncio.Protocol, host, address.port, start_serving=False)
     except OSError as error:
         said = f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:

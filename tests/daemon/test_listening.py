@@ -125,3 +125,21 @@ def test_a_unix_socket_alone_leaves_the_host(tmp_path: Path) -> None:
         sock.bind(str(tmp_path / "specd.sock"))
         sock.listen()
         assert as_passed(Settings(), [sock]).host == Settings().host
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+async def test_all_addresses_are_those_of_both_families(server: web.AppRunner, host: str) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with listening() as sock:
+        port = sock.getsockname()[1]
+    await listen(server, at(host, port))
+    for here in ("127.0.0.1", "[::1]"):
+        assert await said(f"http://{here}:{port}") == "hello"
+
+
+async def test_one_address_is_that_one_alone(server: web.AppRunner) -> None:
+    await listen(server, at("127.0.0.1", 0))
+    [url] = where(server)
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await said(url.replace("127.0.0.1", "127.0.0.2"))
