@@ -19,6 +19,11 @@ from specd.port_holder import Holder, meet
 
 #: Beside the copy itself: compiled code, the journal of the file system, a model's manifest.
 _ROOM: Final = 1.3
+#: It starts each engine from ENVIRONMENT, whatever is there.
+_STILL_RUNS: Final = (
+    f"{layout.SERVICE} runs, and is not restarted: its engines will be of another version than"
+    " itself, and answers may fail, until `systemctl restart specd`"
+)
 RELOAD: Final = Run("let systemd read its units again", ("systemctl", "daemon-reload"))
 
 
@@ -42,9 +47,14 @@ def plan_install(
     if starts:
         steps += [StartUnit(layout.SERVICE, enable=_enables(facts)), Answers(facts.address.url)]
         outcome.append(f"It listens on {facts.address.url}; log: journalctl -u specd")
+    elif facts.service.is_active:
+        until = "" if what is None else ", and answers may fail until then"
+        outcome.append(f"specd still runs as it was before{until}: systemctl restart specd")
     else:
         outcome.append("Start it, now and at every boot: systemctl enable --now specd")
     said = (*unseen(facts), *remarks(facts), *(_rival(facts) if starts else ()))
+    if facts.service.is_active and what is not None and not starts:
+        said += (_STILL_RUNS,)
     done = (
         f"Updating specd {facts.record.version} to" if facts.record.version else "Installing specd"
     )

@@ -85,6 +85,21 @@ def test_no_start_starts_and_enables_nothing(machine: FakeMachine, tmp_path: Pat
     assert (machine.active, machine.enabled) == (set(), set())
 
 
+def test_an_update_under_a_running_service_says_what_until_its_restart(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    plan = plan_install(look(machine), small_sources(tmp_path / "sources"), starts=False)
+    assert plan.outcome[-1].endswith("answers may fail until then: systemctl restart specd")
+    assert "answers may fail, until `systemctl restart specd`" in words(plan)
+    # The program itself stays what it is.
+    assert "answers may fail" not in words(plan_install(look(machine), None, starts=False))
+    machine.active.clear()
+    plan = plan_install(look(machine), small_sources(tmp_path / "sources"), starts=False)
+    assert plan.outcome[-1].endswith("systemctl enable --now specd")
+    assert "answers may fail" not in words(plan)
+
+
 def test_where_the_socket_starts_it_the_service_is_not_enabled(
     machine: FakeMachine, tmp_path: Path
 ) -> None:
@@ -140,6 +155,7 @@ def test_a_usr_that_is_read_only_costs_the_link_alone(machine: FakeMachine, tmp_
             Holder(7, "ollama", "ollama.service"),
             "by ollama .pid 7, ollama.service.: `specd migrate`",
         ),
+        (Holder(7, "ollama", "ollama.service of user 1"), "stop it, or give specd another address"),
         (Holder(7, "ollama", "session-1.scope"), "stop it, or give specd another address"),
         (Holder(7, "nginx", "nginx.service"), "taken by nginx .*OLLAMA_HOST in /etc/specd"),
         (Holder(), "taken by another program"),
