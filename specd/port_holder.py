@@ -9,14 +9,17 @@ from pathlib import Path
 
 import psutil
 
-from specd.settings import HostAddress
+from specd.settings import HostAddress, is_loopback
 
 _ALL = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """pid 0 and empty texts: somebody whom this user may not see.  unit: "ollama.service"."""
+    """pid 0 and empty texts: somebody whom this user may not see.
+
+    unit: of the system, "ollama.service"; or of a user, "ollama.service of user 1000".
+    """
 
     pid: int = 0
     name: str = ""
@@ -37,8 +40,7 @@ def holder_of(address: HostAddress) -> Holder | None:
 
 def meet(one: HostAddress, other: HostAddress) -> bool:
     """Whether two programs that are to listen there are in each other's way."""
-    hosts = _meet(one.host, other.host) or _meet(other.host, one.host)
-    return one.port == other.port != 0 and hosts
+    return one.port == other.port != 0 and _meet(one.host, other.host)
 
 
 def listener_on(address: HostAddress) -> Holder | None:
@@ -85,15 +87,44 @@ def _is_bound(family: int, where: tuple[object, ...]) -> bool:
 
 
 def _meet(one: str, other: str) -> bool:
-    return one == other or one in _ALL or other in _ALL or other == "localhost"
+    if one == other or one in _ALL or other in _ALL:
+        return True
+    is_named = "localhost" in {one.lower(), other.lower()}  # whichever address that is
+    return is_named and is_loopback(one) and is_loopback(other)
 
 
 def _holder(pid: int) -> Holder:
     try:
         name = psutil.Process(pid).name()
-        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except (OSError, psutil.Error):
         return Holder(pid, "a program", "")
-    parts = [part for line in groups.splitlines() for part in line.split("/")]
-    units = [part for part in parts if part.endswith(".service")]
-    return Holder(pid, name, units[-1] if units else "")
+    return Holder(pid, _shown(name), _shown(unit_in(groups)))
+
+
+def unit_in(groups: str) -> str:
+    """Holder.unit, by the text of /proc/PID/cgroup; "" where it is in no service."""
+    for line in groups.splitlines():
+        match line.split(":", 2):
+            case [_, "" | "name=systemd", path] if unit := _unit_at(path):
+                return unit
+    return ""
+
+
+def _unit_at(path: str) -> str:
+    """The outermost: what a service has below itself, a container say, is the service's."""
+    above, is_users, below = path.partition("/user@")
+    if unit := _first_service(above):
+        return "" if above.startswith("/user.slice/") else unit
+    user, _, own = below.partition(".service/")
+    unit = _first_service(own) if is_users else ""
+    return unit and f"{unit} of user {user}"
+
+
+def _first_service(path: str) -> str:
+    return next((part for part in path.split("/") if part.endswith(".service")), "")
+
+
+def _shown(text: str) -> str:
+    """A program names itself, and the groups below its own."""
+    return "".join(character if character.isprintable() else "?" for character in text)
