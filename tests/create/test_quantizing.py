@@ -90,7 +90,9 @@ async def test_a_quantization_that_fails_costs_one_create(
     digest = shop.upload(files / "target.gguf")
     with pytest.raises((EngineError, StoreError), match=text):
         await shop.make(files={"target.gguf": digest}, quantize="Q4_K")
-    assert caplog.messages == ([f"quantizing to Q4_K {text}"] if text.startswith("failed") else [])
+    assert caplog.messages == (
+        [f"quantizing to Q4_K_M {text}"] if text.startswith("failed") else []
+    )
     assert not shop.store.manifest_path("m").exists()
     assert not list(shop.writer.root.glob("blobs/*-partial"))
 

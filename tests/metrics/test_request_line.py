@@ -11,7 +11,7 @@ from specd.metrics.request_line import logfmt, request_fields
 
 UNSEEN = [*map(chr, range(33)), "\x7f", "\x85", "\u2028"]
 #: Printable, and not of ASCII: a letter, one that looks like another, one of two columns.
-FOREIGN = ["é", "а", "語"]  # noqa: RUF001
+FOREIGN = ["é", "а", "語"]
 
 
 @pytest.mark.parametrize("character", [*UNSEEN, *FOREIGN, '"', "="])
