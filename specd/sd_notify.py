@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class Systemd:
     notify_address: str = ""
     watchdog_s: float | None = None
     sockets: tuple[socket.socket, ...] = ()
+    _lamented: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def take(cls, variables: MutableMapping[str, str] = os.environ) -> Systemd:
@@ -50,6 +51,7 @@ class Systemd:
         """Send `READY=1`, `STATUS=...`; False where nobody listens.
 
         patience_s: how long to wait where systemd is behind with reading; then it is not told.
+        Why it cannot be reached is logged once, for it may be tried every second.
         """
         address = self.notify_address
         if not address.startswith(("/", "@")):
@@ -65,8 +67,11 @@ class Systemd:
             log.debug("systemd does not listen now: %s is lost", lines)
             return False
         except OSError as error:
-            log.warning("systemd cannot be notified: %s", error)
+            if str(error) not in self._lamented:
+                self._lamented.add(str(error))
+                log.warning("systemd cannot be notified: %s", error)
             return False
+        self._lamented.clear()
         return True
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,11 +45,34 @@ def test_where_nobody_listens_nothing_breaks(address: str) -> None:
     assert not Systemd(notify_address=address).notify("READY=1")
 
 
+def test_a_systemd_that_has_gone_is_lamented_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = Systemd(notify_address=str(tmp_path / "notify"))
+
+    def n_said() -> int:
+        assert not any(ours.notify("STATUS=x") for _ in range(5))
+        return len(caplog.messages)
+
+    assert n_said() == 1
+    assert caplog.messages == ["systemd cannot be notified: [Errno 2] No such file or directory"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        assert ours.notify("STATUS=x")
+    assert n_said() == 2  # nobody reads what is still there: another reason
+    (tmp_path / "notify").unlink()
+    assert n_said() == 3  # as it was reached meanwhile
+
+
 def test_who_does_not_read_is_not_waited_for(systemd: socket.socket) -> None:
     ours = Systemd(notify_address=systemd.getsockname())
     n_told = 0
     while ours.notify(f"STATUS={n_told}"):
         n_told += 1
+    # Else the event loop would stand still at every look.
+    began_s = time.monotonic()
+    assert not any(ours.notify("STATUS=lost") for _ in range(10))
+    assert time.monotonic() - began_s < 10
     assert [systemd.recv(100) for _ in range(n_told)][-1] == f"STATUS={n_told - 1}".encode()
     assert ours.notify("STATUS=again")
 

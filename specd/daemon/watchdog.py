@@ -11,7 +11,7 @@ import faulthandler
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from specd.scheduler import SchedulerLoop
 from specd.sd_notify import Systemd
@@ -30,6 +30,7 @@ async def attend(
     stuck: Callable[[], Sequence[str]],
     status: Callable[[], str],
     clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     status_s: float = STATUS_S,
 ) -> None:
     """Ping, and tell what has changed, until cancelled.
@@ -54,7 +55,7 @@ async def attend(
         if lines and systemd.notify(*lines):
             told = words
             pinged_at = clock() if "WATCHDOG=1" in lines else pinged_at
-        await asyncio.sleep(status_s if ping_s is None else min(status_s, ping_s / 2))
+        await sleep(status_s if ping_s is None else min(status_s, ping_s / 2))
 
 
 def _said(status: Callable[[], str], told: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import itertools
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +27,11 @@ class Watched:
     stuck: list[str] = field(default_factory=list)
     fault: Exception | None = None
     now: float = 100.0
+    slept: list[float] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
 
     def status(self) -> str:
         return self.words
@@ -51,7 +58,10 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    tmp_path: Path, watchdog_s: float | None = 8.0, status: Callable[[], str] | None = None
+    tmp_path: Path,
+    watchdog_s: float | None = 8.0,
+    status: Callable[[], str] | None = None,
+    status_s: float = 1.0,
 ) -> AsyncIterator[Watched]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
@@ -63,7 +73,8 @@ async def watched(
                 stuck=own.are_stuck,
                 status=status or own.status,
                 clock=lambda: own.now,
-                status_s=0.0,
+                sleep=own.sleep,
+                status_s=status_s,
             )
         )
         yield own
@@ -78,6 +89,41 @@ async def test_it_pings_at_less_than_half_the_limit(tmp_path: Path) -> None:
         for _ in range(3):
             assert await own.after(1.9) == []
             assert await own.after(0.2) == ["WATCHDOG=1"]
+
+
+async def test_a_daemon_that_always_has_something_to_tell_pings_all_the_same(
+    tmp_path: Path,
+) -> None:
+    looks = itertools.count()
+    async with watched(tmp_path, 8.0, lambda: f"{next(looks)} answers run") as own:
+        await own.after(0)
+        heard = [await own.after(1.0) for _ in range(12)]
+    n_pings = sum(lines.count("WATCHDOG=1") for lines in heard)
+    assert n_pings == 6
+    assert all(any(line.startswith("STATUS=") for line in lines) for lines in heard)
+
+
+@pytest.mark.parametrize(
+    "watchdog_s, status_s, pause_s", [(8.0, 60.0, 1.0), (8.0, 0.5, 0.5), (None, 60.0, 60.0)]
+)
+async def test_it_looks_in_time_for_a_ping(
+    tmp_path: Path, watchdog_s: float | None, status_s: float, pause_s: float
+) -> None:
+    """A ping falls due after a quarter of the limit, and may be noticed one look later."""
+    async with watched(tmp_path, watchdog_s, status_s=status_s) as own:
+        await own.after(0)
+        assert set(own.slept) == {pause_s}
+
+
+@pytest.mark.parametrize("watchdog_s, n", [(8.0, 1), (None, 0)])
+async def test_where_it_stood_is_said_when_the_watchdog_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdog_s: float | None, n: int
+) -> None:
+    enabled: list[None] = []
+    monkeypatch.setattr(faulthandler, "enable", lambda: enabled.append(None))
+    async with watched(tmp_path, watchdog_s) as own:
+        await own.after(0)
+    assert len(enabled) == n
 
 
 async def test_without_a_watchdog_there_are_no_pings(tmp_path: Path) -> None:
