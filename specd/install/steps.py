@@ -16,11 +16,11 @@ import contextlib
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from specd.errors import InstallError
+from specd.install.files import File, free_name, put_link, staged_beside, write_whole
 from specd.install.machine import CommandFailed, Machine, UnitState
 
 _N_JOURNAL_LINES = 8
@@ -49,35 +49,6 @@ class Step(ABC):
         """Let go of what undo would have needed."""
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file, or a link, as it was."""
-
-    content: bytes = b""
-    link: str = ""
-    mode: int = 0o644
-    uid: int = 0
-    gid: int = 0
-
-    @classmethod
-    def of(cls, path: Path) -> _File | None:
-        if path.is_symlink():
-            return cls(link=str(path.readlink()))
-        try:
-            content, seen = path.read_bytes(), path.stat()
-        except FileNotFoundError:
-            return None
-        return cls(content, "", seen.st_mode & 0o7777, seen.st_uid, seen.st_gid)
-
-    def put_back(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if self.link:
-            _link(path, self.link)
-        else:
-            _write(path, self.content, self.mode)
-            os.chown(path, self.uid, self.gid)
-
-
 @dataclass
 class PutFile(Step):
     """Written whole or not at all; what was there comes back with undo."""
@@ -88,7 +59,7 @@ class PutFile(Step):
     group: str = "root"
     why: str = ""
     shows: bool = False
-    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: File | None = field(default=None, init=False, repr=False, compare=False)
     _folders: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
     _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -103,12 +74,12 @@ class PutFile(Step):
 
     def do(self, machine: Machine) -> None:
         path = machine.at(self.path)
-        self._before = _File.of(path)
+        self._before = File.of(path)
         self._was_reached = True
         missing = [folder for folder in path.parents if not folder.exists()]
         self._folders = missing
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, self.content, self.mode, own=lambda new: machine.own(new, self.group))
+        write_whole(path, self.content, self.mode, own=lambda new: machine.own(new, self.group))
 
     def undo(self, machine: Machine) -> None:
         if not self._was_reached:
@@ -127,7 +98,7 @@ class PutFile(Step):
 class PutLink(Step):
     path: str
     target: str
-    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: File | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def words(self) -> str:
@@ -135,9 +106,9 @@ class PutLink(Step):
 
     def do(self, machine: Machine) -> None:
         path = machine.at(self.path)
-        self._before = _File.of(path)
+        self._before = File.of(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _link(path, self.target)
+        put_link(path, self.target)
 
     def undo(self, machine: Machine) -> None:
         path = machine.at(self.path)
@@ -153,7 +124,7 @@ class RemoveFile(Step):
 
     path: str
     with_folder: bool = False
-    _before: _File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: File | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def words(self) -> str:
@@ -161,9 +132,9 @@ class RemoveFile(Step):
 
     def do(self, machine: Machine) -> None:
         path = machine.at(self.path)
-        self._before = _File.of(path)
+        self._before = File.of(path)
         path.unlink(missing_ok=True)
-        _staged(path).unlink(missing_ok=True)
+        staged_beside(path).unlink(missing_ok=True)
         if self.with_folder:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
@@ -175,20 +146,37 @@ class RemoveFile(Step):
 
 @dataclass
 class KeepCopy(Step):
-    """Of a file that somebody changed, before it is replaced or removed."""
+    """Of a file that somebody changed, before it is replaced or removed.
+
+    An earlier copy, which may hold the only words of somebody else, moves on: `copy.1`, `copy.2`.
+    """
 
     path: str
     copy: str
+    _earlier: Path | None = field(default=None, init=False, repr=False, compare=False)
+    _has_written: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def words(self) -> str:
         return f"keep {self.path}, which was changed by hand, as {self.copy}"
 
     def do(self, machine: Machine) -> None:
-        shutil.copy2(machine.at(self.path), machine.at(self.copy))
+        path, copy = machine.at(self.path), machine.at(self.copy)
+        changed, kept = File.of(path), File.of(copy)
+        if changed is None or changed == kept:
+            return
+        if kept is not None:
+            self._earlier = free_name(copy)
+            copy.rename(self._earlier)
+        self._has_written = True
+        changed.put_back(copy)
 
     def undo(self, machine: Machine) -> None:
-        machine.at(self.copy).unlink(missing_ok=True)
+        copy = machine.at(self.copy)
+        if self._has_written:
+            copy.unlink(missing_ok=True)
+        if self._earlier is not None and os.path.lexists(self._earlier):
+            self._earlier.rename(copy)
 
 
 @dataclass
@@ -344,40 +332,3 @@ def delete_tree(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _write(
-    path: Path, content: bytes, mode: int, own: Callable[[Path], None] | None = None
-) -> None:
-    """Whole or not at all, after a power cut too."""
-    staged = _staged(path)
-    staged.unlink(missing_ok=True)
-    try:
-        with staged.open("xb") as file:
-            staged.chmod(0o600)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if own is not None:
-            own(staged)
-        staged.chmod(mode)
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _link(path: Path, target: str) -> None:
-    staged = _staged(path)
-    staged.unlink(missing_ok=True)
-    staged.symlink_to(target)
-    staged.replace(path)
-
-
-def _staged(path: Path) -> Path:
-    """Always the same, as one plan at a time is carried out: what a killed one left is replaced."""
-    return path.with_name(f".{path.name}.new")

@@ -24,7 +24,7 @@ from specd.install import (
     read_service,
 )
 from specd.install.machine import CommandFailed
-from specd.install.steps import Step
+from specd.install.steps import PutFile, Step
 from tests.install.fake_machine import FakeMachine, small_sources
 
 pytestmark = pytest.mark.usefixtures("answering")
@@ -146,6 +146,45 @@ def test_what_cannot_be_undone_is_said(machine: FakeMachine, tmp_path: Path) -> 
     with pytest.raises(InstallError, match=r"could not be undone:\nstart specd\.service") as caught:
         carry_out(plan, machine, print)
     assert "its last words" in str(caught.value)
+
+
+class Signalled(Step):
+    """A person is impatient while it is undone, or when all is done."""
+
+    words = "wait"
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def do(self, machine: Machine) -> None:
+        self.told.append("done")
+
+    def undo(self, machine: Machine) -> None:
+        self._wait("undone")
+
+    def finish(self, machine: Machine) -> None:
+        self._wait("finished")
+
+    def _wait(self, what: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.getpid()  # Python looks at its signals here
+        self.told.append(what)
+
+
+def test_an_interrupt_does_not_cut_short_the_undoing(machine: FakeMachine) -> None:
+    file, waits = PutFile("/etc/x", b""), Signalled()
+    before = machine.picture()
+    failing = Broken(PutFile("/etc/y", b""), OSError(28, "No space left on device"))
+    with pytest.raises(InstallError, match="No space left"):
+        carry_out(Plan("x", (file, waits, failing)), machine, print)
+    assert waits.told == ["done", "undone"]
+    assert machine.picture() == before
+
+
+def test_an_interrupt_does_not_cut_short_what_is_done(machine: FakeMachine) -> None:
+    first, last = Signalled(), Signalled()
+    carry_out(Plan("x", (first, last)), machine, print)
+    assert (first.told, last.told) == (["done", "finished"], ["done", "finished"])
 
 
 def test_a_terminal_that_went_away_ends_nothing(machine: FakeMachine, tmp_path: Path) -> None:

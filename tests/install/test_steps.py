@@ -1,0 +1,86 @@
+"""Files that steps write: whole, for nobody else's eyes meanwhile, and back as they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specd.install.steps import KeepCopy, PutFile, RemoveFile, Step
+from tests.install.fake_machine import FakeMachine
+
+PATH, COPY = "/etc/a.service", "/etc/a.service.kept-by-specd"
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_to_all")
+def test_a_file_is_roots_alone_until_it_is_whole(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys may stand in it, and the power may go at any time."""
+    seen: list[tuple[str, int, bytes]] = []
+
+    def look(number: int) -> None:
+        path = Path(f"/proc/self/fd/{number}").readlink()
+        whole = path.read_bytes() if path.is_file() else b""
+        seen.append((path.name, os.fstat(number).st_mode & 0o777, whole))
+
+    folder = machine.at("/etc")
+    folder.chmod(0o755)
+    monkeypatch.setattr(os, "fsync", look)
+    PutFile("/etc/a.env", b"KEY=secret\n", 0o640, "specd").do(machine)
+    assert seen == [(".a.env.new", 0o600, b"KEY=secret\n"), ("etc", 0o755, b"")]
+    assert [path.name for path in folder.iterdir() if "a.env" in path.name] == ["a.env"]
+    assert machine.at("/etc/a.env").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("step", [PutFile("/etc/a.env", b"new"), RemoveFile("/etc/a.env")])
+def test_what_comes_back_is_whose_it_was(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    path = machine.put("/etc/a.env", "old")
+    path.chmod(0o640)
+    owned: list[tuple[bytes, int, int]] = []
+    real = os.chown
+    monkeypatch.setattr(
+        os, "chown", lambda new, uid, gid: owned.append((Path(new).read_bytes(), uid, gid))
+    )
+    if os.geteuid() == 0:
+        real(path, 4242, 4343)
+    before = path.stat()
+    step.do(machine)
+    step.undo(machine)
+    assert owned == [(b"old", before.st_uid, before.st_gid)]
+    assert (path.read_text(), path.stat().st_mode) == ("old", before.st_mode)
+
+
+def test_an_earlier_copy_is_never_lost(machine: FakeMachine) -> None:
+    for text in ("one", "two", "two", "three"):
+        machine.put(PATH, text)
+        KeepCopy(PATH, COPY).do(machine)
+    kept = {path.name: path.read_text() for path in machine.at("/etc").glob("*kept*")}
+    name = Path(COPY).name
+    assert kept == {name: "three", f"{name}.1": "one", f"{name}.2": "two"}
+
+
+@pytest.mark.parametrize("earlier", [None, "another", "by hand"])
+def test_keeping_a_copy_is_undone(machine: FakeMachine, earlier: str | None) -> None:
+    machine.put(PATH, "by hand")
+    if earlier is not None:
+        machine.put(COPY, earlier)
+    before = machine.picture()
+    step = KeepCopy(PATH, COPY)
+    step.undo(machine)
+    assert machine.picture() == before
+    step.do(machine)
+    assert machine.at(COPY).read_text() == "by hand"
+    step.undo(machine)
+    assert machine.picture() == before
