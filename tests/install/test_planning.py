@@ -22,6 +22,7 @@ from specd.install import (
 )
 from specd.install.answer import Answers
 from specd.install.migrating import drop_in
+from specd.install.ollama import Predecessor
 from specd.install.steps import PutFile, StartUnit
 from specd.port_holder import Holder
 from tests.install.fake_machine import FakeMachine, install, migration, small_sources, words
@@ -272,6 +273,16 @@ def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) 
     assert "ProtectHome=tmpfs" in text
     assert 'BindPaths="/home/Me/models"' in text
     assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text  # the keys are where they were
+
+
+def test_a_drop_in_is_written_as_systemd_reads_it() -> None:
+    store = Path("/home/Me/a:b's 5%")
+    found = Predecessor("a%me", "b%me", store, folders=(store, Path("/mnt/a:b 5%")))
+    text = drop_in(found).splitlines()
+    assert {"User=a%%me", "Group=b%%me"} <= set(text)
+    assert 'RequiresMountsFor="/home/Me/a:b\'s 5%%"' in text
+    assert 'BindPaths="/home/Me/a\\:b\'s 5%%"' in text
+    assert 'ReadWritePaths="/mnt/a:b 5%%"' in text
 
 
 def test_links_in_the_store_are_followed(with_ollama: FakeMachine) -> None:
