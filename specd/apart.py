@@ -205,8 +205,10 @@ def _end_all(processes: _Idle) -> None:
 
 def work(do: Callable[[bytes], bytes], limits: Limits) -> int:
     """Answer the lines of stdin by `do` until there are no more: the exit status."""
-    # Ctrl-C in a terminal reaches the whole group; the parent decides when this ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C in a terminal reaches the whole group, as a hangup may; the parent decides when this
+    # ends.
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes to pipes alone
     if sys.platform == "linux":

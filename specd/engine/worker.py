@@ -247,7 +247,9 @@ def make_loop(
 def main(fd: int) -> int:
     """Serve the daemon at the other end of the inherited socket."""
     lifeline.die_with_parent()
-    # Ctrl-C in a terminal reaches the whole group; the daemon decides when engines stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C in a terminal reaches the whole group, and `systemctl kill -s HUP` the whole service;
+    # the daemon decides when engines stop.
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     return Worker(EngineChannel(socket.socket(fileno=fd))).run()

@@ -210,6 +210,23 @@ async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) 
         assert await it.daemon.process.wait() == 0
 
 
+@pytest.mark.parametrize("heard", [signal.SIGHUP, signal.SIGINT])
+async def test_what_the_whole_service_is_sent_ends_no_engine(
+    tmp_path: Path, heard: signal.Signals
+) -> None:
+    """As by `systemctl kill -s HUP`, or by Ctrl-C in a terminal."""
+    async with running(tmp_path, SPECD_DEMO="1") as daemon:
+        options = {"num_predict": 400, "seed": 1, "num_thread": 1}
+        async with daemon.generate("def f(", model="specd-demo", options=options) as response:
+            await response.content.readline()
+            children = daemon.children()
+            for child in children:
+                child.send_signal(heard)
+            *_, last = [json.loads(line) async for line in response.content]
+        assert last["done"]
+        assert daemon.children() == children
+
+
 @pytest.mark.system
 async def test_a_daemon_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add(
