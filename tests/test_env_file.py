@@ -29,8 +29,7 @@ lines"
 K=a"b"
 L=a\ b\\
 M="q"  'r'
-# c \
-N=1
+N=\a"b"
 O="\n\""
 P=last"""
 _AS_SYSTEMD = {
@@ -45,6 +44,7 @@ _AS_SYSTEMD = {
     "K": 'a"b"',
     "L": "a b\\",
     "M": "qr",
+    "N": 'a"b"',
     "O": r"\n" + '"',
     "P": "last",
 }
@@ -53,6 +53,11 @@ _AS_SYSTEMD = {
 def test_what_others_take_otherwise_is_taken_as_systemd_does() -> None:
     """Held against a real systemd in tests/systemd/test_env_file.py."""
     assert parse_env(WEIRD) == _AS_SYSTEMD
+
+
+def test_a_comment_ends_with_its_line() -> None:
+    """As since systemd 254; before, it went on after a backslash."""
+    assert parse_env("# c \\\nA=1\n;\\") == {"A": "1"}
 
 
 @given(st.text(alphabet="A=B \"'\\#;\n$"))

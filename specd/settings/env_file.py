@@ -1,7 +1,8 @@
 """A file of variables as systemd's `EnvironmentFile=` reads it (systemd.exec(5), env-file.c).
 
 No library reads this format: a `#` within a value is part of it, backslashes escape outside of
-quotes too, and `export` is no word of it.
+quotes too, and `export` is no word of it.  A backslash at the end of a comment joins nothing, as
+since systemd 254.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Reader:
     def pairs(self) -> list[tuple[str, str]]:
         characters = iter(self._text)
         for character in characters:
-            if character == "\\" and self._at not in {_At.LINE, _At.KEY, _At.SINGLE}:
+            if character == "\\" and self._at in {_At.VALUE, _At.BARE, _At.DOUBLE}:
                 self._escape(next(characters, ""))
             else:
                 self._take(character)
@@ -70,8 +71,6 @@ class _Reader:
 
     def _escape(self, character: str) -> None:
         """What follows a backslash; before the end of a line it joins the lines."""
-        if self._at is _At.COMMENT:
-            return
         if self._at is _At.DOUBLE and character not in {*_ESCAPED, "\n", ""}:
             self._value.append("\\")
         if character != "\n":
@@ -93,7 +92,7 @@ class _Reader:
                 self._at = _At.SINGLE if character == "'" else _At.DOUBLE
             case _At.SINGLE | _At.DOUBLE:
                 self._quoted(character)
-            case _At.VALUE | _At.BARE if character != "\n":
+            case _At.VALUE | _At.BARE:
                 self._bare(character)
             case _:
                 pass
