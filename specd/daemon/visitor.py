@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Who says nothing more may still read a short answer (seconds); for a long one, it has left.
+_HALF_CLOSED_S: Final = 0.25
 #: Who is refused reads why, while what was sent meanwhile is thrown away (seconds).
 LINGER_S: Final = 1.0
 
@@ -75,6 +77,15 @@ class Visitor(web.RequestHandler):
         self._step_outside()
         self._door.disconnected(self)
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's may return one
+        """Whether it stays open: as with Go, who has asked and says no more may have an answer."""
+        waits_for_request = self._waiter is not None and not self._waiter.done()
+        lacks_rest = self._request is not None and not self._request.content.is_eof()
+        if self._wire is None or waits_for_request or lacks_rest:
+            return False
+        self._loop.call_later(_HALF_CLOSED_S, self._wire.close)
+        return True
 
     def cut_off(self) -> None:
         """At once, with all that was still to go out."""

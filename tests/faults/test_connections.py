@@ -221,6 +221,21 @@ async def test_who_says_no_more_is_answered_or_left(wire: Wire, raw: bytes) -> N
         assert reply is None or reply.status in {200, 400, 501}
 
 
+@pytest.mark.parametrize("path", ["/", "/api/version", "/api/tags"])
+async def test_who_has_asked_and_says_no_more_has_a_short_answer(wire: Wire, path: str) -> None:
+    reply = await wire.send(get(path), eof=True)
+    assert reply is not None
+    assert reply.status == 200
+
+
+async def test_who_says_no_more_does_not_wait_for_a_long_answer(wire: Wire) -> None:
+    async with asyncio.timeout(30), wire.connect() as (reader, writer):
+        writer.write(HANG)
+        writer.write_eof()
+        while await reader.read(2**16):
+            pass
+
+
 async def test_who_does_not_read_holds_up_nobody(wire: Wire) -> None:
     async with contextlib.AsyncExitStack() as deaf:
         reader, writer = await deaf.enter_async_context(wire.connect())
