@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -183,3 +184,13 @@ async def test_a_driver_that_hangs_is_asked_once_and_waited_for_no_more(
 async def test_two_who_ask_at_once_are_both_answered() -> None:
     outlook = Outlook(a_loop(), Engines(), Readiness(), devices=list)
     assert list(await asyncio.gather(outlook(), outlook())) == [State(ready=False)] * 2
+
+
+async def test_an_engine_that_is_nobody_s_yet_or_any_more_is_no_model_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that loads, or ends, has a process and is not among those that are resident."""
+    engines = Engines()
+    monkeypatch.setattr(engines, "pids", lambda: {os.getpid(): "/models/blobs/sha256-0"})
+    outlook = Outlook(a_loop(), engines, Readiness(), devices=list)
+    assert await outlook() == State(ready=False)

@@ -38,3 +38,13 @@ def test_the_last_load_counts_and_old_ones_are_forgotten() -> None:
         loads.begins(str(number), 7.0)
     assert loads.within("m", 0.0, 9.0) == 0.0
     assert loads.ends("m", 9.0) == 0.0
+
+
+def test_a_model_that_loads_again_is_one_of_the_latest() -> None:
+    loads = Loads()
+    for number in range(_MOST):
+        loads.begins(str(number), 1.0)
+    loads.begins("0", 2.0)
+    loads.begins("another", 3.0)
+    assert loads.within("0", 0.0, 9.0) == 7.0
+    assert loads.within("1", 0.0, 9.0) == 0.0

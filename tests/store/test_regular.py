@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,30 @@ def test_up_to_its_bound_a_file_is_read(tmp_path: Path) -> None:
     assert regular.read(path, 4) == b"1234"
     with pytest.raises(regular.Unfit, match="more than 3 bytes"):
         regular.read(path, 3)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    refused: list[regular.Unfit] = []
+    reading = threading.Thread(target=_read, args=(path, refused), daemon=True)
+    reading.start()
+    reading.join(10)
+    was_waiting = reading.is_alive()
+    if was_waiting:  # what it waits for
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        reading.join()
+    assert not was_waiting
+    [error] = refused
+    assert error.errno == errno.EINVAL
+    assert "it is not a file" in str(error)
+
+
+def _read(path: Path, refused: list[regular.Unfit]) -> None:
+    try:
+        regular.read(path, 4)
+    except regular.Unfit as error:
+        refused.append(error)
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(
