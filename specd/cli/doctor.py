@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from specd.cli.words import make_console
-from specd.doctor import Finding, Level, examine, examine_here
+from specd.doctor import Finding, Held, Level, examine, examine_here, held_here
 
 _MARKS = {Level.OK: "✓", Level.WARNING: "!", Level.PROBLEM: "✗"}
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
@@ -23,12 +23,16 @@ def doctor(
         bool, typer.Option("--here", help="As this shell sees it, though specd is a service.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    socket: Annotated[list[str] | None, typer.Option("--socket", hidden=True)] = None,
+    socket_waits: Annotated[bool, typer.Option("--socket-waits", hidden=True)] = False,
 ) -> None:
     """Say what hinders specd on this machine, and what to do about each thing.
 
     Exits with 1 where something does not work; warnings alone exit with 0.
     """
-    findings = examine_here() if here else examine()
+    # The doctor outside tells the one in the sandbox what specd.socket holds.
+    held = Held(tuple(socket), is_served=not socket_waits) if socket else None
+    findings = examine_here(held or held_here()) if here else examine()
     if as_json:
         found = list(findings)
         typer.echo(json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=2))

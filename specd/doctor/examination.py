@@ -12,6 +12,7 @@ from specd.doctor.environment import environment
 from specd.doctor.files import secrets, state, store
 from specd.doctor.finding import Finding, ok, problem, warning
 from specd.doctor.gpus import gpus
+from specd.doctor.held import Held, held_by
 from specd.doctor.inside import findings_inside
 from specd.doctor.network import network
 from specd.doctor.service import Show, is_installed, service, show
@@ -27,27 +28,36 @@ from specd.store import Library
 def examine(
     *,
     show: Show = show,
-    inside: Callable[[], list[Finding]] = findings_inside,
+    inside: Callable[[Held | None], list[Finding]] = findings_inside,
     may_enter: Callable[[], bool] = lambda: os.geteuid() == 0,
 ) -> Iterator[Finding]:
     """Of the whole machine: the service where it is installed, else what this shell would run.
 
     inside: examines in the service's sandbox; may_enter: whether that can be done.
     """
-    unit = show("specd.service")
-    yield from service(unit, show("ollama.service"))
+    unit, socket = show("specd.service"), show("specd.socket")
+    held = held_by(socket, unit)
+    yield from service(unit, show("ollama.service"), socket)
     if not is_installed(unit):
-        yield from examine_here()
+        yield from examine_here(held)
     elif may_enter():
-        yield from inside()
+        yield from inside(held)
     else:
         words = "what follows is as this user sees it, not as the service does"
         yield ok("service", f"{words}: `sudo specd doctor` asks inside the service")
-        yield from examine_here()
+        yield from examine_here(held)
 
 
-def examine_here() -> Iterator[Finding]:
-    """As the process that asks sees it: its settings, its rights, its devices."""
+def held_here() -> Held | None:
+    """What specd.socket holds, as far as systemd tells this user."""
+    return held_by(show("specd.socket"), show("specd.service"))
+
+
+def examine_here(held: Held | None = None) -> Iterator[Finding]:
+    """As the process that asks sees it: its settings, its rights, its devices.
+
+    held: by specd.socket, which nobody in the service's sandbox may ask systemd for.
+    """
     yield from _guarded("versions", versions)
     with overheard() as said:
         try:
@@ -59,13 +69,9 @@ def examine_here() -> Iterator[Finding]:
         yield warning("settings", words, "docs/settings.md says what is allowed")
     yield from _guarded("settings", environment)
     yield from _guarded("gpu", lambda: _gpus(settings))
-    yield from _guarded("port", lambda: _network(settings))
+    yield from _guarded("port", lambda: network(settings, held))
     yield from _guarded("state", lambda: [state(settings), *secrets(settings)])
     yield from _guarded("store", lambda: _models(settings))
-
-
-def _network(settings: Settings) -> Iterator[Finding]:
-    return network(settings.host, n_keys=len(settings.api_keys))
 
 
 def _gpus(settings: Settings) -> list[Finding]:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from specd.doctor.finding import Finding, problem
+from specd.doctor.held import Held
 
 UNIT: Final = "specd-doctor.service"
 _PATIENCE_S: Final = 120.0
@@ -30,7 +31,7 @@ ExecReload=
 ExecStop=
 ExecStopPost=
 RuntimeDirectory=
-ExecStart={command} doctor --here --json
+ExecStart={command} doctor --here --json{held}
 StandardOutput=truncate:{output}
 StandardError=journal
 SuccessExitStatus=0 1
@@ -38,17 +39,37 @@ TimeoutStartSec={patience:.0f}
 """
 
 
-def transient(shipped: str, output: Path) -> str:
-    """shipped: what `systemctl cat` prints.  Raises ValueError where it names no command."""
+def transient(shipped: str, output: Path, held: Held | None = None) -> str:
+    """shipped: what `systemctl cat` prints.  Raises ValueError where it names no command.
+
+    held: by specd.socket; a sandbox without a bus could not ask.
+    """
     service = _section("Service", shipped)
     starts = [line.partition("=")[2] for line in service if line.startswith("ExecStart=")]
     command = next((start for start in reversed(starts) if start.strip()), "").split()
     if not command:
         raise ValueError("specd.service starts nothing")
     otherwise = _OTHERWISE.format(
-        command=command[0].lstrip("@-:+!"), output=output, patience=_PATIENCE_S
+        command=command[0].lstrip("@-:+!"),
+        held=_words(held),
+        output=output,
+        patience=_PATIENCE_S,
     )
     return "\n".join(["[Service]", *service]) + otherwise
+
+
+def _words(held: Held | None) -> str:
+    """Arguments of a command in a unit, where `%` begins a specifier and `$` a variable."""
+    if held is None:
+        return ""
+    words = [f" --socket {_quoted(address)}" for address in held.addresses]
+    return "".join([*words, *([] if held.is_served else [" --socket-waits"])])
+
+
+def _quoted(word: str) -> str:
+    for sign, escaped in {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}.items():
+        word = word.replace(sign, escaped)
+    return f'"{word}"'
 
 
 def _section(name: str, unit: str) -> list[str]:
@@ -62,12 +83,13 @@ def _section(name: str, unit: str) -> list[str]:
     return lines
 
 
-def findings_inside(run_dir: Path = Path("/run")) -> list[Finding]:
+def findings_inside(held: Held | None, run_dir: Path = Path("/run")) -> list[Finding]:
     """What the doctor finds there; needs root.  A sandbox that does not start is a finding."""
     output = run_dir / "specd-doctor.json"
     unit = run_dir / "systemd/system" / UNIT
     try:
-        unit.write_text(transient(_systemctl("cat", "specd.service"), output), encoding="utf-8")
+        shipped = _systemctl("cat", "specd.service")
+        unit.write_text(transient(shipped, output, held), encoding="utf-8")
         try:
             _systemctl("daemon-reload")
             _systemctl("start", UNIT)

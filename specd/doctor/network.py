@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from specd.doctor.finding import Finding, ok, problem, warning
+from specd.doctor.held import Held
 from specd.port_holder import listener_on
-from specd.settings import HostAddress, is_loopback
+from specd.settings import HostAddress, Settings, is_loopback
 
 _TOPIC: Final = "port"
 _PATIENCE_S: Final = 5.0
@@ -17,15 +18,61 @@ _OLLAMA: Final = b"Ollama is running"
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
-def network(address: HostAddress, *, n_keys: int) -> Iterator[Finding]:
-    """n_keys: of SPECD_API_KEYS."""
-    yield _port(address)
-    if not n_keys and not is_loopback(address.host):
+def network(settings: Settings, held: Held | None = None) -> Iterator[Finding]:
+    """held: by specd.socket, where that is active."""
+    if held is None:
+        yield _port(settings.host)
+    else:
+        yield from _ports(held)
+        yield from _unheard(settings, held)
+    if not settings.api_keys:
+        yield from _open(settings, held)
+
+
+def _ports(held: Held) -> Iterator[Finding]:
+    """Nobody is asked where the question would start the service."""
+    if not held.is_served:
+        words = f"specd.socket holds {' and '.join(held.urls)}; the first request starts specd"
+        yield ok(_TOPIC, words)
+        return
+    yield from map(_port, held.hosts)
+    for url in held.urls:
+        if url.startswith("unix:"):
+            yield ok(_TOPIC, f"specd.socket holds {url}")
+
+
+def _unheard(settings: Settings, held: Held) -> Iterator[Finding]:
+    """OLLAMA_HOST, where it says what systemd does not do."""
+    asked = settings.host
+    bound = {(address.host, address.port) for address in held.hosts}
+    if "host" in settings.model_fields_set and (asked.host, asked.port) not in bound:
+        words = (
+            f"OLLAMA_HOST={asked.host}:{asked.port} has no effect: specd.socket listens, on"
+            f" {' and '.join(held.urls)}"
+        )
+        remedy = (
+            "`systemctl edit specd.socket` changes where, `systemctl disable --now specd.socket`"
+            " gives it back to OLLAMA_HOST"
+        )
+        yield warning("settings", words, remedy)
+
+
+def _open(settings: Settings, held: Held | None) -> Iterator[Finding]:
+    """To whom, where no key is asked for."""
+    hosts = [address.host for address in (held.hosts if held else (settings.host,))]
+    if reached := [host or "this machine" for host in hosts if not is_loopback(host)]:
         yield warning(
             "network",
-            f"whoever reaches {address.host or 'this machine'} may use, pull and delete models:"
+            f"whoever reaches {' or '.join(reached)} may use, pull and delete models:"
             " no key is asked for",
             "set SPECD_API_KEYS, or let a firewall decide who may ask",
+        )
+    if "*" in settings.origins:
+        yield warning(
+            "network",
+            "every web page that a browser on this machine shows may use, pull and delete models"
+            " (OLLAMA_ORIGINS=*): no key is asked for",
+            "set SPECD_API_KEYS, or name the pages",
         )
 
 

@@ -10,7 +10,9 @@ from typing import Final
 from specd.doctor.finding import Finding, ok, problem, warning
 
 _TOPIC: Final = "service"
-_PROPERTIES: Final = "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText,DropInPaths"
+_PROPERTIES: Final = (
+    "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText,DropInPaths,Listen"
+)
 _PATIENCE_S: Final = 10.0
 
 #: Unit → its properties; empty where systemd does not run here.
@@ -18,7 +20,10 @@ Show = Callable[[str], Mapping[str, str]]
 
 
 def show(unit: str) -> Mapping[str, str]:
-    """What `systemctl show` says; empty where there is no systemd, or it does not answer."""
+    """What `systemctl show` says; empty where there is no systemd, or it does not answer.
+
+    What it says several times (Listen) has a line each.
+    """
     if shutil.which("systemctl") is None:
         return {}
     command = ["systemctl", "show", unit, "-p", _PROPERTIES]
@@ -30,15 +35,22 @@ def show(unit: str) -> Mapping[str, str]:
         return {}
     if done.returncode:
         return {}
-    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    found: dict[str, str] = {}
+    for line in done.stdout.splitlines():
+        name, is_property, value = line.partition("=")
+        if is_property:
+            found[name] = f"{found[name]}\n{value}" if name in found else value
+    return found
 
 
 def is_installed(unit: Mapping[str, str]) -> bool:
     return unit.get("LoadState") == "loaded"
 
 
-def service(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Finding]:
-    """unit, ollama: properties of specd.service and of ollama.service."""
+def service(
+    unit: Mapping[str, str], ollama: Mapping[str, str], socket: Mapping[str, str]
+) -> Iterator[Finding]:
+    """unit, ollama, socket: properties of specd.service, ollama.service and specd.socket."""
     if not unit:
         words = "systemd does not run here, or does not answer this user"
         yield ok(_TOPIC, f"{words}: what follows is as this shell sees it")
@@ -47,16 +59,25 @@ def service(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Find
         words = "specd is not installed as a service: it runs while `specd serve` does"
         yield ok(_TOPIC, f"{words}; `specd install` makes it one")
     else:
-        yield _life(unit)
+        yield _life(unit, socket)
         yield from _restarts(unit)
-        if unit["UnitFileState"] not in {"enabled", "static", "alias"}:
+        yield from _socket(unit, socket)
+        starts = socket.get("UnitFileState"), unit["UnitFileState"]
+        if starts[0] != "enabled" and starts[1] not in {"enabled", "static", "alias"}:
             words = "specd.service is not started with the machine"
-            yield warning(_TOPIC, words, "systemctl enable specd")
-    yield from _rival(unit, ollama)
+            if socket.get("ActiveState") == "active":
+                words, remedy = f"{words}, nor is specd.socket", "systemctl enable specd.socket"
+            else:
+                remedy = "systemctl enable specd"
+            yield warning(_TOPIC, words, remedy)
+    yield from _rival(unit, ollama, socket)
 
 
-def _life(unit: Mapping[str, str]) -> Finding:
+def _life(unit: Mapping[str, str], socket: Mapping[str, str]) -> Finding:
     state = unit["ActiveState"]
+    if state == "inactive" and socket.get("ActiveState") == "active":
+        words = "specd.service waits behind specd.socket, and starts with the first request"
+        return ok(_TOPIC, words)
     if state == "active":
         return ok(_TOPIC, f"specd.service runs: {unit.get('StatusText') or 'no word yet'}")
     look = "`journalctl -u specd -e` says why; `systemctl start specd` starts it"
@@ -68,7 +89,26 @@ def _life(unit: Mapping[str, str]) -> Finding:
     return problem(_TOPIC, words, look)
 
 
-def _rival(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Finding]:
+def _socket(unit: Mapping[str, str], socket: Mapping[str, str]) -> Iterator[Finding]:
+    """One that failed, or that could not be started while the service ran without it."""
+    state = socket.get("ActiveState")
+    again = "systemctl stop specd specd.socket; systemctl start specd.socket"
+    if state == "failed":
+        words = f"specd.socket is failed ({socket.get('Result')}): it holds no address"
+        yield problem(_TOPIC, words, f"`journalctl -u specd.socket -e` says why; then {again}")
+    elif socket.get("UnitFileState") == "enabled" and state == "inactive":
+        runs = "; it cannot be started while the service runs" if _runs(unit) else ""
+        words = f"specd.socket is enabled, and holds no address now{runs}"
+        yield warning(_TOPIC, words, again)
+
+
+def _runs(unit: Mapping[str, str]) -> bool:
+    return unit["ActiveState"] in {"active", "reloading"}
+
+
+def _rival(
+    unit: Mapping[str, str], ollama: Mapping[str, str], socket: Mapping[str, str]
+) -> Iterator[Finding]:
     """Ollama's service: beside ours it wants the same port and memory."""
     over = "`specd migrate` takes over from it; `--dry-run` shows how"
     if ollama.get("ActiveState") == "active":
@@ -77,7 +117,7 @@ def _rival(unit: Mapping[str, str], ollama: Mapping[str, str]) -> Iterator[Findi
     elif ollama.get("ActiveState") in {"activating", "reloading"}:
         words = "Ollama's service is trying to start, over and over perhaps: who has its port?"
         yield warning(_TOPIC, words, over)
-    elif _starts_by_itself(ollama) and _starts_by_itself(unit):
+    elif _starts_by_itself(ollama) and (_starts_by_itself(unit) or _starts_by_itself(socket)):
         words = "Ollama's service starts with the machine too: either may have the port then"
         yield warning(_TOPIC, words, f"{over}; or systemctl disable one of them")
 

@@ -9,6 +9,7 @@ import pytest
 
 from specd.doctor import Finding, Level, examine, examine_here
 from specd.doctor.finding import ok
+from specd.doctor.held import Held
 
 INSTALLED = {
     "LoadState": "loaded",
@@ -27,13 +28,29 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specd.doctor.examination.probe", lambda: ())
 
 
-def examined(unit: Mapping[str, str], *, is_root: bool) -> list[Finding]:
-    units = {"specd.service": unit, "ollama.service": {}}
-    return list(examine(show=units.__getitem__, inside=lambda: [INSIDE], may_enter=lambda: is_root))
+def examined(
+    unit: Mapping[str, str], *, is_root: bool, socket: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """INSIDE, and what specd.socket holds as it is told inside."""
+    units = {"specd.service": unit, "ollama.service": {}, "specd.socket": socket or {}}
+
+    def inside(held: Held | None) -> list[Finding]:
+        return [INSIDE, *([ok("held", str(held))] if held else [])]
+
+    return list(examine(show=units.__getitem__, inside=inside, may_enter=lambda: is_root))
 
 
 def test_an_installed_service_is_asked_from_inside() -> None:
     assert [f.topic for f in examined(INSTALLED, is_root=True)] == ["service", "inside"]
+
+
+def test_what_the_socket_holds_is_known_inside_and_to_whoever_is_not_root() -> None:
+    waits = INSTALLED | {"ActiveState": "inactive"}
+    socket = {"ActiveState": "active", "UnitFileState": "enabled", "Listen": "[::]:9 (Stream)"}
+    *_, told = examined(waits, is_root=True, socket=socket)
+    assert told.words == str(Held(("[::]:9",), is_served=False))
+    found = examined(waits, is_root=False, socket=socket)
+    assert any("specd.socket holds http://[::]:9" in f.words for f in found)
 
 
 def test_whoever_is_not_root_is_told_whose_view_it_is() -> None:

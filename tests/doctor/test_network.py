@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -13,13 +13,22 @@ import psutil
 import pytest
 
 from specd.doctor.finding import Finding, Level
+from specd.doctor.held import Held, held_by
 from specd.doctor.network import network
 from specd.port_holder import listener_on
-from specd.settings import HostAddress
+from specd.settings import HostAddress, Settings
+
+KEY = "0123456789abcdef"
+
+
+def told(host: str = "", held: Held | None = None, **variables: str) -> list[Finding]:
+    """host: OLLAMA_HOST, "" where it is not set.  variables: other settings."""
+    names = variables | ({"host": host} if host else {})
+    return list(network(Settings.model_validate(names), held))
 
 
 def port_finding(port: int) -> Finding:
-    return next(iter(network(HostAddress("http", "127.0.0.1", port), n_keys=0)))
+    return told(f"127.0.0.1:{port}")[0]
 
 
 def free_port() -> int:
@@ -103,24 +112,108 @@ def test_a_port_that_nobody_has_has_no_holder() -> None:
 
 
 @pytest.mark.parametrize(
-    "host,n_keys,is_open",
+    "host,keys,is_open",
     [
-        ("", 0, True),
-        ("0.0.0.0", 0, True),
-        ("::", 0, True),
-        ("127.0.0.2", 0, False),
-        ("", 1, False),
-        ("127.0.0.1", 0, False),
-        ("localhost", 0, False),
-        ("host.invalid", 0, True),
+        ("", "", True),
+        ("0.0.0.0", "", True),
+        ("[::]", "", True),
+        ("127.0.0.2", "", False),
+        ("", KEY, False),
+        ("127.0.0.1", "", False),
+        ("localhost", "", False),
+        ("host.invalid", "", True),
     ],
 )
 def test_an_address_that_others_reach_without_a_key_is_a_warning(
-    host: str, n_keys: int, is_open: bool
+    host: str, keys: str, is_open: bool
 ) -> None:
-    address = HostAddress("http", host, free_port())
-    levels = [finding.level for finding in network(address, n_keys=n_keys)]
-    assert (Level.WARNING in levels) is is_open
+    found = told(f"{host}:{free_port()}", api_keys=keys)
+    assert (Level.WARNING in levels(found)) is is_open
+
+
+@pytest.mark.parametrize(
+    "origins,keys,is_open",
+    [("*", "", True), ("https://page.example", "", False), ("*", KEY, False)],
+)
+def test_every_page_of_a_browser_without_a_key_is_a_warning(
+    origins: str, keys: str, is_open: bool
+) -> None:
+    found = told(f"127.0.0.1:{free_port()}", origins=origins, api_keys=keys)
+    assert any("OLLAMA_ORIGINS=*" in finding.words for finding in found) is is_open
+    assert (Level.WARNING in levels(found)) is is_open
+
+
+# --------------------------------------------------------------------------- specd.socket
+
+
+def test_where_a_connection_would_start_specd_nobody_connects() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        [finding] = told(held=Held((f"127.0.0.1:{port}",), is_served=False))
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert finding.level is Level.OK
+    assert f"specd.socket holds http://127.0.0.1:{port}" in finding.words
+
+
+def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> None:
+    with serving(b"Ollama is running", "specd/1.2.3") as port:
+        found = told(f"127.0.0.1:{free_port()}", Held((f"127.0.0.1:{port}", "/run/specd.sock")))
+    first, second, third = found
+    assert f"specd 1.2.3 answers on http://127.0.0.1:{port}" in first.words
+    assert "unix:/run/specd.sock" in second.words
+    assert levels(found) == [Level.OK, Level.OK, Level.WARNING]
+    assert "OLLAMA_HOST=127.0.0.1:" in third.words
+    assert f"has no effect: specd.socket listens, on http://127.0.0.1:{port}" in third.words
+    assert "systemctl edit specd.socket" in third.remedy
+
+
+def test_a_setting_that_says_what_the_socket_does_is_no_warning() -> None:
+    assert levels(told("127.0.0.1:1234", Held(("127.0.0.1:1234",), is_served=False))) == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    "address,keys,is_open",
+    [
+        ("0.0.0.0:11434", "", True),
+        ("[::]:11434", "", True),
+        ("0.0.0.0:11434", KEY, False),
+        ("[::1]:11434", "", False),
+        ("/run/specd.sock", "", False),
+        ("@specd", "", False),
+    ],
+)
+def test_who_may_ask_is_judged_by_the_socket(address: str, keys: str, is_open: bool) -> None:
+    held = Held(("127.0.0.1:11434", address), is_served=False)
+    found = told(held=held, api_keys=keys)
+    assert (Level.WARNING in levels(found)) is is_open
+
+
+@pytest.mark.parametrize(
+    "socket_state,service_state,expected",
+    [
+        ("inactive", "active", None),
+        ("active", "active", True),
+        ("active", "inactive", False),
+        ("active", "failed", False),
+    ],
+)
+def test_what_systemd_says_of_the_socket(
+    socket_state: str, service_state: str, expected: bool | None
+) -> None:
+    listens = "[::]:1 (Stream)\n127.0.0.1:2 (Stream)\n/run/x (Stream)\n/run/y (Datagram)"
+    held = held_by({"ActiveState": socket_state, "Listen": listens}, {"ActiveState": service_state})
+    if expected is None:
+        assert held is None
+        return
+    assert held == Held(("[::]:1", "127.0.0.1:2", "/run/x"), is_served=expected)
+    assert held.hosts == (HostAddress("http", "::", 1), HostAddress("http", "127.0.0.1", 2))
+    assert held.urls == ("http://[::]:1", "http://127.0.0.1:2", "unix:/run/x")
+
+
+def levels(found: Iterable[Finding]) -> list[Level]:
+    return [finding.level for finding in found]
 
 
 def holder_name() -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from specd.doctor.finding import Level
+from specd.doctor.held import Held
 from specd.doctor.inside import transient
-from specd.doctor.service import service
+from specd.doctor.service import service, show
 
 RUNS = {
     "LoadState": "loaded",
@@ -22,8 +23,16 @@ RUNS = {
 NO_OLLAMA = {"LoadState": "not-found", "ActiveState": "inactive"}
 
 
-def levels(unit: Mapping[str, str], ollama: Mapping[str, str] = NO_OLLAMA) -> list[Level]:
-    return [finding.level for finding in service(unit, ollama)]
+NO_SOCKET = {"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "disabled"}
+SOCKET = {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled"}
+
+
+def levels(
+    unit: Mapping[str, str],
+    ollama: Mapping[str, str] = NO_OLLAMA,
+    socket: Mapping[str, str] = NO_SOCKET,
+) -> list[Level]:
+    return [finding.level for finding in service(unit, ollama, socket)]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +58,7 @@ def test_without_systemd_there_is_nothing_wrong() -> None:
 
 
 def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
-    *_, last = service(RUNS, {"LoadState": "loaded", "ActiveState": "active"})
+    *_, last = service(RUNS, {"LoadState": "loaded", "ActiveState": "active"}, NO_SOCKET)
     assert last.level is Level.WARNING
     assert "specd migrate" in last.remedy
 
@@ -73,6 +82,51 @@ def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
 def test_ollama_that_will_want_the_port_is_told(ollama: dict[str, str], is_told: bool) -> None:
     here = RUNS | {"DropInPaths": "/etc/systemd/system/specd.service.d/ollama.conf"}
     assert (Level.WARNING in levels(here, ollama)) is is_told
+    if ollama["ActiveState"] == "inactive":
+        by_socket = levels(here | {"UnitFileState": "disabled"}, ollama, SOCKET)
+        assert (Level.WARNING in by_socket) is is_told
+
+
+@pytest.mark.parametrize(
+    "change,of_socket,expected",
+    [
+        ({"ActiveState": "inactive", "UnitFileState": "disabled"}, {}, [Level.OK]),
+        ({"ActiveState": "failed"}, {}, [Level.PROBLEM]),
+        ({"UnitFileState": "disabled"}, {}, [Level.OK]),
+        ({"UnitFileState": "disabled"}, {"UnitFileState": "disabled"}, [Level.OK, Level.WARNING]),
+        ({}, {"ActiveState": "failed"}, [Level.OK, Level.PROBLEM]),
+        ({}, {"ActiveState": "inactive"}, [Level.OK, Level.WARNING]),
+    ],
+)
+def test_a_service_behind_its_socket(
+    change: dict[str, str], of_socket: dict[str, str], expected: list[Level]
+) -> None:
+    assert levels(RUNS | change, socket=SOCKET | of_socket) == expected
+
+
+def test_a_service_that_waits_behind_its_socket_is_said_to() -> None:
+    [waits] = service(RUNS | {"ActiveState": "inactive"}, NO_OLLAMA, SOCKET)
+    assert "waits behind specd.socket, and starts with the first request" in waits.words
+
+
+def test_a_socket_that_the_running_service_keeps_from_starting_is_told() -> None:
+    _, told = service(RUNS, NO_OLLAMA, SOCKET | {"ActiveState": "inactive"})
+    assert "cannot be started while the service runs" in told.words
+    assert told.remedy == "systemctl stop specd specd.socket; systemctl start specd.socket"
+
+
+def test_what_systemctl_says_several_times_has_a_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    said = "Listen=[::]:1 (Stream)\\nListen=/run/x (Stream)\\nActiveState=active\\n"
+    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert show("specd.socket") == {
+        "Listen": "[::]:1 (Stream)\n/run/x (Stream)",
+        "ActiveState": "active",
+    }
 
 
 SHIPPED = """\
@@ -108,6 +162,21 @@ def test_the_doctors_unit_is_the_service_with_another_command() -> None:
     # What it says besides is not read as findings.
     assert "StandardError=journal" in lines
     assert lines.index("Type=oneshot") > lines.index("Type=notify")
+
+
+def test_what_the_socket_holds_is_told_inside() -> None:
+    held = Held(("127.0.0.1:11434", '/run/a "b" 5% $c'), is_served=False)
+    [*_, told] = [
+        line
+        for line in transient(SHIPPED, Path("/run/out"), held).splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    assert told.endswith(
+        ' --here --json --socket "127.0.0.1:11434"'
+        r' --socket "/run/a \"b\" 5%% $$c" --socket-waits'
+    )
+    served = transient(SHIPPED, Path("/run/out"), Held(("127.0.0.1:1",)))
+    assert "--socket-waits" not in served
 
 
 def test_a_service_without_a_command_is_refused() -> None:
