@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from specd.core import Pair
+from specd.core import NoPair, Pair
 from specd.doctor.finding import Finding, ok, warning
 from specd.errors import SpecdError
 from specd.pairs import Pairs
@@ -15,6 +15,19 @@ from specd.store import Library
 _TOPIC: Final = "drafters"
 #: So many are named.
 _MANY: Final = 3
+#: After a number of models.
+WHY: Final[Mapping[NoPair | None, str]] = {
+    NoPair.NOT_FOUND: "for which no drafter is installed",
+    NoPair.VOCABULARY_DIFFERS: "whose drafter has another vocabulary",
+    NoPair.UNREADABLE: "whose drafter cannot be used",
+    NoPair.REFUSED_BY_RULE: "for which a rule wants none",
+    NoPair.DISABLED_BY_USER: "for which it is switched off",
+    NoPair.LOAD_FAILED: "whose drafter could not be loaded",
+    NoPair.CANNOT_REWIND: "of an architecture that cannot take back tokens",
+    NoPair.EMBEDS: "that only embed",
+    NoPair.NO_VRAM: "whose drafter found no room on the GPU",
+    NoPair.DOES_NOT_PAY: "whose drafter did not pay",
+}
 
 
 def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
@@ -29,7 +42,8 @@ def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
         return ok(_TOPIC, "no model here that could have one")
     words = f"{len(with_one)} of {len(found)} models have a drafter{_named(with_one)}"
     if reasons:
-        words += "; the others: " + ", ".join(f"{n} {why}" for why, n in reasons.most_common())
+        told = (f"{n} {WHY.get(why, why)}" for why, n in reasons.most_common())
+        words += f"; the others: {', '.join(told)}"
     if with_one:
         return ok(_TOPIC, words)
     return warning(_TOPIC, words, "`specd pairs` says why, `specd pairs suggest` what to pull")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specd.core import NoPair
+from specd.doctor import drafters as drafters_of
 from specd.doctor.drafters import drafters
 from specd.doctor.finding import Finding, Level
 from specd.pairs import Pairs, load_rules
@@ -28,7 +30,15 @@ def test_a_shelf_without_any_is_a_warning_with_the_reasons(tmp_path: Path) -> No
     OllamaStore(tmp_path).add("m", weights=write_llama(tmp_path / "m.gguf"))
     found = finding(tmp_path)
     assert found.level is Level.WARNING
-    assert found.words == "0 of 1 models have a drafter; the others: 1 drafter_not_found"
+    assert (
+        found.words
+        == "0 of 1 models have a drafter; the others: 1 for which no drafter is installed"
+    )
+
+
+def test_each_reason_has_words() -> None:
+    assert set(drafters_of.WHY) == set(NoPair)
+    assert not any("_" in words for words in drafters_of.WHY.values())
 
 
 def test_an_empty_shelf_is_in_order(tmp_path: Path) -> None:
