@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,8 +16,12 @@ from specd.store import Library, Name
 
 #: Below this no model worth its name can be pulled.
 _LITTLE_BYTES: Final = 5 * 2**30
+#: Below this what was learned, written anew beside itself, may not fit.
+_STATE_BYTES: Final = 4 * 2**20
 #: So many are named; the rest are counted.
 _MANY: Final = 5
+#: What ProtectHome= of specd.service closes.
+_HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
 def store(models: Path, library: Library) -> Iterator[Finding]:
@@ -24,11 +29,7 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
     topic = "store"
     # Not by Path: below a closed folder that raises.
     if not os.path.exists(models):  # noqa: PTH110
-        nearest = next(parent for parent in models.parents if os.path.exists(parent))  # noqa: PTH110
-        if os.access(nearest, os.W_OK):
-            yield ok(topic, f"{models} is not there yet: the first pull makes it")
-        else:
-            yield problem(topic, f"{models} is not there and cannot be made", _READABLE)
+        yield _absent(models)
         return
     if not os.access(models, os.R_OK | os.X_OK):
         yield problem(topic, f"{models} may not be read by {_user()}", _READABLE)
@@ -43,6 +44,46 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
 
 
 _READABLE = "set OLLAMA_MODELS, or let the user that runs specd read and write it"
+_EDIT: Final = "`systemctl edit specd` with [Service]"
+
+
+def _absent(models: Path) -> Finding:
+    """Not there, or not to be seen from here."""
+    if hidden := hidden_home(models):
+        words = f"{models} is not to be seen: the service's sandbox hides {hidden}"
+        # ReadWritePaths= alone opens nothing below a ProtectHome=yes, nor does BindPaths=.
+        remedy = (
+            f"let there be a folder {models} that {_user()} may write; then {_EDIT}"
+            f" ProtectHome=tmpfs and, on a line of its own, BindPaths={models}"
+        )
+        return problem("store", words, remedy)
+    nearest = next(parent for parent in models.parents if os.path.exists(parent))  # noqa: PTH110
+    if os.access(nearest, os.W_OK):
+        return ok("store", f"{models} is not there yet: the first pull makes it")
+    words = f"{models} is not there and cannot be made"
+    if not _is_read_only(nearest):
+        return problem("store", words, _READABLE)
+    return problem("store", words, f"make it, let {_user()} write it, and {_opened(models)}")
+
+
+def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path | None:
+    """Which of the homes ProtectHome= closed (yes) or laid an empty folder over (tmpfs).
+
+    path: one that is not to be seen.
+    """
+    home = next((home for home in _HOMES if path.is_relative_to(home)), None)
+    try:
+        if home is None or stat.S_IMODE(home.stat().st_mode) == 0:
+            return home
+        lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return None
+    kinds = [line[line.index("-") + 1] for line in lines if line[4] == str(home)]
+    if kinds[-1:] != ["tmpfs"]:
+        return None
+    # A machine may have its homes on a tmpfs: whoever has one there makes folders in it.
+    nearest = next(parent for parent in path.parents if parent.exists())
+    return home if nearest == home or not os.access(nearest, os.W_OK) else None
 
 
 def _broken(names: Sequence[Name], library: Library) -> Iterator[str]:
@@ -54,11 +95,10 @@ def _broken(names: Sequence[Name], library: Library) -> Iterator[str]:
 
 
 def _room(models: Path) -> Iterator[Finding]:
-    blobs = models / "blobs"
-    folder = blobs if blobs.exists() else models
-    if not os.access(folder, os.W_OK):
-        words = f"{models} may not be written by {_user()}: nothing can be pulled, made or deleted"
-        yield warning("store", words, _remedy(folder))
+    if closed := list(_closed(models)):
+        where = "" if closed[0] == models else f" ({closed[0]})"
+        words = f"{models} may not be written by {_user()}{where}: nothing can be pulled, made"
+        yield warning("store", f"{words} or deleted", _remedy(models, closed))
         return
     free = shutil.disk_usage(models).free
     words = f"{free / 2**30:.1f} GiB are free on its disk"
@@ -68,14 +108,34 @@ def _room(models: Path) -> Iterator[Finding]:
         yield ok("store", words)
 
 
-def _remedy(folder: Path) -> str:
-    """What closes the folder to a service is most often its unit, not the folder's mode."""
-    if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return (
-            f"it lies on what is read-only; for the service, `systemctl edit specd` with [Service]"
-            f" ReadWritePaths={folder}"
-        )
-    return "let the user that runs specd write it"
+def _closed(models: Path) -> Iterator[Path]:
+    """Folders that a pull, a copy or a deletion writes in, and may not."""
+    blobs, manifests = models / "blobs", models / "manifests"
+    parts = [part for part in (blobs, manifests) if part.exists()]
+    # What is missing is made in the store itself, and so is a manifest, beside those on its disk.
+    if len(parts) < 2 or manifests.stat().st_dev == models.stat().st_dev:
+        parts.insert(0, models)
+    for folder in [*parts, *(Path(at) for at, _, _ in list(os.walk(manifests))[1:])]:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield folder
+
+
+def _remedy(models: Path, closed: Sequence[Path]) -> str:
+    """What closes the store to a service is most often its unit, not a folder's mode."""
+    if any(map(_is_read_only, closed)):
+        return f"it lies on what is read-only; for the service, {_opened(models)}"
+    return f"let the user that runs specd write {closed[0]}"
+
+
+def _opened(models: Path) -> str:
+    """The whole store, and where links in it lead."""
+    parts = [(models / name).resolve() for name in ("blobs", "manifests")]
+    beyond = [str(part) for part in parts if not part.is_relative_to(models.resolve())]
+    return f"{_EDIT} ReadWritePaths={' '.join([str(models), *beyond])}"
+
+
+def _is_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def state(settings: Settings) -> Finding:
@@ -90,7 +150,20 @@ def state(settings: Settings) -> Finding:
             f"{folder} may not be written by {_user()}: what is learned is lost at every restart"
         )
         return warning("state", words, "set SPECD_STATE_DIR to a folder of that user's")
+    if is_full := _is_full(nearest):
+        words = f"the disk of {folder} is full ({is_full}): what is learned is lost at a restart"
+        return warning("state", words, "make room there, or set SPECD_STATE_DIR to another disk")
     return ok("state", f"what is learned is kept in {folder}")
+
+
+def _is_full(folder: Path) -> str:
+    """What is missing for a few small files, as who is not root has it; "" for nothing."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free < _STATE_BYTES:
+        return f"{free / 2**20:.1f} MiB are free"
+    # Where files are not numbered (btrfs) both are 0.
+    return "no file can be added" if disk.f_files and not disk.f_favail else ""
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import SecretStr
 
-from specd.doctor.files import secrets, state, store
+from specd.doctor import files
+from specd.doctor.files import hidden_home, secrets, state, store
 from specd.doctor.finding import Finding, Level
 from specd.settings import Settings
 from specd.store import Library
@@ -78,8 +80,79 @@ def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
         f_flag = seen.f_flag | os.ST_RDONLY
 
     monkeypatch.setattr("os.statvfs", lambda _path: ReadOnly)
+    (tmp_path / "blobs").mkdir()
     _, room = store_findings(tmp_path)
-    assert f"ReadWritePaths={tmp_path}" in room.remedy
+    assert room.remedy.endswith(f"ReadWritePaths={tmp_path}")
+    # Where a link leads, systemd does not follow by itself.
+    (tmp_path / "blobs").rmdir()
+    (tmp_path / "blobs").symlink_to("/usr")
+    _, room = store_findings(tmp_path)
+    assert room.remedy.endswith(f"ReadWritePaths={tmp_path} /usr")
+    [absent] = store_findings(tmp_path / "a/b")
+    assert absent.level is Level.PROBLEM
+    assert absent.remedy.startswith("make it, ")
+    assert absent.remedy.endswith(f"ReadWritePaths={tmp_path}/a/b")
+
+
+@pytest.mark.parametrize("part", ["", "manifests", "manifests/registry.ollama.ai/library"])
+def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / part).mkdir(parents=True, exist_ok=True)
+    assert Level.WARNING not in [f.level for f in store_findings(tmp_path) if "free" not in f.words]
+    closed(monkeypatch, tmp_path / part, 2)
+    _, room = store_findings(tmp_path)
+    assert room.level is Level.WARNING
+    named = f" ({tmp_path / part})" if part else ""
+    assert f"{named}: nothing can be pulled" in room.words
+    assert room.remedy.endswith(f"write {tmp_path / part}")
+
+
+@pytest.mark.parametrize(
+    "mode,mount,is_hidden",
+    [
+        (0o000, "/ext4", True),
+        (0o755, "HOME tmpfs", True),
+        (0o755, "HOME ext4", False),
+        (0o755, "/elsewhere tmpfs", False),
+        (0o755, "", False),
+    ],
+)
+def test_a_store_in_a_home_that_the_sandbox_hides_is_shown_by_the_right_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, mount: str, is_hidden: bool
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=mode)
+    home.chmod(mode)
+    monkeypatch.setattr(files, "_HOMES", (home,))
+    mounts = tmp_path / "mounts"
+    where, _, kind = mount.replace("HOME", str(home)).partition(" ")
+    mounts.write_text(
+        f"1 2 0:3 / / rw - ext4 x rw\n4 1 0:5 / {where or '/x'} rw - {kind or 'x'} x rw\n"
+    )
+    hidden = hidden_home(home / "me/models", mounts)
+    assert hidden == (home if is_hidden else None)
+    assert hidden_home(tmp_path / "srv/models", mounts) is None
+    if mode == 0:
+        [finding] = store_findings(home / "me/models")
+        assert finding.level is Level.PROBLEM
+        assert f"hides {home}" in finding.words
+        assert "ProtectHome=tmpfs" in finding.remedy
+        assert f"BindPaths={home}/me/models" in finding.remedy
+
+
+def test_a_home_that_is_really_a_tmpfs_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / "me").mkdir(parents=True)
+    monkeypatch.setattr(files, "_HOMES", (home,))
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"4 1 0:5 / {home} rw shared:1 - tmpfs x rw\n")
+    assert hidden_home(home / "me/models", mounts) is None
+    closed(monkeypatch, home / "me", 2)
+    assert hidden_home(home / "me/models", mounts) == home
 
 
 def test_the_demo_is_no_model_of_the_store(tmp_path: Path) -> None:
@@ -94,6 +167,25 @@ def test_a_state_folder_that_may_not_be_written_is_a_warning(
     assert state(settings).level is Level.OK
     closed(monkeypatch, tmp_path, 2)
     assert state(settings).level is Level.WARNING
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"f_bavail": 0}, "0.0 MiB are free"),
+        ({"f_favail": 0, "f_files": 100}, "no file can be added"),
+        ({"f_favail": 0, "f_files": 0}, ""),
+    ],
+)
+def test_a_full_disk_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], words: str
+) -> None:
+    disk = SimpleNamespace(f_bavail=10**6, f_frsize=4096, f_files=100, f_favail=10, f_flag=0)
+    monkeypatch.setattr("os.statvfs", lambda _path: SimpleNamespace(**vars(disk) | change))
+    finding = state(Settings(state_dir=tmp_path / "state"))
+    assert finding.level is (Level.WARNING if words else Level.OK)
+    assert words in finding.words
+    assert ("is full" in finding.words) is bool(words)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,15 @@ def _put(path: Path, contents: Contents) -> None:
     path.chmod(0o755 if raw.startswith(b"#!") else 0o644)
 
 
+def documented(containing: str, **others: str) -> str:
+    """The one block of docs/service.md that contains this text; others: word → what it becomes."""
+    blocks = (ROOT / "docs" / "service.md").read_text(encoding="utf-8").split("```")[1::2]
+    [block] = [block for block in blocks if containing in block]
+    for word, instead in others.items():
+        block = block.replace(word, instead)
+    return block.lstrip("\n")
+
+
 # --------------------------------------------------------------------------- specd inside
 
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"

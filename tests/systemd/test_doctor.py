@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.systemd.box import Box
+from tests.systemd.box import Box, documented
 
 pytestmark = pytest.mark.system
 
@@ -43,9 +43,42 @@ def test_a_service_that_is_stopped_is_a_problem(box: Box) -> None:
     assert "journalctl -u specd" in found["service"][0]["remedy"]
 
 
+def test_a_service_behind_its_socket_is_in_order_and_stays_where_it_is(box: Box) -> None:
+    box("systemctl", "start", "specd.socket")
+    found = examined(box, status=0)
+    assert "waits behind specd.socket" in found["service"][0]["words"]
+    assert "specd.socket holds http://127.0.0.1:11434" in found["port"][0]["words"]
+    assert "network" not in found
+    assert "holds http://127.0.0.1:11434" in box("/opt/specd/bin/specd", "doctor", "--here")
+    assert box.show("specd", "ActiveState") == "inactive"
+    box.curl("/api/version")
+    assert "answers on http://127.0.0.1:11434" in examined(box, status=0)["port"][0]["words"]
+
+
+def test_the_socket_decides_where_it_is_open_and_to_whom(box: Box) -> None:
+    """Inside the unit, which has no way to ask systemd."""
+    box.drop_in(
+        "specd.socket", "[Socket]\nListenStream=0.0.0.0:12345\nListenStream=/run/specd.sock\n"
+    )
+    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:9999"\n')
+    box("systemctl", "start", "specd.socket")
+    for state in ("inactive", "active"):
+        assert box.show("specd", "ActiveState") == state
+        found = examined(box, status=0)
+        ports = " ".join(one["words"] for one in found["port"])
+        assert ":12345" in ports
+        assert "unix:/run/specd.sock" in ports
+        assert "9999" not in ports
+        assert "whoever reaches 0.0.0.0 may" in found["network"][0]["words"]
+        assert "OLLAMA_HOST=127.0.0.1:9999 has no effect" in found["settings"][0]["words"]
+        box("systemctl", "start", "specd")
+
+
 def test_what_a_drop_in_sets_is_what_is_examined(box: Box) -> None:
     box("sh", "-c", "mkdir -p /srv/models/blobs /srv/models/manifests && chmod 755 /srv/models")
-    settings = '"OLLAMA_MODELS=/srv/models" "SPECD_MDOELS=1" "OLLAMA_KEEP_ALIVE=banana"'
+    settings = (
+        '"OLLAMA_MODELS=/srv/models" "SPECD_MDOELS=1" "OLLAMA_KEEP_ALIVE=banana" "OLLAMA_ORIGINS=*"'
+    )
     box.drop_in("specd", f"[Service]\nEnvironment={settings}\n")
     box("systemctl", "start", "specd")
     found = examined(box, status=0)
@@ -56,6 +89,53 @@ def test_what_a_drop_in_sets_is_what_is_examined(box: Box) -> None:
     banana, unknown = found["settings"]
     assert "OLLAMA_KEEP_ALIVE='banana'" in banana["words"]
     assert "SPECD_MDOELS is set, and is no setting" in unknown["words"]
+    assert "OLLAMA_ORIGINS=*" in found["network"][0]["words"]
+
+
+def make(box: Box) -> list[str]:
+    """What a creation came to: the last line."""
+    body = json.dumps({"model": "mine", "from": "specd-demo", "system": "be short"})
+    return box.curl("/api/create", "-d", body).splitlines()[-1:]
+
+
+def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(box: Box) -> None:
+    box("sh", "-c", "mkdir -p /srv/store/blobs /srv/store/manifests")
+    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/store"\n')
+    box("systemctl", "start", "specd")
+    [remedy] = [one["remedy"] for one in examined(box, status=0)["store"] if one["remedy"]]
+    line = remedy.partition("[Service] ")[2]
+    assert line == "ReadWritePaths=/srv/store"
+    box.drop_in("specd", f"[Service]\n{line}\n", name="store.conf")
+    for folder in ("/srv/store", "/srv/store/blobs", "/srv/store/manifests"):
+        [remedy] = [one["remedy"] for one in examined(box, status=0)["store"] if one["remedy"]]
+        assert remedy.endswith(f"write {folder}")
+        box("chown", "specd:", folder)
+    assert "may not be written" not in json.dumps(examined(box, status=0)["store"])
+    box("systemctl", "restart", "specd")
+    assert make(box) == ['{"status":"success"}']
+
+
+def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(box: Box) -> None:
+    store = "/home/somebody/models"
+    box("sh", "-ec", f"mkdir -p {store} /home/somebody/letters; chown specd: {store}")
+    box("chmod", "700", "/home/somebody")
+    box.drop_in("specd", f'[Service]\nEnvironment="OLLAMA_MODELS={store}"\n')
+    box("systemctl", "start", "specd")
+    hidden = examined(box, status=1)["store"][0]
+    assert "sandbox hides /home" in hidden["words"]
+    lines = documented("ProtectHome=", YOU="somebody")
+    for line in lines.split():
+        assert line in hidden["remedy"]
+    # Half of it: an empty folder, gone with the service.
+    box.drop_in("specd", "[Service]\nProtectHome=tmpfs\n", name="store.conf")
+    assert "sandbox hides /home" in examined(box, status=1)["store"][0]["words"]
+
+    box.drop_in("specd", lines, name="store.conf")
+    box("systemctl", "restart", "specd")
+    assert make(box) == ['{"status":"success"}']
+    assert box("ls", f"{store}/manifests").split()
+    assert box("ls", f"/proc/{box.pid()}/root/home/somebody").split() == ["models"]
+    assert f"1 model in {store}" in examined(box, status=0)["store"][0]["words"]
 
 
 def test_a_store_that_the_unit_may_not_see_is_a_problem(box: Box) -> None:

@@ -198,8 +198,12 @@ def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
     left = box("find", "/etc/systemd/system", "-name", "specd*").split()
     assert left == ["/etc/systemd/system/specd.service.kept-by-specd"]
     assert "specd.env" in box("ls", "/etc/specd")
-    refused = box.result("ls", "/var/lib/specd-install")
-    assert refused.returncode != 0
+    box("id", "specd")
+
+    box(*SPECD, "install", "--no-start", "--yes", timeout_s=INSTALL_S)
+    box(*SPECD, "uninstall", "--purge", "--yes", timeout_s=INSTALL_S)
+    for gone in (("id", "specd"), ("getent", "group", "specd"), ("ls", "/var/lib/specd-install")):
+        assert box.result(*gone).returncode != 0, gone
 
 
 def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, object]) -> None:

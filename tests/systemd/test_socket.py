@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.systemd import load as clients_inside
-from tests.systemd.box import Box
+from tests.systemd.box import Box, documented
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -85,6 +85,18 @@ def test_a_socket_elsewhere_and_one_without_an_address(box: Box) -> None:
         "http://[::1]:12345",
         "unix:/run/specd.sock",
     }
+
+
+def test_a_socket_is_moved_by_the_commands_of_the_page(box: Box) -> None:
+    box("systemctl", "start", "specd.socket", "specd")
+    box.drop_in("specd.socket", documented("ListenStream=").replace(":11434", ":12345"))
+    # What anybody would try first, and what the page says of it.
+    assert "Job failed" in box.result("systemctl", "restart", "specd.socket").stderr
+    assert json.loads(box.curl(VERSION))["version"]
+    for command in documented("systemctl start specd.socket").splitlines():
+        box(*command.split())
+    assert json.loads(box.curl(f"http://127.0.0.1:12345{VERSION}"))["version"]
+    assert box.result("curl", "-sS", f"http://127.0.0.1:11434{VERSION}").returncode != 0
 
 
 def test_no_process_of_the_daemon_has_what_systemd_gave_it(box: Box) -> None:
