@@ -13,16 +13,12 @@ from specd.install import (
     carry_out,
     layout,
     look,
-    of_store,
     plan_back,
     plan_install,
-    plan_migrate,
     plan_uninstall,
     read_service,
 )
 from specd.install.answer import Answers
-from specd.install.migrating import drop_in
-from specd.install.ollama import Predecessor
 from specd.install.steps import PutFile, StartUnit
 from specd.port_holder import Holder
 from tests.install.fake_machine import FakeMachine, install, migration, small_sources, words
@@ -39,6 +35,15 @@ def test_a_plan_changes_nothing_until_it_is_carried_out(
     before = with_ollama.picture()
     migration(with_ollama, tmp_path / "sources").lines()
     assert (with_ollama.picture(), with_ollama.done) == (before, [])
+
+
+def test_a_plan_leaves_the_terminal_alone(machine: FakeMachine) -> None:
+    said: list[str] = []
+    text = "a\x1b[2J"
+    plan = Plan(text, (PutFile("/etc/x", text.encode(), why=text, shows=True),), (text,))
+    carry_out(plan, machine, said.append)
+    assert len(plan.lines()) == 4
+    assert not any("\x1b" in line for line in (*plan.lines(), *said))
 
 
 def test_what_is_shipped_is_put_in_place(machine: FakeMachine, tmp_path: Path) -> None:
@@ -235,169 +240,3 @@ def test_a_unit_changed_by_hand_is_kept_beside(machine: FakeMachine, tmp_path: P
     machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
     carry_out(plan_uninstall(look(machine)), machine, print)
     assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"
-
-
-# --------------------------------------------------------------------------- migrate
-
-
-def test_ollamas_settings_user_and_store_are_carried_over(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    plan = migration(with_ollama, tmp_path / "sources")
-    carry_out(plan, with_ollama, print)
-    text = with_ollama.at(layout.DROP_IN).read_text().splitlines()
-    assert "User=nobody" in text
-    assert "SupplementaryGroups=specd render video" in text
-    assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text
-    assert 'RequiresMountsFor="/var/lib/ollama/.ollama/models"' in text
-    assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
-    assert 'Environment="OLLAMA_ORIGINS=a b"' in text
-    assert not [line for line in text if "PATH=/bin" in line or "SECRET" in line]
-    at = text.index("EnvironmentFile=")
-    assert text[at + 1 : at + 3] == [
-        "EnvironmentFile=-/etc/specd/ollama.env",
-        "EnvironmentFile=-/etc/specd/specd.env",
-    ]
-    assert with_ollama.at(layout.OLLAMA_ENV_FILE).read_text() == 'OLLAMA_KEEP_ALIVE="7m"\n'
-    assert with_ollama.at(layout.OLLAMA_ENV_FILE).stat().st_mode & 0o777 == 0o640
-    said = words(plan)
-    assert "OLLAMA_VULKAN is carried over, and has no effect" in said
-    assert "not carried over, for Ollama's program alone: SECRET" in said
-
-
-def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) -> None:
-    home = with_ollama.at("/home/Me/models")
-    home.mkdir(parents=True)
-    found = read_service(with_ollama, Path("/home/Me/models"))
-    text = drop_in(found).splitlines()
-    assert "ProtectHome=tmpfs" in text
-    assert 'BindPaths="/home/Me/models"' in text
-    assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text  # the keys are where they were
-
-
-def test_a_drop_in_is_written_as_systemd_reads_it() -> None:
-    store = Path("/home/Me/a:b's 5%")
-    found = Predecessor("a%me", "b%me", store, folders=(store, Path("/mnt/a:b 5%")))
-    text = drop_in(found).splitlines()
-    assert {"User=a%%me", "Group=b%%me"} <= set(text)
-    assert 'RequiresMountsFor="/home/Me/a:b\'s 5%%"' in text
-    assert 'BindPaths="/home/Me/a\\:b\'s 5%%"' in text
-    assert 'ReadWritePaths="/mnt/a:b 5%%"' in text
-
-
-def test_links_in_the_store_are_followed(with_ollama: FakeMachine) -> None:
-    with_ollama.at("/mnt/disk").mkdir(parents=True)
-    models = with_ollama.at("/var/lib/ollama/.ollama/models")
-    models.rename(with_ollama.at("/mnt/disk/models"))
-    models.symlink_to(with_ollama.at("/mnt/disk/models"))
-    text = drop_in(read_service(with_ollama)).splitlines()
-    assert 'ReadWritePaths="/mnt/disk/models"' in text
-    assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
-
-
-def test_a_folder_of_the_stores_owner_adds_no_line_to_a_unit(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    evil = with_ollama.at("/home/Me") / "x\nExecStartPre=+evil.sh\nq\x1b[2J"
-    evil.mkdir(parents=True)
-    blobs = with_ollama.at("/var/lib/ollama/.ollama/models/blobs")
-    blobs.rename(blobs.with_name("moved"))
-    blobs.symlink_to(evil)
-    with pytest.raises(InstallError, match=r"x\\nExecStartPre=") as caught:
-        migration(with_ollama, tmp_path / "sources")
-    assert not {"\n", "\x1b"} & set(str(caught.value))
-    with pytest.raises(InstallError, match=r"evil\\n"):
-        read_service(with_ollama, Path("/evil\n"))
-    with pytest.raises(InstallError, match=r"evil\\n"):
-        of_store(with_ollama, Path("/evil\n"))
-
-
-def test_a_setting_with_a_control_character_is_named(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    with_ollama.put("/etc/default/ollama", "OLLAMA_KEEP_ALIVE='7m\nUser=root'\n")
-    with pytest.raises(InstallError, match="the variable OLLAMA_KEEP_ALIVE"):
-        migration(with_ollama, tmp_path / "sources")
-
-
-def test_a_plan_leaves_the_terminal_alone(machine: FakeMachine) -> None:
-    said: list[str] = []
-    text = "a\x1b[2J"
-    plan = Plan(text, (PutFile("/etc/x", text.encode(), why=text, shows=True),), (text,))
-    carry_out(plan, machine, said.append)
-    assert len(plan.lines()) == 4
-    assert not any("\x1b" in line for line in (*plan.lines(), *said))
-
-
-def test_a_store_that_is_named_is_stronger_than_ollamas_own_files(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    named = Path("/mnt/disk/models")
-    with_ollama.at(str(named)).mkdir(parents=True)
-    with_ollama.put("/etc/default/ollama", "OLLAMA_MODELS=/var/lib/x\nOLLAMA_KEEP_ALIVE=7m\n")
-    found = read_service(with_ollama, named)
-    plan = plan_migrate(look(with_ollama), found, small_sources(tmp_path))
-    carry_out(plan, with_ollama, print)
-    assert with_ollama.at(layout.OLLAMA_ENV_FILE).read_text() == 'OLLAMA_KEEP_ALIVE="7m"\n'
-    text = with_ollama.at(layout.DROP_IN).read_text()
-    assert f'Environment="OLLAMA_MODELS={named}"' in text
-    assert found.variables["OLLAMA_MODELS"] == str(named)
-
-
-def test_a_store_of_specd_env_is_in_force_and_said(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    with_ollama.put(layout.ENV_FILE, "OLLAMA_MODELS=/elsewhere\n")
-    assert "OLLAMA_MODELS: /etc/specd/specd.env has another value" in words(
-        migration(with_ollama, tmp_path / "sources")
-    )
-
-
-def test_what_specd_env_says_is_stronger_and_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
-    with_ollama.put(layout.ENV_FILE, "OLLAMA_KEEP_ALIVE=1m\nOLLAMA_HOST=127.0.0.1:4242\n")
-    said = words(migration(with_ollama, tmp_path / "sources"))
-    assert "OLLAMA_KEEP_ALIVE: /etc/specd/specd.env has another value" in said
-    assert "http://127.0.0.1:4242" in said
-
-
-@pytest.mark.parametrize(
-    "properties,said",
-    [
-        ({"User": ""}, "works as root here"),
-        ({"User": "no-such-user"}, "no such user"),
-        ({"DynamicUser": "yes"}, "DynamicUser=yes"),
-        ({"Environment": "OLLAMA_MODELS=/mnt/none"}, "is not there: is its disk mounted"),
-    ],
-)
-def test_what_cannot_be_taken_over_is_said(
-    with_ollama: FakeMachine, properties: dict[str, str], said: str
-) -> None:
-    with_ollama.properties[layout.OLLAMA] |= properties
-    with pytest.raises(InstallError, match=said):
-        read_service(with_ollama)
-
-
-def test_an_address_that_others_hold_is_said(with_ollama: FakeMachine, tmp_path: Path) -> None:
-    found, what = read_service(with_ollama), small_sources(tmp_path)
-    with pytest.raises(InstallError, match="taken by nginx"):
-        plan_migrate(look(with_ollama), found, what, holder=Holder(7, "nginx", ""))
-    with_ollama.put(f"{layout.UNITS}/{layout.SOCKET}", "")
-    with_ollama.active.add(layout.SOCKET)
-    with pytest.raises(InstallError, match=r"disable --now specd\.socket"):
-        plan_migrate(look(with_ollama), found, what)
-    with_ollama.active.remove(layout.SOCKET)
-    with_ollama.enabled.add(layout.SOCKET)
-    with pytest.raises(InstallError, match=r"disable --now specd\.socket"):
-        plan_migrate(look(with_ollama), found, what)
-
-
-def test_ollama_is_not_started_while_specd_is_in_its_place(
-    with_ollama: FakeMachine, tmp_path: Path
-) -> None:
-    carry_out(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
-    assert (with_ollama.active, with_ollama.enabled) == (
-        {layout.SERVICE},
-        {layout.SERVICE, layout.OLLAMA},
-    )
-    pause = with_ollama.at(layout.PAUSE).read_text()
-    assert f"ConditionPathExists=!{layout.DROP_IN}" in pause
