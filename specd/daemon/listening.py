@@ -80,7 +80,10 @@ async def _bound(address: HostAddress) -> list[socket.socket]:
     try:
         server = await loop.create_server(asyncio.Protocol, host, address.port, start_serving=False)
     except OSError as error:
-        said = f"cannot listen on {address.url} (OLLAMA_HOST): {error.strerror or error}"
+        # asyncio's own words repeat the address; a name that is not found has its reason there.
+        code = error.errno or 0
+        why = os.strerror(code) if code > 0 else error.strerror
+        said = f"cannot listen on {address.url} (OLLAMA_HOST): {why or error}"
         if error.errno == errno.EADDRINUSE:
             who = await asyncio.to_thread(_who_has, address)
             said += f": {who}; stop it, or set OLLAMA_HOST to another port"
