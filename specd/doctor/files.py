@@ -82,7 +82,7 @@ def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path
     if kinds[-1:] != ["tmpfs"]:
         return None
     # A machine may have its homes on a tmpfs: whoever has one there makes folders in it.
-    nearest = next(parent for parent in path.parents if parent.exists())
+    nearest = next(parent for parent in path.parents if os.path.exists(parent))  # noqa: PTH110
     return home if nearest == home or not os.access(nearest, os.W_OK) else None
 
 

@@ -116,14 +116,14 @@ def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(box: Box
 
 
 def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(box: Box) -> None:
-    store = "/home/somebody/models"
-    box("sh", "-ec", f"mkdir -p {store} /home/somebody/letters; chown specd: {store}")
-    box("chmod", "700", "/home/somebody")
+    store = "/home/SOMEBODY/models"
+    box("sh", "-ec", f"mkdir -p {store} /home/SOMEBODY/letters; chown specd: {store}")
+    box("chmod", "700", "/home/SOMEBODY")
     box.drop_in("specd", f'[Service]\nEnvironment="OLLAMA_MODELS={store}"\n')
     box("systemctl", "start", "specd")
     hidden = examined(box, status=1)["store"][0]
     assert "sandbox hides /home" in hidden["words"]
-    lines = documented("ProtectHome=", YOU="somebody")
+    lines = documented("ProtectHome=", YOU="SOMEBODY")
     for line in lines.split():
         assert line in hidden["remedy"]
     # Half of it: an empty folder, gone with the service.
@@ -134,7 +134,7 @@ def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(box: Bo
     box("systemctl", "restart", "specd")
     assert make(box) == ['{"status":"success"}']
     assert box("ls", f"{store}/manifests").split()
-    assert box("ls", f"/proc/{box.pid()}/root/home/somebody").split() == ["models"]
+    assert box("ls", f"/proc/{box.pid()}/root/home/SOMEBODY").split() == ["models"]
     assert f"1 model in {store}" in examined(box, status=0)["store"][0]["words"]
 
 
