@@ -134,7 +134,8 @@ def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(box: Bo
     box("systemctl", "restart", "specd")
     assert make(box) == ['{"status":"success"}']
     assert box("ls", f"{store}/manifests").split()
-    assert box("ls", f"/proc/{box.pid()}/root/home/SOMEBODY").split() == ["models"]
+    seen = f"/proc/{box.pid()}/root"
+    assert box("ls", f"{seen}/home/SOMEBODY").split() == ["models"]
     assert f"1 model in {store}" in examined(box, status=0)["store"][0]["words"]
 
 
