@@ -8,6 +8,7 @@ help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite, and what of the contract it proves"
+	@echo "              (INSTRUCTIONS=avx2|x86-64: on llama.cpp kernels built for these)"
 	@echo "make test-system  real systemd, and every fault (as root); renders docs/reliability.md"
 	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
@@ -24,9 +25,12 @@ dev:
 run: install
 	@exec $(BIN)/specd serve
 
-# What the tests hold of the contract is compared with how they went; their own status stays.
+# The contract's behaviours are compared with the outcome of the tests that hold them; the tests'
+# own status stays.  INSTRUCTIONS=avx2 or x86-64 runs them on llama.cpp kernels built for these.
 test: dev
-	@$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
+	@$(if $(INSTRUCTIONS),kernels=$$($(BIN)/python -m scripts.cpu_instructions $(INSTRUCTIONS)) || exit 1; \
+	export LD_LIBRARY_PATH=$$kernels$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH};) \
+	$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
 	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
 	exit $$status
 

@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TextIO
 
 from scripts.install import ROOT, SetUpError, llama_requirement, require_compiler, say
 from scripts.progress import Progress, follow
@@ -59,7 +60,7 @@ def make(environment: Mapping[str, str]) -> None:
     say(f"building llama-server of {requirement}: a minute or two ({BUILD_LOG})")
     server.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=server.parent) as scratch:
-        source = unpack(fetch(requirement, Path(scratch)), Path(scratch) / "source")
+        source = unpack_server(fetch(requirement, Path(scratch)), Path(scratch) / "source")
         built = compile_server(source, Path(scratch) / "build", environment)
         check(built)
         # Renamed into place: a build that was cut short is never taken for a server.
@@ -79,9 +80,8 @@ def fetch(requirement: str, folder: Path) -> Path:
     """The source distribution, from pip's cache where it is known."""
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "-d", str(folder)]
     pip = [sys.executable, "-m", "pip", "download", *options]
-    if subprocess.run(
-        [*pip, "--no-binary", "llama-cpp-python", requirement], check=False
-    ).returncode:
+    command = [*pip, "--no-binary", "llama-cpp-python", requirement]
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
         raise SetUpError(f"the sources of {requirement} could not be had (above)")
     found = next(iter(folder.glob("llama_cpp_python-*.tar.gz")), None)
     if found is None:
@@ -89,28 +89,34 @@ def fetch(requirement: str, folder: Path) -> Path:
     return found
 
 
-def unpack(archive: Path, folder: Path) -> Path:
-    """The needed part of llama.cpp; its folder.  SetUpError where the server is not in it."""
-    with tarfile.open(archive) as file:
-        for member in file:
-            name = wanted(member.name)
-            content = file.extractfile(member) if name and member.isfile() else None
-            if name and content:
-                path = folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content.read())
+def unpack_server(archive: Path, folder: Path) -> Path:
+    """Unpack the server's sources and return their folder.  Raises SetUpError without a server."""
+    unpack(archive, folder, NEEDED)
     if not (folder / "tools" / "server" / "main.cpp").is_file():
         raise SetUpError(f"{archive.name} holds no llama-server")
     return folder
 
 
-def wanted(member: str) -> str | None:
-    """The path inside of llama.cpp of what is needed, else None."""
+def unpack(archive: Path, folder: Path, needed: Sequence[str]) -> Path:
+    """Unpack the needed paths of llama.cpp into the folder, and return it."""
+    with tarfile.open(archive) as file:
+        for member in file:
+            name = wanted(member.name, needed)
+            content = file.extractfile(member) if name and member.isfile() else None
+            if name and content:
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
+    return folder
+
+
+def wanted(member: str, needed: Sequence[str]) -> str | None:
+    """Return the member's path inside llama.cpp where it is needed, else None."""
     parts = PurePosixPath(member).parts
     if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:
         return None
     path = PurePosixPath(*parts[3:])
-    return str(path) if any(path.is_relative_to(need) for need in NEEDED) else None
+    return str(path) if any(path.is_relative_to(need) for need in needed) else None
 
 
 def compile_server(source: Path, folder: Path, environment: Mapping[str, str]) -> Path:
@@ -120,17 +126,20 @@ def compile_server(source: Path, folder: Path, environment: Mapping[str, str]) -
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
     jobs = environment.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
-    run(configure, environment)
-    run(["cmake", "--build", str(folder), "--parallel", jobs], environment)
+    run(configure, environment, BUILD_LOG)
+    run(["cmake", "--build", str(folder), "--parallel", jobs], environment, BUILD_LOG)
     return folder / "llama-server"
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    progress = Progress(sys.stdout, live=sys.stdout.isatty())
-    if follow(command, environment, BUILD_LOG, progress):
-        lines = BUILD_LOG.read_text(encoding="utf-8", errors="replace").splitlines()
-        say("\n".join(lines[-40:]))
-        raise SetUpError(f"the build failed; all of its output is in {BUILD_LOG}")
+def run(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, out: TextIO | None = None
+) -> None:
+    """Run a step of a build and show its progress.  Raises SetUpError after its last lines."""
+    out = out or sys.stdout
+    if follow(command, environment, log, Progress(out, live=out.isatty())):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(lines[-40:]), file=out, flush=True)
+        raise SetUpError(f"the build failed; all of its output is in {log}")
 
 
 def check(server: Path) -> None:

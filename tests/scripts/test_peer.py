@@ -34,12 +34,12 @@ def archive(path: Path, *names: str) -> Path:
     ],
 )
 def test_only_the_servers_own_sources_are_taken(member: str, path: str | None) -> None:
-    assert peer.wanted(member) == path
+    assert peer.wanted(member, peer.NEEDED) == path
 
 
 def test_sources_are_unpacked_as_llama_cpps_folder(tmp_path: Path) -> None:
     name = "p-1/vendor/llama.cpp/tools/server/main.cpp"
-    folder = peer.unpack(archive(tmp_path / "a.tar.gz", name, "p-1/README"), tmp_path / "to")
+    folder = peer.unpack_server(archive(tmp_path / "a.tar.gz", name, "p-1/README"), tmp_path / "to")
     assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [
         "tools/server/main.cpp"
     ]
@@ -48,4 +48,4 @@ def test_sources_are_unpacked_as_llama_cpps_folder(tmp_path: Path) -> None:
 
 def test_sources_without_a_server_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SetUpError, match="holds no llama-server"):
-        peer.unpack(archive(tmp_path / "a.tar.gz", "p-1/README"), tmp_path / "to")
+        peer.unpack_server(archive(tmp_path / "a.tar.gz", "p-1/README"), tmp_path / "to")
