@@ -1,8 +1,8 @@
 """Makes models: the request's parts are gathered, quantized, completed and published as one.
 
 What can be refused is refused before the first line of progress, so that it has a status of its
-own.  Until the manifest is there nothing is seen of the model, and whatever ends it early leaves
-no more than blobs that the next start's prune removes.
+own.  Until the manifest is there nothing is seen of the model, and whatever ends it early removes
+the blobs that were written for it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from specd.core import Progress
 from specd.create.gather import gather, type_of
-from specd.create.parts import Base, Part, from_model, has_base, keep, put
+from specd.create.new_blobs import NewBlobs
+from specd.create.parts import Base, Part, from_model, has_base, keep
 from specd.create.request import Checked, CheckTemplate, CreateRequest, check
-from specd.create.texts import config_text, with_texts
+from specd.create.texts import added, config_text, texts
 from specd.errors import ShuttingDown
 from specd.runner import ENGINE
 from specd.runner.quantize import quantize
-from specd.store import Hold, Name, Writer
+from specd.store import Name, Writer
 from specd.store.manifest import manifest_text
 
 Pull = Callable[[str], AsyncGenerator[Progress, None]]
@@ -89,31 +91,37 @@ class Creator:
             await asyncio.gather(work, return_exceptions=True)
 
     async def _create(self, request: CreateRequest, tell: Tell) -> None:
-        hold = Hold(self._writer)
+        new = NewBlobs(self._writer)
         try:
             wanted = await self._do(partial(check, request, self._check_template))
-            base = await self._base(request, wanted, tell)
+            base = await self._base(request, wanted, new, tell)
             found, imported = await self._do(partial(gather, self._writer, request, wanted, base))
-            await self._do(partial(hold.add, _digests(found)))
+            await self._do(partial(new.add, found))
             for _ in imported:
                 tell(Progress(status="parsing GGUF"))
-            parts = [await self._converted(part, wanted, imported, tell) for part in found]
+            parts = [await self._converted(part, wanted, imported, new, tell) for part in found]
             if imported or parts != found:
                 tell(Progress(status="verifying conversion"))
-            parts = await self._do(partial(with_texts, self._writer, request, parts))
-            await self._do(partial(hold.add, _digests(parts)))
+            for kind, data in await self._do(partial(texts, self._writer, request, parts)):
+                parts = added(parts, await self._do(partial(new.put, kind, data)))
             for part in parts:
                 tell(Progress(status=part.status))
             tell(Progress(status="writing manifest"))
-            config = config_text(request, base, parts)
-            await self._writer.alone(partial(self._publish, wanted.name, config, parts, hold))
+            config = await self._do(partial(new.put, "config", config_text(request, base, parts)))
+            text = manifest_text(config.layer, [part.layer for part in parts])
+            await self._writer.alone(
+                partial(self._writer.publish, wanted.name, text, hold=new.hold)
+            )
+            new.keep([config, *parts])
             tell(Progress(status="success"))
         finally:
-            await self._do(hold.close)
+            await new.discard()
 
     # ------------------------------------------------------------------ steps
 
-    async def _base(self, request: CreateRequest, wanted: Checked, tell: Tell) -> Base:
+    async def _base(
+        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
+    ) -> Base:
         """What `from` names, pulled if it is not here; nothing for a model that stays elsewhere."""
         name = wanted.base
         if name is None or request.remote_host:
@@ -123,10 +131,20 @@ class Creator:
                 async for line in lines:
                     if line.status != "success":
                         tell(line)
-        return await self._do(partial(from_model, self._writer, name))
+        return await self._do(partial(self._from_model, name, new))
+
+    def _from_model(self, name: Name, new: NewBlobs) -> Base:
+        base = from_model(self._writer, name)
+        new.add(base.parts)
+        return base
 
     async def _converted(
-        self, part: Part, wanted: Checked, imported: Sequence[Part], tell: Tell
+        self,
+        part: Part,
+        wanted: Checked,
+        imported: Sequence[Part],
+        new: NewBlobs,
+        tell: Tell,
     ) -> Part:
         """The part in the type that is wanted."""
         file_type = wanted.type_of(part.kind)
@@ -145,14 +163,9 @@ class Creator:
             async with contextlib.aclosing(steps):
                 async for done, n in steps:
                     tell(replace(line, completed=part.layer.size * done // max(n, 1)))
-            return await self._do(partial(keep, self._writer, part.kind, path))
+            return await self._do(partial(self._keep, part.kind, path, new))
 
-    def _publish(self, name: Name, config: bytes, parts: Sequence[Part], hold: Hold) -> None:
-        layer = put(self._writer, "config", config).layer
-        hold.add([layer.digest])
-        text = manifest_text(layer, [part.layer for part in parts])
-        self._writer.publish(name, text, hold=hold)
-
-
-def _digests(parts: Sequence[Part]) -> list[str]:
-    return [part.layer.digest for part in parts]
+    def _keep(self, kind: str, path: Path, new: NewBlobs) -> Part:
+        part = keep(self._writer, kind, path)
+        new.add([part])
+        return part

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +16,16 @@ from specd.store.name import parse
 
 FILE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_K_S", "Q4_K_M")
 _ALIASES: Final = {"Q4_K": "Q4_K_M"}
+
+#: Each license is a file of its own in the store, synced to the disk.
+MAX_LICENSES: Final = 100
+#: The largest models come in some 200 files.
+MAX_FILES: Final = 1000
+MAX_PARAMETERS: Final = 256
+#: As a Modelfile spells it, and llama-server's `speculative.n_max`.
+_PARAMETER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MAX_ROLE: Final = 64
+_MAX_SHOWN: Final = 40
 
 #: Raises InvalidRequest, "template error: ...", where a Go template does not parse.
 CheckTemplate = Callable[[str], None]
@@ -63,6 +75,7 @@ class Checked:
 
 def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
     """Raises InvalidRequest in Ollama's words and order."""
+    _check_counts(request)
     for files in (request.files or {}, request.adapters, request.draft_files):
         _check_files(files)
     name = parse(request.model)
@@ -80,12 +93,25 @@ def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
     if request.template:
         check_template(request.template)
     _check_parameters(request.parameters)
+    _check_roles(request.messages)
     return Checked(
         name=name,
         base=base,
         file_type=_file_type(request.quantize),
         draft_type=_file_type(request.draft_quantize),
     )
+
+
+def _check_counts(request: CreateRequest) -> None:
+    """Refuse a request whose parts would fill the store, before the first one is written."""
+    files = (request.files or {}, request.adapters, request.draft_files)
+    for what, n, most in (
+        ("licenses", len(request.licenses), MAX_LICENSES),
+        ("files", sum(map(len, files)), MAX_FILES),
+        ("parameters", len(request.parameters), MAX_PARAMETERS),
+    ):
+        if n > most:
+            raise InvalidRequest(f"the model has {n} {what}, and may have {most}")
 
 
 def _check_files(files: Files) -> None:
@@ -99,10 +125,25 @@ def _check_files(files: Files) -> None:
 
 def _check_parameters(parameters: Mapping[str, object]) -> None:
     """A value that every later request would trip over is refused now; Ollama stores it."""
+    for name in parameters:
+        if not _PARAMETER.fullmatch(name):
+            raise InvalidRequest(f"invalid parameter name {_quoted(name)}")
     try:
         Options.merge(parameters)
     except InvalidOption as error:
         raise InvalidRequest(str(error)) from error
+
+
+def _check_roles(messages: Sequence[core.Message]) -> None:
+    """Refuse what a Modelfile could not say; a template may know roles of its own."""
+    for message in messages:
+        if len(message.role) > _MAX_ROLE or not message.role.isprintable():
+            raise InvalidRequest(f"invalid message role {_quoted(message.role)}")
+
+
+def _quoted(text: str) -> str:
+    """As JSON, its beginning alone where it is long."""
+    return json.dumps(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
 
 
 def _file_type(said: str) -> str:

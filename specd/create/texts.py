@@ -7,14 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from specd import core
-from specd.create.parts import Base, Part, put
+from specd.create.parts import Base, Part
 from specd.create.request import CreateRequest
+from specd.errors import InvalidRequest
 from specd.json_text import go_json
 from specd.settings import parse_host
 from specd.store import Writer, blobs
 from specd.store.facts import facts_of, human_count
 
 Json = dict[str, object]
+#: The kind of a layer, and its bytes.
+Text = tuple[str, bytes]
+
+#: A model made of another inherits its licenses: they must not grow from one to the next.
+MAX_LAYERS: Final = 256
 
 # What describes the same weights in a model made from another.
 _INHERITED: Final = (
@@ -34,25 +40,31 @@ _OF_INFO: Final = {
 }
 
 
-def with_texts(writer: Writer, request: CreateRequest, parts: Sequence[Part]) -> list[Part]:
-    """The parts with what the request says: replaced, but for licenses, which are added."""
-    found = list(parts)
+def texts(writer: Writer, request: CreateRequest, parts: Sequence[Part]) -> list[Text]:
+    """Return the small layers that the request adds to these parts, in the order of the manifest.
+
+    Raises InvalidRequest where they would be too many, StoreError.
+    """
+    found: list[Text] = []
     if request.template:
-        found = _replaced(found, put(writer, "template", request.template.encode()))
+        found.append(("template", request.template.encode()))
     if request.system:
-        found = _replaced(found, put(writer, "system", request.system.encode()))
-    found += [put(writer, "license", text.encode()) for text in request.licenses]
-    parameters = _inherited_parameters(writer, found) | dict(request.parameters)
+        found.append(("system", request.system.encode()))
+    found += [("license", text.encode()) for text in request.licenses]
+    parameters = _inherited_parameters(writer, parts) | dict(request.parameters)
     if parameters:
-        found = _replaced(found, put(writer, "params", go_json(parameters, sort=True)))
+        found.append(("params", go_json(parameters, sort=True)))
     if request.messages:
-        entries = [_message(message) for message in request.messages]
-        found = _replaced(found, put(writer, "messages", go_json(entries)))
+        found.append(("messages", go_json([_message(message) for message in request.messages])))
+    if (n := len(parts) + len(found)) > MAX_LAYERS:
+        raise InvalidRequest(f"the model has {n} layers, and may have {MAX_LAYERS}")
     return found
 
 
-def _replaced(parts: Sequence[Part], part: Part) -> list[Part]:
-    return [*(other for other in parts if other.kind != part.kind), part]
+def added(parts: Sequence[Part], part: Part) -> list[Part]:
+    """Return the parts with this one in place of those of its kind; a license is added to them."""
+    kept = parts if part.kind == "license" else [p for p in parts if p.kind != part.kind]
+    return [*kept, part]
 
 
 def _inherited_parameters(writer: Writer, parts: Sequence[Part]) -> Json:

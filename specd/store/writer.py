@@ -15,7 +15,7 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -188,6 +188,14 @@ class Writer:
                 durable.sync(path.parent)
             self._remove_empty(path.parent)
             self._remove_unused(old)
+
+    def discard(self, digests: Iterable[str]) -> None:
+        """Remove those of these blobs that no manifest names and nothing holds.
+
+        For what a model that was not made leaves; OLLAMA_NOPRUNE is about models that were.
+        """
+        with self._alone():
+            self._remove_unused(frozenset(digests))
 
     def prune(self) -> None:
         """At start: remove what no manifest names (contract 4); nothing with OLLAMA_NOPRUNE."""

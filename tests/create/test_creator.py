@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import threading
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -331,6 +333,7 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
     "create.errors.template",
     "create.quantize-types",
     "create.errors.draft",
+    "create.bounds",
 )
 @pytest.mark.parametrize(
     "fields, text",
@@ -350,6 +353,33 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
         (
             {"base": "base", "parameters": {"stop": "x"}},
             'option "stop" must be of type array',
+        ),
+        (
+            {"base": "base", "licenses": tuple(map(str, range(100_000)))},
+            "the model has 100000 licenses, and may have 100",
+        ),
+        (
+            {"files": {f"{i}.gguf": "sha256:" + "0" * 64 for i in range(1001)}},
+            "the model has 1001 files, and may have 1000",
+        ),
+        (
+            {"base": "base", "parameters": {f"p{i}": 1 for i in range(257)}},
+            "the model has 257 parameters, and may have 256",
+        ),
+        ({"base": "base", "parameters": {"\n": 1}}, r'invalid parameter name "\\n"'),
+        ({"base": "base", "parameters": {"seed\n": 1}}, r'invalid parameter name "seed\\n"'),
+        ({"base": "base", "parameters": {"": 1}}, 'invalid parameter name ""'),
+        (
+            {"base": "base", "parameters": {"a" * 10**6: 1}},
+            r'invalid parameter name "a{40}\\u2026"$',
+        ),
+        (
+            {"base": "base", "messages": (core.Message(role="evil\n"),)},
+            r'invalid message role "evil\\n"',
+        ),
+        (
+            {"base": "base", "messages": (core.Message(role="a" * 10**6),)},
+            r'invalid message role "a{40}\\u2026"$',
         ),
     ],
 )
@@ -416,6 +446,60 @@ async def refused(shop: Workshop, text: str, **fields: Any) -> None:
     async with aclosing(shop.creator.create(request)) as lines:
         with pytest.raises(InvalidRequest, match=text):
             await anext(lines)
+    assert sorted(shop.writer.root.rglob("*")) == before
+
+
+async def test_licenses_that_are_inherited_count_too(shop: Workshop, files: Path) -> None:
+    shop.store.add("base", weights=files / "target.gguf")
+    for i in range(2):
+        await shop.make("base", base="base", licenses=tuple(f"{i} {j}" for j in range(100)))
+    await refused_in_the_end(shop, "has 301 layers, and may have 256", model="base", base="base")
+
+
+async def refused_in_the_end(shop: Workshop, text: str, **fields: Any) -> None:
+    """An error after the first line; the store is as it was."""
+    before = sorted(shop.writer.root.rglob("*"))
+    with pytest.raises((InvalidRequest, StoreError), match=text):
+        await shop.make(licenses=tuple(map(str, range(100))), **fields)
+    assert sorted(shop.writer.root.rglob("*")) == before
+
+
+async def test_a_model_that_is_not_published_leaves_no_blobs(shop: Workshop, files: Path) -> None:
+    shop.store.add("base", weights=files / "target.gguf")
+    folder = shop.store.manifest_path("m").parent
+    folder.touch()  # in the place of the folder of its tags
+    await refused_in_the_end(shop, "cannot write", base="base")
+
+
+class SlowWriter(Writer):
+    """Its second blob waits for `go`."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.n_put, self.reached, self.go = 0, threading.Event(), threading.Event()
+
+    def put(self, data: bytes) -> tuple[str, bool]:
+        self.n_put += 1
+        if self.n_put == 2:
+            self.reached.set()
+            assert self.go.wait(30)
+        return super().put(data)
+
+
+async def test_a_client_that_goes_away_ends_the_work(shop: Workshop, files: Path) -> None:
+    shop.store.add("base", weights=files / "target.gguf")
+    before = sorted(shop.writer.root.rglob("*"))
+    writer = SlowWriter(shop.writer.root)
+    creator = Creator(writer, check_template=refuse_broken)
+    request = CreateRequest(model="m", base="base", licenses=tuple(map(str, range(100))))
+    lines = creator.create(request)
+    waiting = asyncio.ensure_future(anext(lines))
+    await asyncio.to_thread(writer.reached.wait, 30)
+    waiting.cancel()
+    writer.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert writer.n_put == 2
     assert sorted(shop.writer.root.rglob("*")) == before
 
 
