@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -38,6 +41,32 @@ def node_environment() -> Path | None:
         _run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
 
     return _kept(package, make)
+
+
+async def run_program(*command: str, home: Path, given: bytes = b"") -> dict[str, Any]:
+    """Run a client's program and return the JSON object of its last line of output.
+
+    home: the program's home folder, so that it does not read the settings of the tests' user.
+    given: bytes for its standard input.
+    """
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LLM_USER_PATH": str(home / "llm"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    out, complaints = await process.communicate(given)
+    assert process.returncode == 0, complaints.decode()[-4000:]
+    report: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return report
 
 
 def _kept(recipe: Path, make: Callable[[Path], None]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.environments import PROGRAMS, node_environment, python_environment
+from tests.clients.environments import PROGRAMS, node_environment, python_environment, run_program
 from tests.clients.programs.questionnaire import CITY_SCHEMA, WEATHER
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
@@ -76,7 +75,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 @pytest.mark.parametrize("program", PYTHON)
 async def test_a_python_client(daemon: Daemon, program: str, tmp_path: Path) -> None:
     python = await asyncio.to_thread(python_environment)
-    report = await run(str(python), str(PROGRAMS / program), daemon.url, home=tmp_path)
+    report = await run_program(str(python), str(PROGRAMS / program), daemon.url, home=tmp_path)
     check(program, report)
 
 
@@ -88,29 +87,9 @@ async def test_the_javascript_client(daemon: Daemon, tmp_path: Path) -> None:
         pytest.skip("no npm on this machine")
     program = str(shutil.copy(PROGRAMS / "ollama_js.mjs", folder))  # imports what lies beside it
     given = json.dumps({"schema": CITY_SCHEMA, "weather": WEATHER}).encode()
-    check("ollama_js.mjs", await run("node", program, daemon.url, home=tmp_path, given=given))
-
-
-async def run(*command: str, home: Path, given: bytes = b"") -> dict[str, Any]:
-    """What the program reports; whatever its user has at home is not seen by it."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LLM_USER_PATH": str(home / "llm"),
-    }
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment,
+    check(
+        "ollama_js.mjs", await run_program("node", program, daemon.url, home=tmp_path, given=given)
     )
-    out, complaints = await process.communicate(given)
-    assert process.returncode == 0, complaints.decode()[-4000:]
-    report: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return report
 
 
 def check(program: str, report: dict[str, Any]) -> None:

@@ -134,6 +134,7 @@ async def test_a_stream_of_thinking_and_text() -> None:
     assert created["response"] == in_progress["response"]
     assert (created["response"]["status"], created["response"]["output"]) == ("in_progress", [])
     thought = {"output_index": 0, "item_id": "rs_42042_0", "summary_index": 0}
+    summary = {"type": "summary_text", "text": "hm"}
     said = {"output_index": 1, "item_id": "msg_42042_1", "content_index": 0}
     done = message("msg_42042_1", "Hello")
     assert isinstance(done["content"], list)
@@ -144,9 +145,15 @@ async def test_a_stream_of_thinking_and_text() -> None:
             "output_index": 0,
             "item": {"id": "rs_42042_0", "type": "reasoning", "summary": []},
         },
+        {
+            "type": "response.reasoning_summary_part.added",
+            **thought,
+            "part": summary | {"text": ""},
+        },
         {"type": "response.reasoning_summary_text.delta", **thought, "delta": "h"},
         {"type": "response.reasoning_summary_text.delta", **thought, "delta": "m"},
         {"type": "response.reasoning_summary_text.done", **thought, "text": "hm"},
+        {"type": "response.reasoning_summary_part.done", **thought, "part": summary},
         {"type": "response.output_item.done", "output_index": 0, "item": REASONING},
         {
             "type": "response.output_item.added",

@@ -91,6 +91,9 @@ class ResponseWriter:
             item = self._open = _Open("reasoning", self._id("rs"))
             added: Json = {"id": item.id, "type": "reasoning", "summary": []}
             yield self._item_event("response.output_item.added", item=added)
+            # OpenAI's JavaScript client adds deltas to the part that this event announces.
+            part = _summary_text("")
+            yield self._part_event("response.reasoning_summary_part.added", part=part)
         self._open.text += text
         yield self._part_event("response.reasoning_summary_text.delta", delta=text)
 
@@ -122,7 +125,9 @@ class ResponseWriter:
         if item is None:
             return
         if item.kind == "reasoning":
+            part = _summary_text(item.text)
             yield self._part_event("response.reasoning_summary_text.done", text=item.text)
+            yield self._part_event("response.reasoning_summary_part.done", part=part)
             closed = _reasoning(item)
         else:
             part = _output_text(item.text)
@@ -233,12 +238,16 @@ def _output_text(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
+def _summary_text(text: str) -> Json:
+    return {"type": "summary_text", "text": text}
+
+
 def _reasoning(item: _Open) -> Json:
     """The thinking is given as it is in `encrypted_content` too: clients send that back."""
     return {
         "id": item.id,
         "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": item.text}],
+        "summary": [_summary_text(item.text)],
         "encrypted_content": item.text,
     }
 
