@@ -39,6 +39,8 @@ class Runner:
 
     asked: what its loader wanted, with nothing left open.  spec: how it was loaded in the end,
     which may be with less.  least_ctx: the context that its loader could not do without.
+    automatic_ctx: tokens of context that the last load without a `num_ctx` was given, this one or
+    one that it replaced; 0 where there was none.
     shortage: what memory lacks for it, as far as that was known before (`core.Placement`).
     """
 
@@ -49,6 +51,7 @@ class Runner:
     model: core.ModelRef
     pair: core.Pair
     keep_alive_s: float
+    automatic_ctx: int = 0
     shortage: str = ""
     phase: Phase = Phase.LOADING
     expires_at: float = math.inf

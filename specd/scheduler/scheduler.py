@@ -33,9 +33,10 @@ class Scheduler:
         self._max_loaded = max_loaded
         self._max_queue = max_queue
         self._default_keep_alive_s = default_keep_alive_s
-        self._runners: dict[str, Runner] = {}  # by the target's weights, as the next two
+        self._runners: dict[str, Runner] = {}  # by the target's weights, as the next three
         self._refused: dict[str, Refused] = {}
         self._outgrown: dict[str, int] = {}  # the context that was too short, before a reload
+        self._automatic: dict[str, int] = {}  # `Runner.automatic_ctx`, during a reload
         self._queue = Queue()
         self._offered: set[int] = set()  # runners that all who wait were held against
         self._in_the_way: int | None = None  # the runner that the head waits to see leave
@@ -115,6 +116,7 @@ class Scheduler:
         runner = self._by_id(runner_id)
         if runner is not None:
             del self._runners[runner.weights]
+            self._automatic[runner.weights] = runner.automatic_ctx
         return self._advance()
 
     def starved(self, now: float) -> list[Effect]:
@@ -294,6 +296,7 @@ class Scheduler:
         wants = self._queue.wants
         self._refused = {w: refused for w, refused in self._refused.items() if wants(w)}
         self._outgrown = {w: n_ctx for w, n_ctx in self._outgrown.items() if wants(w)}
+        self._automatic = {w: n_ctx for w, n_ctx in self._automatic.items() if wants(w)}
 
     def _expire(self, now: float) -> list[Effect]:
         why = Leave.SHUTDOWN if self._shutting_down else Leave.EXPIRED
@@ -341,15 +344,18 @@ class Scheduler:
         if keep_alive_s is None:
             keep_alive_s = self._default_keep_alive_s
         self._n_started += 1
+        # With less than was asked for it would be loaded for nobody, and that for ever.
+        n_ctx = max(placement.spec.n_ctx, request.least_ctx)
+        before = self._automatic.pop(waiter.weights, 0)
         runner = Runner(
             id=self._n_started,
             asked=request.spec,
-            # With less than was asked for it would be loaded for nobody, and that for ever.
-            spec=replace(placement.spec, n_ctx=max(placement.spec.n_ctx, request.least_ctx)),
+            spec=replace(placement.spec, n_ctx=n_ctx),
             least_ctx=request.least_ctx,
             model=waiter.model,
             pair=waiter.pair,
             keep_alive_s=keep_alive_s,
+            automatic_ctx=before if waiter.spec.n_ctx else n_ctx,
             shortage=placement.shortage,
         )
         self._runners[waiter.weights] = runner

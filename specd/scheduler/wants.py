@@ -31,18 +31,21 @@ class Wants:
         return n_ctx if waiter.spec.n_ctx else self.shortest(n_ctx)
 
     def grown(self, waiter: Waiter, n_ctx_before: int) -> core.EngineSpec:
-        """As asked for, in place of an engine that had too short a context.
+        """Return what to load in place of an engine whose context, `n_ctx_before`, was too short.
 
-        Twice as long at least: who asks for a little more each time makes few loads of it.
+        A context that is asked for becomes at least twice as long as the one before: a client that
+        asks for a little more each time causes few loads.  An automatic context does not grow.
         """
+        if not waiter.spec.n_ctx:
+            return self.filled(waiter)
         n_ctx = max(self.filled(waiter).n_ctx, 2 * n_ctx_before)
         return self.fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
 
     def are_met(self, waiter: Waiter, runner: Runner) -> bool:
         """Whether `runner` is, or will be, what the waiter asks for.
 
-        What it leaves automatic takes what is there, and so does a context that is no longer; what
-        placement made of the runner does not count, nor does who drafts.
+        What it leaves automatic takes what is there, but for a context that is shorter than an
+        automatic one.  What placement made of the runner does not count, nor does who drafts.
         """
         if runner.weights != waiter.weights or not self._has_context(waiter, runner):
             return False
@@ -52,11 +55,19 @@ class Wants:
         return _what_reloads(wanted, there) == _what_reloads(there, there)
 
     def outgrows(self, waiter: Waiter, runner: Runner) -> bool:
-        """Whether its context is too short, and a longer one than is asked for would do no harm."""
-        return not self._has_context(waiter, runner)
+        """Return whether the waiter asks for a longer context than the runner has."""
+        return bool(waiter.spec.n_ctx) and not self._has_context(waiter, runner)
 
     def _has_context(self, waiter: Waiter, runner: Runner) -> bool:
-        return waiter.spec.n_ctx == 0 or self.filled(waiter).n_ctx <= runner.spec.n_ctx
+        """Return whether the runner's context is as long as a load for this waiter alone gives.
+
+        An automatic context may be cut by placement: then what the last automatic load was given
+        counts.  Otherwise automatic and explicit requests would reload the model in turn, forever.
+        """
+        wanted = self.filled(waiter).n_ctx
+        if not waiter.spec.n_ctx and runner.automatic_ctx:
+            wanted = min(wanted, runner.automatic_ctx)
+        return wanted <= runner.spec.n_ctx
 
 
 def _what_reloads(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:

@@ -41,19 +41,54 @@ async def test_runner_options_load_anew_and_others_do_not(asker: Asker) -> None:
         {"num_ctx": 128, "num_gpu": -1},
         {"num_ctx": 128, "draft_num_predict": 0},
         {"num_ctx": 64},  # a shorter one fits in what is there
-        {},  # and an automatic one takes it
     )
     for options in same:
         assert await load(asker, options) == loaded
     others: tuple[dict[str, object], ...] = (
         {"num_ctx": 129},
         {"num_ctx": 64, "num_batch": 32},
-        {"num_thread": 1},
+        {"num_thread": 1},  # its context is automatic, and as long as the model knows
     )
     for changed in others:
         found = await load(asker, changed)
         assert found != loaded
         loaded = found
+    assert await context_of(asker) == 512
+    assert await load(asker, {"num_ctx": 128, "num_thread": 1}) == loaded
+    assert await load(asker, {"num_thread": 1}) == loaded
+
+
+TEXT = "word " * 40
+TURNS = [{"role": "user", "content": TEXT}]
+
+
+@pytest.mark.contract("sched.reload")
+@pytest.mark.parametrize(
+    "path, body, count",
+    [
+        ("generate", {"prompt": TEXT}, "prompt_eval_count"),
+        ("embed", {"model": "embedder", "input": TEXT}, "prompt_eval_count"),
+        ("embed", {"model": "embedder", "input": TEXT, "truncate": False}, "prompt_eval_count"),
+        ("/v1/chat/completions", {"messages": TURNS}, "prompt_tokens"),
+        ("/v1/messages", {"messages": TURNS}, "input_tokens"),
+    ],
+)
+async def test_a_short_context_is_that_of_the_request_that_asked_for_it(
+    asker: Asker, path: str, body: dict[str, Any], count: str
+) -> None:
+    model: str = body.get("model", "plain")
+    body = {"model": model, "stream": False, "max_tokens": 1} | body
+    asked = {"model": model, "stream": False, "options": {"num_ctx": 16}}
+    await unload(asker, model)
+    if model == "embedder":
+        cut = await asker.ask("embed", asked | {"input": TEXT})
+    else:
+        cut = await asker.ask("generate", asked | {"prompt": TEXT})
+    assert 0 < cut.json["prompt_eval_count"] <= 16
+    reply = await asker.ask(path, body)
+    assert reply.status == 200, reply
+    assert reply.json.get("usage", reply.json)[count] >= len(TEXT)  # a token a letter
+    assert await context_of(asker, f"{model}:latest") == 512
 
 
 @pytest.mark.contract("sched.reload")

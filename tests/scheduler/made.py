@@ -50,15 +50,25 @@ def waiter(
 
 
 class Roomy(Scheduler):
-    """Of endless memory: every model fits as it was asked for."""
+    """A scheduler with memory for `n_room` tokens of context, or for what a request insists on."""
+
+    n_room = 2**62
 
     def _make_way_for(self, head: Waiter) -> list[Effect]:
         effects = super()._make_way_for(head)
         for effect in effects:
             if isinstance(effect, Place):
-                self._inquiry.answer(effect, fits(effect))
+                request = effect.request
+                n_ctx = max(min(request.spec.n_ctx, self.n_room), request.least_ctx)
+                self._inquiry.answer(effect, fits(effect, n_ctx=n_ctx))
                 return super()._make_way_for(head)
         return effects
+
+
+class Narrow(Roomy):
+    """A scheduler whose machine has memory for 10,000 tokens of context."""
+
+    n_room = 10_000
 
 
 def fits(question: Place, **changed: Any) -> core.Placement:

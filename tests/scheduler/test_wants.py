@@ -10,9 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd import core
+from specd.placement import Defaults
 from specd.scheduler import Scheduler
 from specd.scheduler.effects import Effect, Grant, Start, Stop
-from tests.scheduler.made import LARGE, asked, fits, load, scheduler, start_of, started, waiter
+from tests.scheduler.made import (
+    LARGE,
+    SMALL,
+    Narrow,
+    asked,
+    fits,
+    load,
+    scheduler,
+    start_of,
+    started,
+    waiter,
+)
 
 
 @pytest.mark.contract("sched.reload")
@@ -74,18 +86,83 @@ def test_what_is_automatic_or_shorter_or_only_drafts_reloads_nothing(spec: dict[
 def test_an_embedder_serves_who_asks_for_a_shorter_context_and_grows_for_a_longer() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=512, embeds=True))
-    for who, n_ctx in ((2, 0), (3, 100), (4, 512)):
+    for who, n_ctx in ((2, 100), (3, 512)):
         assert s.request(waiter(who, "a", n_ctx=n_ctx, embeds=True)) == [Grant(who, runner_id)]
-    for who in range(1, 5):
+    for who in range(1, 4):
         s.leave(who, 0.0)
-    assert reload(s, 5, 513, embeds=True) == 1024
+    assert reload(s, 4, 513, embeds=True) == 1024
+    assert reload(s, 5, 0, embeds=True) == 4096
 
 
 @pytest.mark.contract("sched.reload")
 def test_what_is_automatic_takes_what_another_asked_for() -> None:
     s = scheduler()
-    runner_id = load(s, waiter(1, "a", n_ctx=512, n_gpu_layers=5, main_gpu=1))
+    runner_id = load(s, waiter(1, "a", n_ctx=5000, n_gpu_layers=5, main_gpu=1))
     assert s.request(waiter(2, "a")) == [Grant(2, runner_id)]
+
+
+@pytest.mark.contract("sched.reload")
+def test_an_automatic_context_is_never_shorter_because_another_asked_for_less() -> None:
+    s = scheduler()
+    load(s, waiter(1, "a", n_ctx=4095))
+    s.leave(1, 0.0)
+    # As long as on a fresh daemon, and no longer: 4096, not twice what was there.
+    assert reload(s, 2, 0) == 4096
+    [runner] = s.runners()
+    for who, n_ctx in ((3, 4095), (4, 0), (5, 4096)):
+        assert s.request(waiter(who, "a", n_ctx=n_ctx)) == [Grant(who, runner.id)]
+
+
+@pytest.mark.contract("sched.reload")
+def test_a_short_context_fits_a_model_that_was_trained_for_no_more() -> None:
+    s = scheduler()
+    runner_id = load(s, waiter(1, "a", n_ctx=512, n_ctx_train=512))
+    assert s.request(waiter(2, "a", n_ctx_train=512)) == [Grant(2, runner_id)]
+
+
+@pytest.mark.contract("sched.reload")
+def test_automatic_requests_share_what_memory_allowed_an_automatic_load() -> None:
+    s = scheduler(kind=Narrow, machine=LARGE)
+    load(s, waiter(1, "a", n_ctx=5000))
+    s.leave(1, 0.0)
+    assert reload(s, 2, 0) == 10_000
+    # This one insists on a little more, which is then enough for both, without end.
+    assert reload(s, 3, 10_001) == 10_001
+    [runner] = s.runners()
+    for who, n_ctx in ((4, 0), (5, 10_001), (6, 0)):
+        assert s.request(waiter(who, "a", n_ctx=n_ctx)) == [Grant(who, runner.id)]
+
+
+@pytest.mark.contract("sched.reload")
+def test_what_memory_allowed_before_a_model_left_says_nothing_of_its_next_load() -> None:
+    s = scheduler(kind=Narrow, machine=LARGE)
+    load(s, waiter(1, "a", keep_alive_s=0.0))
+    [stopped] = s.leave(1, 0.0)
+    assert isinstance(stopped, Stop)
+    assert s.ended(stopped.runner_id) == []
+    load(s, waiter(2, "a", n_ctx=10_001))
+    s.leave(2, 0.0)
+    assert reload(s, 3, 0) == 10_000
+
+
+@pytest.mark.contract("sched.reload")
+def test_a_load_with_a_short_context_is_not_for_an_automatic_request() -> None:
+    s = scheduler()
+    runner_id = started(s.request(waiter(1, "a", n_ctx=64)))
+    assert s.request(waiter(2, "a")) == []
+    assert s.leave(1, 0.0) == [Stop(runner_id)]  # the load is for nobody now
+    assert start_of(s.ended(runner_id)).spec.n_ctx == 4096
+
+
+@pytest.mark.contract("sched.reload")
+def test_an_automatic_request_in_the_place_of_one_that_wanted_more_does_not_grow() -> None:
+    s = scheduler()
+    runner_id = load(s, waiter(1, "a", n_ctx=3000))
+    s.leave(1, 0.0)
+    assert s.request(waiter(2, "a", n_ctx=3001)) == [Stop(runner_id)]
+    assert s.request(waiter(3, "a")) == []
+    s.leave(2, 0.0)
+    assert start_of(s.ended(runner_id)).spec.n_ctx == 4096
 
 
 @pytest.mark.contract("sched.reload", "sched.identity")
@@ -126,7 +203,7 @@ def test_what_placement_made_of_a_model_is_not_held_against_it() -> None:
     [runner] = s.runners()
     assert (runner.asked, runner.spec) == (question.request.spec, made.spec)
     assert s.request(waiter(2, "a", n_ctx=8192, **mine)) == [Grant(2, runner.id)]
-    assert s.request(waiter(3, "a")) == [Grant(3, runner.id)]
+    assert s.request(waiter(3, "a", n_ctx=8192)) == [Grant(3, runner.id)]
 
 
 @pytest.mark.contract("sched.reload")
@@ -221,11 +298,14 @@ N_CTX_TRAIN = 2**17
 @given(
     asked_for=st.lists(st.just(0) | st.integers(4, N_CTX_TRAIN), min_size=1),
     n_ctx_train=st.sampled_from([0, N_CTX_TRAIN]),
+    machine=st.sampled_from([SMALL, LARGE]),
 )
 def test_whatever_contexts_are_asked_for_loads_are_few(
-    asked_for: list[int], n_ctx_train: int
+    asked_for: list[int], n_ctx_train: int, machine: Defaults
 ) -> None:
-    s = scheduler()
+    s = scheduler(machine=machine)
+    automatic = machine.fill(core.EngineSpec(weights="a", n_ctx=0), n_ctx_train).n_ctx
+    least = [n_ctx or automatic for n_ctx in asked_for]
     n_loads, first = 0, 0
 
     def act(effects: list[Effect]) -> None:
@@ -239,12 +319,37 @@ def test_whatever_contexts_are_asked_for_loads_are_few(
                     act(s.ended(runner_id))
                 case Grant(waiter_id):
                     [runner] = s.runners()
-                    assert runner.spec.n_ctx >= asked_for[waiter_id]
+                    assert runner.spec.n_ctx >= least[waiter_id]
 
     for waiter_id, n_ctx in enumerate(asked_for):
         who = waiter(waiter_id, "a", math.inf, n_ctx=n_ctx, n_ctx_train=n_ctx_train)
         act(s.request(who))
         assert s.waiting() == []
         act(s.leave(waiter_id, 0.0))
-    longest = max(first, *asked_for, 4)
-    assert n_loads <= 1 + math.ceil(math.log2(longest / first))
+    # Each load at least doubles the context, but for the one that makes it automatic.
+    n_doubled = math.ceil(math.log2(max(least) / first))
+    assert n_loads <= 1 + n_doubled + (0 in asked_for)
+
+
+@pytest.mark.contract("sched.reload")
+@given(asked_for=st.lists(st.sampled_from([0, 64, 9_999, 10_000, 10_001, 20_000]), min_size=1))
+def test_the_same_contexts_asked_for_in_turn_are_loaded_once_each(asked_for: list[int]) -> None:
+    """Even where memory is too short for what an automatic request would like."""
+    s = scheduler(kind=Narrow, machine=LARGE)
+    n_loads = 0
+
+    def act(effects: list[Effect]) -> None:
+        nonlocal n_loads
+        for effect in effects:
+            match effect:
+                case Start(runner_id, _):
+                    n_loads += 1
+                    act(s.loaded(runner_id, 0.0))
+                case Stop(runner_id):
+                    act(s.ended(runner_id))
+
+    for waiter_id, n_ctx in enumerate(asked_for):
+        act(s.request(waiter(waiter_id, "a", math.inf, n_ctx=n_ctx)))
+        assert s.waiting() == []
+        act(s.leave(waiter_id, 0.0))
+    assert n_loads <= len(set(asked_for))
