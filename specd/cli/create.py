@@ -21,6 +21,10 @@ from specd.errors import InvalidRequest
 
 _CHUNK_BYTES = 1 << 20
 _STDIN = Path("-")
+_EXPERIMENTAL = (
+    "--experimental is not supported: it would keep safetensors as they are, for an engine that"
+    " specd does not have; create the model without it"
+)
 
 
 def create(
@@ -34,9 +38,23 @@ def create(
     draft_quantize: Annotated[
         str, typer.Option("--draft-quantize", help="Quantize the drafter's weights.")
     ] = "",
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep a drafter that does not fit the model.")
+    ] = False,
+    experimental: Annotated[bool, typer.Option("--experimental", hidden=True)] = False,
 ) -> None:
     """Make a model from a Modelfile; `DRAFT small.gguf` pairs it with a drafter."""
-    wanted = create_body.wanted(modelfile.parse(modelfile.decode(_read(file))), _folder(file))
+    from specd.cli.create_files import check_drafter, check_files
+
+    if experimental:
+        raise InvalidRequest(_EXPERIMENTAL)
+    source = "stdin" if file == _STDIN else str(file)
+    commands = modelfile.parse(modelfile.decode(_read(file)), source)
+    wanted = create_body.wanted(commands, _folder(file))
+    check_files(wanted)
+    if not force:
+        check_drafter(wanted)
     if draft_quantize and "draft_files" not in wanted.files:
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     if quantize:

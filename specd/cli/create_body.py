@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +16,28 @@ from specd.errors import InvalidRequest
 log = logging.getLogger(__name__)
 
 _TEXTS: Final = {"system", "template", "renderer", "parser"}
+#: How a path begins or ends, and no model's name.
+_PATH: Final = re.compile(r"^(\.{0,2}/|~)|\.(gguf|safetensors)$")
 _FILE_FIELDS: Final = {"from": "files", "adapter": "adapters", "draft": "draft_files"}
 
 
 @dataclass(slots=True)
 class Wanted:
-    """fields: of the request's body.  files: body field → name in the request → path on disk."""
+    """fields: of the request's body.  files: body field → name in the request → path on disk.
+
+    named: body field → the command that names its files, or the model that it begins with.
+    """
 
     fields: dict[str, Any] = field(default_factory=dict)
     files: dict[str, dict[str, Path]] = field(default_factory=dict)
+    named: dict[str, Command] = field(default_factory=dict)
 
 
 def wanted(commands: Sequence[Command], folder: Path) -> Wanted:
-    """folder: where relative paths begin.  Raises InvalidRequest in Ollama's words."""
+    """folder: where relative paths begin.
+
+    Raises InvalidRequest, with the command's file and line, in Ollama's words.
+    """
     made = Wanted()
     for command in commands:
         match command.name:
@@ -52,28 +62,38 @@ def wanted(commands: Sequence[Command], folder: Path) -> Wanted:
 
 
 def _add_file(made: Wanted, command: Command, folder: Path) -> None:
-    """FROM is a model's name where no file has that path."""
-    path = folder / Path(command.value).expanduser()
+    """FROM is a model's name where no file has that path, and it does not look like one."""
+    path = folder / _expanded(command)
     if not path.exists():
-        if command.name != "from":
-            raise InvalidRequest(f"no such file: {command.value}")
+        if command.name != "from" or _PATH.search(command.value):
+            raise command.error(f"no such file: {command.value}")
         made.fields["from"] = command.value
+        made.named["from"] = command
         return
-    found = dict(_files_of(path))
+    found = dict(_files_of(path, command))
+    field_name = _FILE_FIELDS[command.name]
+    made.named[field_name] = command
     if command.name == "from":
-        made.files.setdefault("files", {}).update(found)
+        made.files.setdefault(field_name, {}).update(found)
     else:
-        made.files[_FILE_FIELDS[command.name]] = found  # the last one wins
+        made.files[field_name] = found  # the last one wins
 
 
-def _files_of(path: Path) -> Iterator[tuple[str, Path]]:
+def _expanded(command: Command) -> Path:
+    try:
+        return Path(command.value).expanduser()
+    except RuntimeError as error:  # ~somebody, who has no home here
+        raise command.error(f"no such file: {command.value}") from error
+
+
+def _files_of(path: Path, command: Command) -> Iterator[tuple[str, Path]]:
     """Name in the request, path on disk: of a file, or of all weights in a folder."""
     if path.is_file():
         yield path.name, path
         return
     found = sorted(path.glob("*.gguf")) or sorted(path.glob("*.safetensors"))
     if not found:
-        raise InvalidRequest(f"no model files in {path}")
+        raise command.error(f"no model files in {path}")
     yield from ((file.name, file) for file in found)
 
 
@@ -115,7 +135,10 @@ def _add_parameter(parameters: dict[str, object], command: Command) -> None:
     if name in options.DEPRECATED:
         log.warning("the parameter %s is deprecated and has no effect", name)
         return
-    value = read_parameter(name, command.value)
+    try:
+        value = read_parameter(name, command.value)
+    except InvalidRequest as error:
+        raise command.error(str(error)) from error
     if name == "stop":
         stops = parameters.setdefault("stop", [])
         assert isinstance(stops, list)

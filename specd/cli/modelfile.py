@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from specd.errors import InvalidRequest
@@ -36,11 +36,19 @@ _BLANKS: Final = " \t"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """name: lower case.  key: a PARAMETER's name or a MESSAGE's role, else ""."""
+    """name: lower case.  key: a PARAMETER's name or a MESSAGE's role, else "".
+
+    where: the file and the line on which it begins, as in "Modelfile:3".
+    """
 
     name: str
     value: str
     key: str = ""
+    where: str = field(default="", compare=False)
+
+    def error(self, sentence: str) -> InvalidRequest:
+        """Return the error that names the command's place in the file."""
+        return InvalidRequest(f"{self.where}: {sentence}" if self.where else sentence)
 
 
 def decode(data: bytes) -> str:
@@ -55,15 +63,18 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def parse(text: str) -> list[Command]:
-    """Raises InvalidRequest, with the line's number, in Ollama's words; one FROM there must be."""
-    commands = list(_commands(text.replace("\r\n", "\n").replace("\r", "\n")))
+def parse(text: str, file: str = "Modelfile") -> list[Command]:
+    """Return the commands in order; one FROM there must be.
+
+    file: its name in errors.  Raises InvalidRequest, with file and line, in Ollama's words.
+    """
+    commands = list(_commands(text.replace("\r\n", "\n").replace("\r", "\n"), file))
     if not any(command.name == "from" for command in commands):
-        raise InvalidRequest("no FROM line")
+        raise InvalidRequest(f"{file}: no FROM line")
     return commands
 
 
-def _commands(text: str) -> Iterator[Command]:
+def _commands(text: str, file: str) -> Iterator[Command]:
     lines = iter(enumerate(text.split("\n"), 1))
     for number, line in lines:
         rest = line.lstrip(_BLANKS)
@@ -71,28 +82,29 @@ def _commands(text: str) -> Iterator[Command]:
             continue
         word = re.match(r"[A-Za-z]*", rest)
         name = word[0].lower() if word else ""
+        begun = Command(name, "", where=f"{file}:{number}")
         if name not in _COMMANDS or rest[len(name) :][:1] not in _BLANKS:
-            raise InvalidRequest(f"(line {number}): {_UNKNOWN_COMMAND}")
-        if len(rest) == len(name):
-            raise InvalidRequest("unexpected EOF")
-        key, value = _key(name, rest[len(name) :], number)
+            raise begun.error(_UNKNOWN_COMMAND)
+        key, value = _key(begun, rest[len(name) :])
         while (inner := _unquoted(_printable(value).strip())) is None:
             if (following := next(lines, None)) is None:
-                raise InvalidRequest("unexpected EOF")
+                raise begun.error(
+                    f"unexpected EOF: the quotes that {name.upper()} opens are not closed at the"
+                    " end of a line"
+                )
             value += "\n" + following[1]
-        yield Command(name, inner, key)
+        yield Command(name, inner, key, begun.where)
 
 
-def _key(name: str, rest: str, number: int) -> tuple[str, str]:
+def _key(begun: Command, rest: str) -> tuple[str, str]:
     """A PARAMETER's name or a MESSAGE's role, and what follows it."""
-    if name not in {"parameter", "message"}:
-        return "", rest
+    has_key = begun.name in {"parameter", "message"}
     key, value = (*re.split(r"[ \t]", rest.lstrip(_BLANKS), maxsplit=1), "")[:2]
-    if name == "message" and key not in _ROLES:
-        raise InvalidRequest(f"(line {number}): {_UNKNOWN_ROLE}")
-    if not value.strip():
-        raise InvalidRequest("unexpected EOF")
-    return key, value
+    if begun.name == "message" and key and key not in _ROLES:
+        raise begun.error(_UNKNOWN_ROLE)
+    if not (value if has_key else rest).strip():
+        raise begun.error(f"unexpected EOF: {begun.name.upper()} has no value")
+    return (key, value) if has_key else ("", rest)
 
 
 def _unquoted(value: str) -> str | None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "cli/serve.py": {"daemon"},
     "cli/bench.py": {"bench"},
     "cli/install.py": {"install"},
+    "cli/create_files.py": {"pairs", "store"},
     "cli/doctor.py": {"doctor"},
     "cli/audit.py": {"doctor"},
     "cli/targets.py": {"bench"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from specd.cli import create_body, modelfile
 from specd.cli.app import app
 from specd.cli.client import Client, DaemonRefused
 from specd.cli.create import _create
+from specd.errors import SpecdError
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
-from tests.gguf_files import write_llama
+from tests.gguf_files import VOCABULARY, OllamaStore, write_llama, write_truncated
 
 
 @pytest.fixture
@@ -65,6 +67,48 @@ async def test_what_the_daemon_refuses_is_said(daemon: Daemon, tmp_path: Path) -
 def test_a_modelfile_that_is_not_there(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["create", "x", "-f", str(tmp_path / "none")])
     assert "cannot read" in str(result.exception)
+
+
+def refused(folder: Path, text: str, *options: str) -> str:
+    """What `create` says of this Modelfile, without a daemon."""
+    file = folder / "My.modelfile"
+    file.write_text(text)
+    result = CliRunner().invoke(app, ["create", "x", "-f", str(file), *options])
+    assert isinstance(result.exception, SpecdError), result
+    return str(result.exception).replace(str(folder), "…")
+
+
+def test_errors_name_the_users_file_and_line(tmp_path: Path) -> None:
+    write_llama(tmp_path / "big.gguf")
+    write_truncated(tmp_path / "cut.gguf")
+    said = refused(tmp_path, "FROM big.gguf\nPARAMETER temperature hot")
+    assert said == "…/My.modelfile:2: invalid float value [hot]"
+    said = refused(tmp_path, "# A comment.\nFROM cut.gguf")
+    assert said.startswith("…/My.modelfile:2: …/cut.gguf is not a usable GGUF file: ")
+    said = refused(tmp_path, "FROM big.gguf\nDRAFT cut.gguf")
+    assert said.startswith("…/My.modelfile:2: …/cut.gguf is not a usable GGUF file: ")
+
+
+def test_a_drafter_that_does_not_fit_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = write_llama(tmp_path / "big.gguf")
+    write_llama(tmp_path / "other.gguf", vocabulary=replace(VOCABULARY, pre="qwen2"))
+    OllamaStore(tmp_path / "models").add("big", weights=big)
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    for source in ("big.gguf", "big"):
+        said = refused(tmp_path, f"FROM {source}\nDRAFT other.gguf")
+        assert said == (
+            f"…/My.modelfile:2: The drafter other.gguf does not speak the vocabulary of {source}:"
+            " the tokenizers cut text differently before they look up tokens (llama-bpe, qwen2)."
+            " (--force creates the model all the same)"
+        )
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
+    assert "no daemon answers" in refused(tmp_path, "FROM big\nDRAFT other.gguf", "--force")
+
+
+def test_experimental_is_answered_with_a_sentence(tmp_path: Path) -> None:
+    assert refused(tmp_path, "FROM x", "--experimental").startswith("--experimental is not")
 
 
 def test_a_drafter_must_be_there_to_be_quantized(tmp_path: Path) -> None:

@@ -74,15 +74,18 @@ def test_what_cannot_be_printed_is_dropped() -> None:
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("", "no FROM line"),
-        ("SYSTEM x", "no FROM line"),
-        ("FROM x\nBOGUS y", "(line 2): command must be one of"),
-        ("FROM x\nSYSTEM", "unexpected EOF"),
-        ("FROM:x", "(line 1): command must be one of"),
-        ('FROM x\nSYSTEM """never closed', "unexpected EOF"),
-        ('FROM x\nSYSTEM "closed" but not at the end', "unexpected EOF"),
-        ("FROM x\nMESSAGE tool y", '(line 2): message role must be one of "system", "user"'),
-        ("FROM x\nPARAMETER temperature", "unexpected EOF"),
+        ("", "Modelfile: no FROM line"),
+        ("SYSTEM x", "Modelfile: no FROM line"),
+        ("FROM x\nBOGUS y", "Modelfile:2: command must be one of"),
+        ("FROM x\nSYSTEM", "Modelfile:2: unexpected EOF: SYSTEM has no value"),
+        ("FROM:x", "Modelfile:1: command must be one of"),
+        (
+            'FROM x\n\nSYSTEM """never\nclosed',
+            "Modelfile:3: unexpected EOF: the quotes that SYSTEM opens",
+        ),
+        ('FROM x\nSYSTEM "closed" but not at the end', "Modelfile:2: unexpected EOF: the quotes"),
+        ("FROM x\nMESSAGE tool y", 'Modelfile:2: message role must be one of "system", "user"'),
+        ("FROM x\nPARAMETER temperature", "Modelfile:2: unexpected EOF: PARAMETER has no value"),
     ],
 )
 def test_a_bad_file_is_a_sentence(text: str, said: str) -> None:
@@ -145,8 +148,11 @@ def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
     [
         ("PARAMETER warmth 1", "unknown parameter 'warmth'"),
         ("PARAMETER num_ctx many", "invalid int value [many]"),
-        ("PARAMETER top_p x", "invalid float value [x]"),
+        ("PARAMETER temperature hot", "invalid float value [hot]"),
         ("PARAMETER use_mmap maybe", "invalid bool value [maybe]"),
+        ("FROM ./nowhere", "no such file: ./nowhere"),
+        ("FROM nowhere.gguf", "no such file: nowhere.gguf"),
+        ("FROM ~nobody-of-this-name/x", "no such file: ~nobody-of-this-name/x"),
         ("ADAPTER nowhere.gguf", "no such file: nowhere.gguf"),
         ("DRAFT llama3.2:1b", "no such file: llama3.2:1b"),
     ],
@@ -154,7 +160,7 @@ def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_for(line: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as caught:
         wanted(parse(f"FROM x\n{line}"), tmp_path)
-    assert str(caught.value) == said
+    assert str(caught.value) == f"Modelfile:2: {said}"
 
 
 @pytest.mark.contract("modelfile.parameters")

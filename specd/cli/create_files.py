@@ -1,0 +1,79 @@
+"""What of a Modelfile's own files can be refused before they are copied to the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from specd.cli.create_body import Wanted
+from specd.errors import InvalidRequest, SpecdError, StoreError
+from specd.pairs import refusals
+from specd.pairs.compatibility import difference
+from specd.pairs.vocabulary import vocabulary_of
+from specd.settings import Settings
+from specd.store import Library
+from specd.store.facts import facts_of
+from specd.store.gguf import read_header
+
+
+def check_files(wanted: Wanted) -> None:
+    """Raise InvalidRequest, with file and line, for a GGUF that is damaged or has missing bytes."""
+    for field, files in wanted.files.items():
+        for path in files.values():
+            if not _is_gguf(path):
+                continue
+            try:
+                read_header(path)
+            except StoreError as error:
+                raise wanted.named[field].error(str(error)) from error
+
+
+def check_drafter(wanted: Wanted) -> None:
+    """Raise InvalidRequest, with file and line, for a drafter that could draft nothing.
+
+    Nothing is said where the model is neither a file nor in a store of this machine.
+    """
+    command = wanted.named.get("draft_files")
+    if command is None:
+        return
+    target = next(_targets(wanted), None)
+    for name, path in wanted.files["draft_files"].items():
+        if _is_gguf(path) and (why := _refusal(target, name, path)):
+            raise command.error(f"{why} (--force creates the model all the same)")
+
+
+def _refusal(target: tuple[str, Path] | None, name: str, path: Path) -> str:
+    """Why the file cannot draft for the target, or for any model; "" where it can."""
+    try:
+        header = read_header(path)
+        if refusal := refusals.of_drafter(name, facts_of(header)):
+            return refusal.detail
+        found = target and difference(vocabulary_of(read_header(target[1])), vocabulary_of(header))
+    except SpecdError as error:
+        return refusals.unreadable(name, error).detail
+    if not target or not found:
+        return ""
+    return refusals.of_vocabularies(target[0], name, found).detail
+
+
+def _targets(wanted: Wanted) -> Iterator[tuple[str, Path]]:
+    """Name and weights of the model that FROM names, if its GGUF is on this machine."""
+    for name, path in wanted.files.get("files", {}).items():
+        if _is_gguf(path) and read_header(path).text("general.type") in {"", "model"}:
+            yield name, path
+    base: str = wanted.fields.get("from", "")
+    if base:
+        settings = Settings()
+        library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
+        try:
+            yield base, library.resolve(base).weights
+        except SpecdError:
+            return  # the daemon may be another machine's, or pull it
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from error
