@@ -120,7 +120,10 @@ class Vocabulary(Protocol):
     def n_vocab(self) -> int: ...
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
-        """Special tokens in the text are recognised; BOS is added where the vocabulary says so."""
+        """Special tokens in the text are recognised; BOS is added where the vocabulary says so.
+
+        Raises InvalidRequest for a text that the tokenizer cannot read.
+        """
         ...
 
     def piece(self, token: TokenId) -> bytes:

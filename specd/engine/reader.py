@@ -21,8 +21,9 @@ from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
 
 #: Characters up to which a text is read between two steps.  What is longer is read by threads, or
-#: all other answers would stand still: a million letters without a space take a second and more.
-MAX_AT_ONCE = 2**15
+#: all other answers would stand still: a million letters take a second and more, and so do 2,000
+#: control tokens, as some pre-tokenizers compile their regex anew for each text between them.
+MAX_AT_ONCE = 2**12
 _N_THREADS = 2
 
 

@@ -12,6 +12,7 @@ import llama_cpp
 from specd.core import TokenId
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.place import ANYWHERE, Place
+from specd.engine.llama.tokenizer_stack import KINDS, TokenizerStack
 from specd.errors import LoadFailed
 
 #: By whether the file is mapped (None: llama.cpp's choice), and what lies in memory is kept there.
@@ -57,7 +58,9 @@ class LlamaModel:
         if not self.handle:
             raise native_log.refusal(f"cannot load {path}")
         self.path = path
-        self.vocabulary = LlamaVocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+        self.vocabulary = LlamaVocabulary(
+            llama_cpp.llama_model_get_vocab(self.handle), self.metadata("tokenizer.ggml.pre")
+        )
         #: LoRA handles, which every context made later applies; the model frees them.
         self.adapters: list[Any] = []
         self._native_log = native_log
@@ -113,7 +116,8 @@ class LlamaModel:
 class LlamaVocabulary:
     """Thread-safe reads of a model's vocabulary (so says llama.cpp's thread-safety test)."""
 
-    def __init__(self, handle: object) -> None:
+    def __init__(self, handle: object, pre_tokenizer: str = "") -> None:
+        """pre_tokenizer: the file's tokenizer.ggml.pre."""
         self._handle = handle
         self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(handle))
         self._pieces: dict[TokenId, bytes] = {}
@@ -121,11 +125,25 @@ class LlamaVocabulary:
         self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
         kind = llama_cpp.llama_vocab_type(handle)
         self._is_word_piece = kind == llama_cpp.LLAMA_VOCAB_TYPE_WPM
+        self._stack: TokenizerStack | None = None
+        if kind == llama_cpp.LLAMA_VOCAB_TYPE_BPE:
+            # The others have no pre-tokenizer, and take the same stack for each text.
+            self._stack = TokenizerStack(self._tokenize, pre_tokenizer)
 
     def begins_with_bos(self) -> bool:
         return self._add_bos
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        """Raises InvalidRequest for a run of characters that overflows llama.cpp's stack."""
+        if self._stack is None:
+            return self._tokenize(text, add_bos=add_bos)
+        return self._stack.call(text, lambda: self._tokenize(text, add_bos=add_bos))
+
+    def max_runs(self) -> tuple[int | None, ...]:
+        """Longest run of each of tokenizer_stack.KINDS that is read; None: of any length."""
+        return self._stack.max_runs() if self._stack is not None else (None,) * len(KINDS)
+
+    def _tokenize(self, text: str, *, add_bos: bool = False) -> list[TokenId]:
         if self._is_word_piece:
             # Of what comes apart into several letters llama.cpp keeps the first: Korean would lose
             # its vowels.
