@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specd.cli.client import Client, DaemonRefused, Json, daemon_client
+from specd.cli.answers import DaemonRefused, Json
+from specd.cli.client import Client, daemon_client
 from specd.cli.words import byte_words, make_console
 from specd.doctor.audit import Watch
 from specd.settings import HostAddress, Settings
@@ -31,10 +32,6 @@ def audit(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
 ) -> None:
-    """Watch the daemon while it answers: its sockets, files, processes and memory.
-
-    Exits with 1 where it, or an engine, opened a connection to somewhere.
-    """
     watch, answered, loaded = asyncio.run(_watched(daemon_client(), Settings().host, model))
     if as_json:
         typer.echo(json.dumps(_as_json(watch, answered, loaded), indent=2))

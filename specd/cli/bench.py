@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -11,28 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from specd.cli.targets import TARGET_SIZE, Places, any_peer
-from specd.cli.targets import targets as judge_targets
-from specd.cli.words import make_console
 from specd.errors import InvalidRequest
-from specd.settings import Settings
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from specd.bench.blocks import FileType
     from specd.bench.peer import PeerBinary
     from specd.bench.question import Question
     from specd.bench.report import Report
     from specd.bench.session import Step
+    from specd.settings import Settings
 
 T = TypeVar("T")
 
@@ -139,9 +129,11 @@ def bench(
         Path | None, typer.Option("--report", help="Write report.md and its plots to this folder.")
     ] = None,
 ) -> None:
-    """Measure what speculation gains: plain, fixed draft lengths and auto, side by side."""
     from specd.bench.question import Question
     from specd.bench.workload import WORKLOADS
+    from specd.cli.targets import TARGET_SIZE, Places, any_peer
+    from specd.cli.targets import targets as judge_targets
+    from specd.settings import Settings
 
     output = _Output(json_file, report_folder, markdown=markdown)
     output.check()
@@ -233,6 +225,18 @@ def _peer(text: str) -> PeerBinary | None:
 
 
 def _measure(question: Question, settings: Settings) -> Report:
+    import asyncio
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     from specd.bench.session import run_bench
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -294,6 +298,7 @@ class _Output:
         from specd.bench import markdown as document
         from specd.bench.plots import draw_plots
         from specd.bench.report import to_json
+        from specd.cli.words import make_console
 
         if self.json_file is not None:
             text = json.dumps(to_json(report), indent=1, ensure_ascii=False)

@@ -9,10 +9,9 @@ from specd.cli.attachments import take_files
 from specd.cli.conversation import Conversation
 from specd.cli.create_body import read_parameter
 from specd.cli.keyboard import FENCE, Keyboard
+from specd.cli.run import LEVELS
 from specd.cli.show import sections
 from specd.errors import InvalidRequest, SpecdError
-
-LEVELS: Final = ("low", "medium", "high", "max")
 
 Rows = tuple[tuple[str, str], ...]
 _COMMANDS: Final[Rows] = (

@@ -9,8 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from specd.cli.answers import DaemonRefused, Json
 from specd.cli.attachments import encoded, take_files
-from specd.cli.client import Client, DaemonRefused, Json
+from specd.cli.client import Client
 from specd.cli.pull import pull_model
 from specd.cli.report import report_lines
 from specd.cli.screen import Screen

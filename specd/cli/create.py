@@ -44,7 +44,6 @@ def create(
     ] = False,
     experimental: Annotated[bool, typer.Option("--experimental", hidden=True)] = False,
 ) -> None:
-    """Make a model from a Modelfile; `DRAFT small.gguf` pairs it with a drafter."""
     from specd.cli.create_files import check_drafter, check_files
 
     if experimental:

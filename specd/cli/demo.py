@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specd.cli.client import Client, DaemonRefused, DaemonUnreachable, daemon_client
+from specd.cli.answers import DaemonRefused, DaemonUnreachable
+from specd.cli.client import Client, daemon_client
 from specd.cli.demo_report import Comparison, Run, report_table, verdict
 from specd.cli.private_daemon import private_daemon
 from specd.cli.words import make_console
@@ -36,7 +37,6 @@ def demo(
     seed: Annotated[int, typer.Option(min=0)] = 42,
     repeats: Annotated[int, typer.Option(min=1, help="Runs each way; the median counts.")] = 3,
 ) -> None:
-    """Show the demo pair with speculation off and on, and what it gained."""
     options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
     demonstration = Demonstration(make_console(), options, repeats)
     asyncio.run(demonstration.run(daemon_client()))

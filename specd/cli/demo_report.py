@@ -9,7 +9,7 @@ from typing import Self
 
 from rich.table import Table
 
-from specd.cli.client import Json
+from specd.cli.answers import Json
 
 # Closer than this, two runs on a busy machine cannot be told apart.
 _NOISE = 0.03

@@ -26,10 +26,6 @@ def doctor(
     socket: Annotated[list[str] | None, typer.Option("--socket", hidden=True)] = None,
     socket_waits: Annotated[bool, typer.Option("--socket-waits", hidden=True)] = False,
 ) -> None:
-    """Say what hinders specd on this machine, and what to do about each thing.
-
-    Exits with 1 where something does not work; warnings alone exit with 0.
-    """
     # The doctor outside tells the one in the sandbox what specd.socket holds.
     held = Held(tuple(socket), is_served=not socket_waits) if socket else None
     findings = examine_here(held or held_here()) if here else examine()

@@ -32,7 +32,6 @@ def install(
     ] = False,
     python: _Python = "",
 ) -> None:
-    """Make specd a service of systemd (as root), or bring the installed one up to date."""
     from specd import install as room
 
     facts = room.look(room.Machine(), dry_run=dry_run)
@@ -50,7 +49,6 @@ def uninstall(
         bool, typer.Option("--purge", help="Models that specd pulled, settings and user too.")
     ] = False,
 ) -> None:
-    """Take away what `specd install` put in place; Ollama is again as it was."""
     from specd import install as room
 
     plan = room.plan_uninstall(room.look(room.Machine(), dry_run=dry_run), purges=purge)
@@ -68,7 +66,6 @@ def migrate(
     ] = None,
     python: _Python = "",
 ) -> None:
-    """Take over from ollama.service: its port, its models where they are, its settings."""
     from specd import install as room
 
     machine = room.Machine()

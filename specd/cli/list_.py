@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import byte_words, make_console, past_words, print_table
+from specd.cli.answers import Json
+from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.words import byte_words, output_width, past_words, table_lines
 
 _HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 
@@ -17,14 +16,13 @@ _HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 def list_models(
     prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
 ) -> None:
-    """List the models on disk."""
-    asyncio.run(_list(daemon_client(), make_console(), prefix))
+    for line in lines(sync_client(), output_width(), prefix):
+        typer.echo(line)
 
 
-async def _list(client: Client, console: Console, prefix: str = "") -> None:
-    async with client:
-        answer = await client.get("/api/tags")
-    print_table(console, [_HEADERS, *_rows(answer, prefix.lower())])
+def lines(client: SyncClient, width: int, prefix: str = "") -> list[str]:
+    """Return a header and a line for each model.  width: of the terminal, in columns."""
+    return table_lines([_HEADERS, *_rows(client.get("/api/tags"), prefix.lower())], width)
 
 
 def _rows(tags: Json, prefix: str) -> list[tuple[str, ...]]:

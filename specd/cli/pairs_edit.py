@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
@@ -21,9 +21,6 @@ from specd.store.facts import GgufFacts
 from specd.store.name import parse
 from specd.store.stored import Stored
 
-_Target = Annotated[
-    str, typer.Argument(help="A model, or a pattern of names with * and ? (in quotes).")
-]
 #: What says that a drafter is wrong for a target, and not that it is not there yet.
 _UNFIT: Final = {
     NoPair.VOCABULARY_DIFFERS,
@@ -33,21 +30,13 @@ _UNFIT: Final = {
 }
 
 
-def add(
-    target: _Target,
-    drafters: Annotated[
-        list[str], typer.Argument(help="Models, patterns or GGUF files, the best first.")
-    ],
-    *,
-    max_draft: Annotated[
-        int | None, typer.Option(min=1, max=MAX_DRAFT, help="No draft is longer, in tokens.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Add a drafter that does not fit all the same.")
-    ] = False,
-) -> None:
-    """Name the drafters of a model, in a file of your own that goes before specd's registry."""
+def add(target: str, drafters: Sequence[str], *, max_draft: int | None, force: bool) -> None:
     from specd.pairs import user_file
+
+    if max_draft is not None and max_draft > MAX_DRAFT:
+        raise typer.BadParameter(
+            f"a draft has at most {MAX_DRAFT} tokens", param_hint="--max-draft"
+        )
 
     shelf = _Shelf.open()
     _check_name(target)
@@ -60,12 +49,7 @@ def add(
     _say_what_it_is_for(path, target, shelf)
 
 
-def refuse(
-    target: _Target,
-    *,
-    reason: Annotated[str, typer.Option(help="Words for whoever asks why.")] = "",
-) -> None:
-    """Forbid drafting for a model."""
+def refuse(target: str, *, reason: str) -> None:
     from specd.pairs import user_file
 
     _check_name(target)
@@ -75,8 +59,7 @@ def refuse(
     _say_what_it_is_for(path, target, _Shelf.open())
 
 
-def remove(target: _Target) -> None:
-    """Remove a rule of your own, the one in force; say what decides then."""
+def remove(target: str) -> None:
     from specd.pairs import user_file
 
     places = _places()

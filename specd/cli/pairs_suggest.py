@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -47,12 +47,8 @@ class Suggestion:
         return f"specd pull {self.pull[0]}" if self.pull else ""
 
 
-def suggest(
-    model: Annotated[str, typer.Argument(help="One model; all without a drafter else.")] = "",
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
-) -> None:
-    """Say what to pull so that a model without a drafter gets one, and where nothing would help."""
+def suggest(model: str, *, as_json: bool) -> None:
+    """Print what to pull for `model`, for all models without a drafter where it is empty."""
     settings = Settings()
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     rules = load_rules(settings.pairs_file)

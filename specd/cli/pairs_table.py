@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.console import Console
 
-from specd.cli.words import columns, print_table
+from specd.cli.words import columns, print_lines, table_lines
 from specd.core import TEMPERATURE_BANDS, BandHistory, Pair
 from specd.pairs import Entry
 
@@ -39,7 +39,7 @@ class Row:
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
     if not console.is_terminal:
         cells = [(*_names(row), "; ".join(sentences(row))) for row in rows]
-        print_table(console, [(*_HEADERS, _SENTENCES), *cells])
+        print_lines(console, table_lines([(*_HEADERS, _SENTENCES), *cells], console.width))
         return
     lines = columns([_HEADERS, *map(_names, rows)], gap=2)
     if max(map(cell_len, lines)) > console.width:

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from specd.cli.client import Client, DaemonUnreachable
+from specd.cli.answers import DaemonUnreachable
+from specd.cli.client import Client
 from specd.errors import SpecdError
 
 SERVE = (sys.executable, "-m", "specd", "serve")

@@ -6,16 +6,25 @@ no column.  What reads a pipe gets a table: one header, one line a model, two co
 
 from __future__ import annotations
 
-import asyncio
 import json
 import textwrap
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
-from specd.cli.client import Client, Json, daemon_client
-from specd.cli.words import byte_words, columns, expiry_words, make_console, print_table
+from specd.cli.answers import Json
+from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.words import (
+    byte_words,
+    columns,
+    expiry_words,
+    make_console,
+    print_lines,
+    table_lines,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _HEADERS = ("NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL")
 _ADDED = ("DRAFTER", "GAIN")
@@ -28,13 +37,11 @@ def ps(
         bool, typer.Option("--json", help="All that is known, for a script.")
     ] = False,
 ) -> None:
-    """List the models in memory, and what drafts for them."""
-    asyncio.run(_ps(daemon_client(), make_console(), model, as_json=as_json))
+    _ps(sync_client(), make_console(), model, as_json=as_json)
 
 
-async def _ps(client: Client, console: Console, prefix: str = "", *, as_json: bool = False) -> None:
-    async with client:
-        answer = await client.get("/api/ps")
+def _ps(client: SyncClient, console: Console, prefix: str = "", *, as_json: bool = False) -> None:
+    answer = client.get("/api/ps")
     models = [
         model
         for model in answer.get("models") or []
@@ -47,7 +54,7 @@ async def _ps(client: Client, console: Console, prefix: str = "", *, as_json: bo
         _print_for_a_person(console, models)
     else:
         rows = [(*_row(model), *_added(model.get("specd") or {})) for model in models]
-        print_table(console, [(*_HEADERS, *_ADDED), *rows])
+        print_lines(console, table_lines([(*_HEADERS, *_ADDED), *rows], console.width))
 
 
 def _print_for_a_person(console: Console, models: list[Json]) -> None:

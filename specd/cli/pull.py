@@ -19,7 +19,6 @@ def pull(
     *,
     insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
 ) -> None:
-    """Download a model, or what is new of it; started again, it goes on where it was."""
     asyncio.run(_pull(daemon_client(), make_console(), models, insecure=insecure))
 
 

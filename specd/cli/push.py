@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from specd.cli.client import Client, daemon_client
-from specd.cli.progress import show_progress
-from specd.cli.words import make_console
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specd.cli.client import Client
 
 
 def push(
@@ -18,11 +17,17 @@ def push(
     *,
     insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
 ) -> None:
-    """Upload a model to the registry that its name says."""
+    import asyncio
+
+    from specd.cli.client import daemon_client
+    from specd.cli.words import make_console
+
     asyncio.run(_push(daemon_client(), make_console(), model, insecure=insecure))
 
 
 async def _push(client: Client, console: Console, model: str, *, insecure: bool) -> None:
+    from specd.cli.progress import show_progress
+
     body: dict[str, object] = {"model": model}
     if insecure:
         body["insecure"] = True

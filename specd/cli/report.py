@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from specd.cli.client import Json
+from specd.cli.answers import Json
 
 _WIDTH: Final = 22
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
-from specd.cli.client import Json, daemon_client
-from specd.cli.commands import LEVELS, Commands
-from specd.cli.conversation import Conversation
-from specd.cli.keyboard import HISTORY_FILE, Keyboard, read_message
-from specd.cli.screen import terminal_screen
+from specd.cli.answers import Json
 from specd.errors import InvalidRequest
-from specd.settings import Settings
 
+LEVELS: Final = ("low", "medium", "high", "max")
 _TRUTH: Final = {"true": True, "false": False}
 #: May stand alone, as in Ollama: a value only follows `=`.
 _ALONE: Final = {"--think": "--think=true", "--truncate": "--truncate=true"}
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class RunCommand(TyperCommand):
@@ -30,6 +28,7 @@ class RunCommand(TyperCommand):
         return super().parse_args(ctx, [*(_ALONE.get(a, a) for a in args[:end]), *args[end:]])
 
 
+@app.command(cls=RunCommand)
 def run(
     model: Annotated[str, typer.Argument(help="A model; one that is missing is pulled.")],
     prompt: Annotated[
@@ -68,7 +67,13 @@ def run(
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
 ) -> None:
-    """Ask a model, or chat with it; of an embedding model, print the vector of a text."""
+    import asyncio
+
+    from specd.cli.chat import converse
+    from specd.cli.client import daemon_client
+    from specd.cli.conversation import Conversation
+    from specd.cli.screen import terminal_screen
+
     options: Json = {"draft_num_predict": 0} if no_draft else {}
     if seed is not None:
         options["seed"] = seed
@@ -87,68 +92,7 @@ def run(
     vector = {"dimensions": dimensions, "truncate": _read_choice("--truncate", truncate)}
     types = sys.stdin.isatty()
     text = _whole_prompt("" if types else _piped(), prompt or [])
-    asyncio.run(_run(talk, text, vector, chats=types and not prompt, insecure=insecure))
-
-
-async def _run(
-    talk: Conversation, text: str, vector: Json, *, chats: bool, insecure: bool = False
-) -> None:
-    """vector: fields of the request where the model gives no text."""
-    async with talk.client:
-        await talk.find(insecure=insecure)
-        if "embedding" in talk.capabilities and "completion" not in talk.capabilities:
-            await _print_vector(talk, text, vector)
-        elif text:
-            await talk.answer(text)
-        elif chats:
-            settings = Settings()
-            folder = None if settings.nohistory else settings.state_dir
-            keyboard = Keyboard(folder / HISTORY_FILE if folder else None)
-            keyboard.remembers = not settings.nohistory
-            await chat(talk, keyboard.read_line, keyboard)
-        else:
-            await talk.load()
-
-
-async def chat(
-    talk: Conversation, read_line: Callable[[str], str], keyboard: Keyboard | None = None
-) -> None:
-    """Turns until /bye or the end of the input.  read_line: as `input`."""
-    await talk.load()
-    talk.screen.say("/? for help, Ctrl-D or /bye to leave")
-    _recite(talk)
-    commands = Commands(talk, keyboard)
-
-    def hint() -> None:
-        talk.screen.say("\nCtrl-D or /bye leaves.")
-
-    while (line := read_message(read_line, hint)) is not None:
-        if not await commands.take(line):
-            return
-    talk.screen.say()
-
-
-def _recite(talk: Conversation) -> None:
-    """The turns that the model's Modelfile has; the daemon adds them to each request."""
-    for message in talk.shown.get("messages") or ():
-        match message["role"]:
-            case "user":
-                talk.screen.say(f">>> {message['content']}")
-            case "assistant":
-                talk.screen.begin()
-                talk.screen.write(message["content"])
-                talk.screen.end()
-                talk.screen.say("\n")
-
-
-async def _print_vector(talk: Conversation, text: str, vector: Json) -> None:
-    if not text:
-        raise InvalidRequest(f"{talk.model} gives vectors: it needs a text")
-    body: Json = {"model": talk.model, "input": text, "options": talk.options}
-    fields = vector | {"keep_alive": talk.keep_alive}
-    body |= {name: value for name, value in fields.items() if value is not None}
-    answer = await talk.client.post("/api/embed", body)
-    talk.screen.say(json.dumps(answer["embeddings"][0], separators=(",", ":")))
+    asyncio.run(converse(talk, text, vector, chats=types and not prompt, insecure=insecure))
 
 
 def _piped() -> str:

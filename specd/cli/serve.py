@@ -6,7 +6,6 @@ import typer
 
 
 def serve() -> None:
-    """Start the daemon on OLLAMA_HOST."""
     from specd import daemon
     from specd.settings import Settings
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from specd.cli.client import Client, Json, daemon_client
+from specd.cli.answers import Json
+from specd.cli.sync_client import SyncClient, sync_client
 from specd.cli.words import columns, count_words, make_console, print_lines
 from specd.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _MAX_HEAD_LINES = 2
 _MAX_ITEMS = 3
@@ -33,7 +35,6 @@ def show(
         bool, typer.Option("--verbose", "-v", help="Metadata and tensors as well.")
     ] = False,
 ) -> None:
-    """Show what is known of a model; one part of it alone comes as it is stored."""
     asked = {
         "license": of_license,
         "modelfile": modelfile,
@@ -47,14 +48,18 @@ def show(
             "only one of --license, --modelfile, --parameters, --system and --template can be given"
         )
     part = parts[0] if parts else None
-    asyncio.run(_show(daemon_client(), make_console(), model, part, verbose=verbose))
+    _show(sync_client(), make_console(), model, part, verbose=verbose)
 
 
-async def _show(
-    client: Client, console: Console, model: str, part: str | None = None, *, verbose: bool = False
+def _show(
+    client: SyncClient,
+    console: Console,
+    model: str,
+    part: str | None = None,
+    *,
+    verbose: bool = False,
 ) -> None:
-    async with client:
-        answer = await client.post("/api/show", {"model": model, "verbose": verbose})
+    answer = client.post("/api/show", {"model": model, "verbose": verbose})
     if part is None:
         print_sections(console, sections(answer, verbose=verbose))
     else:

@@ -14,5 +14,4 @@ REPLAY = (sys.executable, "-m", "specd.engine.trace", "--")
 
 
 def trace(file: Annotated[Path, typer.Argument(help="A file of SPECD_TRACE_DIR.")]) -> None:
-    """Explain a trace of speculation, and replay it: status 1 where decisions differ today."""
     raise typer.Exit(subprocess.run([*REPLAY, str(file)], check=False).returncode)

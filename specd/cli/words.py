@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _FOR_EVER = timedelta(days=20 * 365)
 _DAY_H = 24
@@ -20,9 +24,20 @@ _LONG_STEPS = (
 )
 
 
+#: Rich cuts lines at 80 columns where it writes to a pipe; a script wants them whole.
+_PIPE_WIDTH = 1000
+
+
 def make_console() -> Console:
-    """Rich cuts lines at 80 columns where it writes to a pipe; a script wants them whole."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(highlight=False, emoji=False, width=width)
+
+
+def output_width() -> int:
+    """Return the columns of the terminal; for a pipe, more than a line has."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
@@ -37,11 +52,11 @@ def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
     ]
 
 
-def print_table(console: Console, rows: Sequence[Sequence[str]]) -> None:
-    """With gaps as wide as Ollama's; narrower ones where the terminal is."""
+def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return a line for each row, with gaps as wide as Ollama's; narrower ones beyond `width`."""
     lines = columns(rows)
-    fits = max(map(cell_len, lines)) <= console.width
-    print_lines(console, lines if fits else columns(rows, gap=2))
+    fits = max(map(cell_len, lines)) <= width
+    return lines if fits else columns(rows, gap=2)
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:

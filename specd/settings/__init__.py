@@ -1,7 +1,7 @@
 """Every setting of specd, from the environment."""
 
+from specd.daemon_address import HostAddress, is_loopback, parse_host
 from specd.settings.env_file import read_env_file
-from specd.settings.host import HostAddress, is_loopback, parse_host
 from specd.settings.rules import own_config_dir
 from specd.settings.settings import (
     Settings,

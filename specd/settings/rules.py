@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import SecretStr
 
 from specd.core import KV_CACHE_TYPES, MAX_SLOTS
+from specd.daemon_address import KEYS_ALLOWED, HostAddress, parse_host, parse_keys
 from specd.durations import parse_go_duration
-from specd.settings.host import HostAddress, parse_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +140,9 @@ def _parse_device(text: str) -> str:
     return text
 
 
-#: A shorter key is guessed sooner than it is typed.
-_SHORTEST_KEY = 16
-
-
-def _parse_keys(text: str) -> tuple[SecretStr, ...]:
+def _parse_secret_keys(text: str) -> tuple[SecretStr, ...]:
     """Secrets, so that no log and no error shows them."""
-    keys = tuple(key.strip() for key in text.split(","))
-    if any(not re.fullmatch(rf"[!-~]{{{_SHORTEST_KEY},}}", key) for key in keys):
-        raise ValueError
-    return tuple(map(SecretStr, keys))
+    return tuple(map(SecretStr, parse_keys(text)))
 
 
 def _parse_log_format(text: str) -> str:
@@ -192,11 +185,6 @@ DeviceSetting = Annotated[
 ]
 KeysSetting = Annotated[
     tuple[SecretStr, ...],
-    Rule(
-        _parse_keys,
-        f"a list with commas, each of {_SHORTEST_KEY} or more visible characters of ASCII",
-        unset=tuple,
-        is_secret=True,
-    ),
+    Rule(_parse_secret_keys, KEYS_ALLOWED, unset=tuple, is_secret=True),
 ]
 LogFormatSetting = Annotated[str, Rule(_parse_log_format, " or ".join(LOG_FORMATS))]

@@ -1,4 +1,5 @@
-"""Every setting of specd, declared once.  The only reader of the environment.
+"""Every setting of specd, declared once.  Nothing else reads the environment, but for two variables
+that daemon_address.py reads by the same rules.
 
 OLLAMA_* follow Ollama's own parse rules (envconfig): a value that cannot be read is a warning and
 the default.  SPECD_* are ours: a value that cannot be used is an error.  `docs/settings.md` and
@@ -17,6 +18,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from specd.daemon_address import DEFAULT_HOST, HOST_VARIABLE, KEYS_VARIABLE, unquoted
 from specd.errors import BadSetting
 from specd.no_effect import NO_EFFECT, OF_INSTALLER
 from specd.settings.rules import (
@@ -75,8 +77,8 @@ class Settings(BaseSettings):
     )
 
     host: HostSetting = _setting(
-        "OLLAMA_HOST",
-        "127.0.0.1:11434",
+        HOST_VARIABLE,
+        DEFAULT_HOST,
         "Where the daemon listens and where the commands look for it. `:11434` is all interfaces.",
     )
     models: PathSetting = _setting(
@@ -220,7 +222,7 @@ class Settings(BaseSettings):
         " end with an error, and the next request has a new engine.",
     )
     api_keys: KeysSetting = _setting(
-        "SPECD_API_KEYS",
+        KEYS_VARIABLE,
         "",
         "Keys of which a client must send one (`Authorization: Bearer ...`, or `x-api-key`);"
         " unset asks for none.",
@@ -251,7 +253,7 @@ class Settings(BaseSettings):
             return value
         field = cls.model_fields[info.field_name]
         variable, rule, default = variable_of(field), rule_of(field), str(field.default)
-        text = _unquoted(value)
+        text = unquoted(value)
         try:
             return _parse(rule, text or default)
         except ValueError as error:
@@ -265,7 +267,7 @@ class Settings(BaseSettings):
 
 def set_without_effect() -> dict[str, str]:
     """Variables of Ollama's that are set and change nothing here, each with the reason."""
-    return {name: why for name, why in NO_EFFECT.items() if _unquoted(os.environ.get(name, ""))}
+    return {name: why for name, why in NO_EFFECT.items() if unquoted(os.environ.get(name, ""))}
 
 
 def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str]:
@@ -280,10 +282,6 @@ def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str
         if name.startswith(("SPECD_", "OLLAMA_"))
         and name not in {*known, *NO_EFFECT, *OF_INSTALLER}
     }
-
-
-def _unquoted(value: str) -> str:
-    return value.strip().strip("\"'")
 
 
 def _parse(rule: Rule, text: str) -> object:

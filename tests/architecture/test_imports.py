@@ -11,7 +11,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "specd"
-BASE = frozenset({"apart", "core", "durations", "errors", "json_text", "options", "settings"})
+BASE = frozenset(
+    {
+        "apart",
+        "core",
+        "daemon_address",
+        "durations",
+        "errors",
+        "json_text",
+        "options",
+        "settings",
+    }
+)
 
 COMMANDS = {
     "cli/serve.py": {"daemon"},
@@ -21,7 +32,7 @@ COMMANDS = {
     "cli/doctor.py": {"doctor"},
     "cli/audit.py": {"doctor"},
     "cli/targets.py": {"bench"},
-    "cli/pairs.py": {"pairs", "placement", "runner", "store"},
+    "cli/pairs_show.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},
     "cli/pairs_suggest.py": {"pairs", "store"},
     "cli/pairs_table.py": {"pairs"},

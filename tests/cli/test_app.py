@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
 import socket
-import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from typer.testing import CliRunner
 
 import specd
 from specd.cli import app as application
-from specd.cli.app import app
+from specd.cli.app import Commands, app
+from specd.cli.lazy_group import CommandEntry
+from tests.cli.fake_daemon import FakeDaemon, Json
 
 
 @pytest.mark.parametrize("flag", ["--version", "-v"])
@@ -22,32 +27,43 @@ def test_the_version_is_ours_and_ollamas(flag: str) -> None:
     assert specd.OLLAMA_API_VERSION in result.output
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "serve",
-        "demo",
-        "run",
-        "list",
-        "ps",
-        "show",
-        "stop",
-        "pull",
-        "push",
-        "cp",
-        "rm",
-        "pairs",
-        "bench",
-        "trace",
-        "start",
-        "ls",
-    ],
-)
-def test_every_command_explains_itself(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--help"])
+@pytest.mark.parametrize("entry", Commands.entries, ids=lambda entry: entry.name)
+def test_every_command_explains_itself(entry: CommandEntry) -> None:
+    result = CliRunner().invoke(app, [entry.name, "--help"])
     assert result.exit_code == 0
-    assert "Usage" in result.output
-    assert CliRunner().invoke(app, ["help", command]).output == result.output
+    assert result.output.startswith("Usage: ")
+    assert CliRunner().invoke(app, [entry.name, "-h"]).output == result.output
+    if entry.name != "help":
+        assert CliRunner().invoke(app, ["help", entry.name]).output == result.output
+
+
+@pytest.mark.parametrize("entry", Commands.entries, ids=lambda entry: entry.name)
+def test_a_command_says_its_help_in_the_list_and_in_its_own(entry: CommandEntry) -> None:
+    first, *more = inspect.cleandoc(entry.help).split("\n\n")
+    own = " ".join(CliRunner().invoke(app, [entry.name, "--help"]).output.split())
+    if entry.name != "pairs":  # whose help is that of `pairs show`
+        assert all(" ".join(part.split()) in own for part in (first, *more))
+    listed = CliRunner().invoke(app, ["--help"]).output
+    assert (f" {entry.name} " in listed) is not entry.hidden
+    if not entry.hidden:
+        assert f"{first}\n" in listed  # whole: no line is cut at 80 columns
+
+
+def test_flags_have_no_type_in_the_help() -> None:
+    for entry in Commands.entries:
+        assert "<bool>" not in CliRunner().invoke(app, [entry.name, "--help"]).output
+
+
+def test_specd_alone_prints_its_help() -> None:
+    result = CliRunner().invoke(app, [])
+    assert (result.exit_code, result.output) == (0, CliRunner().invoke(app, ["-h"]).output)
+    assert "Commands:" in result.output
+
+
+def test_a_command_that_is_misspelt_is_suggested() -> None:
+    result = CliRunner().invoke(app, ["lisst"])
+    assert result.exit_code == 2
+    assert "Did you mean 'list'?" in result.output
 
 
 def test_help_of_all() -> None:
@@ -115,10 +131,49 @@ def test_pairs_reads_the_store_without_a_daemon(
     assert "specd-demo:latest" in result.output
 
 
-def test_talking_to_the_daemon_loads_no_native_code() -> None:
-    program = (
-        "import sys, specd.cli.app;"
-        "heavy = {'llama_cpp', 'gguf', 'specd.daemon', 'specd.engine'} & set(sys.modules);"
-        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+#: Each takes longer to import than a short command may take.
+HEAVY = {"aiohttp", "asyncio", "numpy", "pydantic_settings", "rich.console", "specd.settings"}
+NATIVE = {"llama_cpp", "gguf", "specd.daemon", "specd.engine"}
+_PROGRAM = """
+import sys
+from specd.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+imported = {heavy} & set(sys.modules)
+sys.exit(f"imported: {{sorted(imported)}}" if imported else 0)
+"""
+
+
+async def without(modules: set[str], arguments: Sequence[str], **environment: str) -> None:
+    """Run `specd arguments` and fail where it imported one of the modules."""
+    program = _PROGRAM.format(heavy=modules)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, *arguments),
+        env={**os.environ, **environment},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], []], ids=str)
+async def test_help_and_version_import_no_heavy_module(arguments: Sequence[str]) -> None:
+    await without(HEAVY | NATIVE | {"pydantic", "http.client", "specd.cli.list_"}, arguments)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["cp", "a", "b"], ["stop", "a"]], ids=str)
+async def test_a_short_command_imports_no_heavy_module(arguments: Sequence[str]) -> None:
+    answers: Json = {"/api/tags": {"models": []}, "/api/copy": None, "/api/generate": {}}
+    async with FakeDaemon(answers).serve() as url:
+        await without(HEAVY | NATIVE, arguments, OLLAMA_HOST=url)
+
+
+async def test_talking_to_the_daemon_loads_no_native_code() -> None:
+    parts = [{"response": "Hello"}, {"response": "", "done": True}]
+    answers = {"/api/show": {"capabilities": ["completion"]}, "/api/generate": parts}
+    async with FakeDaemon(answers).serve() as url:
+        await without(NATIVE, ["run", "m", "Hi"], OLLAMA_HOST=url)

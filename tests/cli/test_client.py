@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 
 import pytest
+from aiohttp import web
 
-from specd.cli.client import Client, DaemonRefused, DaemonUnreachable
+from specd.cli.answers import DaemonRefused, DaemonUnreachable
+from specd.cli.client import Client
+from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
 
@@ -61,16 +66,74 @@ async def test_a_refusal_carries_status_and_words(answer: object, said: str) -> 
     async with daemon.serve() as url, Client(url) as client:
         with pytest.raises(DaemonRefused) as caught:
             await client.post("/api/show", {})
-    assert caught.value.status == 404
-    assert str(caught.value) == said
+        with pytest.raises(DaemonRefused) as caught_too:
+            await asyncio.to_thread(SyncClient(url).post, "/api/show", {})
+    assert caught.value.status == caught_too.value.status == 404
+    assert str(caught.value) == str(caught_too.value) == said
 
 
 async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    with pytest.raises(DaemonUnreachable, match=r"specd serve.*OLLAMA_HOST"):
+        SyncClient(url).get("/api/tags")
     async with Client(url) as client:
         with pytest.raises(DaemonUnreachable, match="specd serve"):
             await client.get("/api/tags")
         with pytest.raises(DaemonUnreachable, match="OLLAMA_HOST"):
             await collect(client)
+
+
+async def test_a_whole_answer_is_asked_with_path_body_and_key() -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Keyed(FakeDaemon):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            seen.append((request.method, request.headers.get("Authorization", "")))
+            return await super().handle(request)
+
+    daemon = Keyed({"/below/api/show": {"a": 1}, "/below/api/delete": None})
+    async with daemon.serve() as url:
+        client = SyncClient(f"{url}/below", "0123456789abcdef")
+        assert await asyncio.to_thread(client.post, "/api/show", {"model": "m"}) == {"a": 1}
+        await asyncio.to_thread(client.act, "DELETE", "/api/delete", {"model": "m"})
+    assert daemon.asked == [
+        ("/below/api/show", {"model": "m"}),
+        ("/below/api/delete", {"model": "m"}),
+    ]
+    assert seen == [(method, "Bearer 0123456789abcdef") for method in ("POST", "DELETE")]
+
+
+@pytest.mark.parametrize(
+    "answer,error",
+    [
+        (b"", DaemonUnreachable),
+        (b"SSH-2.0\r\n", DaemonUnreachable),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", DaemonUnreachable),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK", DaemonRefused),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", DaemonRefused),
+    ],
+)
+def test_what_is_no_daemon_is_an_error_and_no_traceback(
+    answer: bytes, error: type[Exception]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(error):
+            SyncClient(f"http://127.0.0.1:{server.getsockname()[1]}").get("/api/tags")
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a..b", "no host"])
+def test_a_host_that_is_no_name_is_not_reached(name: str) -> None:
+    with pytest.raises(DaemonUnreachable):
+        SyncClient(f"http://{name}:1").get("/api/tags")

@@ -12,8 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli import create_body, modelfile
+from specd.cli.answers import DaemonRefused
 from specd.cli.app import app
-from specd.cli.client import Client, DaemonRefused
+from specd.cli.client import Client
 from specd.cli.create import _create
 from specd.errors import SpecdError
 from tests.daemon_process import FAKE_ENGINE, Daemon, running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from specd.cli.client import Client
 from specd.cli.ps import _ps, pair_lines
+from specd.cli.sync_client import SyncClient
 from specd.core import NoPair
 from tests.cli.fake_daemon import FakeDaemon
 from tests.cli.program import specd
@@ -69,7 +70,7 @@ async def printed(*models: dict[str, Any], terminal: int = 0, prefix: str = "") 
         highlight=False,
     )
     async with FakeDaemon({"/api/ps": {"models": list(models)}}).serve() as url:
-        await _ps(Client(url), console, prefix)
+        await asyncio.to_thread(_ps, SyncClient(url), console, prefix)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

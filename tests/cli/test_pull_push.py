@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from specd.cli.client import Client, DaemonRefused
+from specd.cli.answers import DaemonRefused
+from specd.cli.client import Client
 from specd.cli.pull import _pull
 from specd.cli.push import _push
 from tests.cli.fake_daemon import FakeDaemon

@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from specd.cli.answers import DaemonRefused
 from specd.cli.app import app
-from specd.cli.client import DaemonRefused
-from specd.cli.run import _run, _whole_prompt, chat
+from specd.cli.chat import chat, converse
+from specd.cli.run import _whole_prompt
 from specd.errors import InvalidRequest
 from tests.cli.fake_daemon import FakeDaemon
 from tests.cli.talking import FINAL, SHOWN, asked_of, conversation, daemon, typed
@@ -21,7 +22,7 @@ from tests.cli.talking import FINAL, SHOWN, asked_of, conversation, daemon, type
 async def run(url: str, text: str, *, chats: bool = False, **fields: Any) -> tuple[str, str]:
     """What was written and what was noted."""
     talk, out, notes = conversation(url, **fields)
-    await _run(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
+    await converse(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
     return out.getvalue(), notes.getvalue()
 
 
@@ -151,7 +152,7 @@ async def test_a_model_that_is_missing_is_pulled() -> None:
     )
     async with fake.serve() as url:
         talk, out, notes = conversation(url)
-        await _run(talk, "Hi", {}, chats=False, insecure=True)
+        await converse(talk, "Hi", {}, chats=False, insecure=True)
     assert [path for path, _ in fake.asked] == [
         *("/api/show", "/api/pull", "/api/show", "/api/generate")
     ]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from specd.cli.chat import chat, converse
 from specd.cli.client import Client
 from specd.cli.conversation import Conversation
-from specd.cli.run import _run, chat
 from specd.cli.screen import Screen
 from tests.cli.program import specd
 from tests.cli.talking import typed
@@ -81,5 +81,5 @@ async def test_real_engines_speak_think_and_embed(tmp_path: Path) -> None:
         out = io.StringIO()
         screen = Screen(out, Console(file=io.StringIO()), is_terminal=False)
         talk = Conversation(Client(daemon.url), screen, "embedder")
-        await _run(talk, "x", {"dimensions": 4, "truncate": False}, chats=False)
+        await converse(talk, "x", {"dimensions": 4, "truncate": False}, chats=False)
         assert len(json.loads(out.getvalue())) == 4

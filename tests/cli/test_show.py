@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.cli.client import Client
 from specd.cli.show import _show, sections
+from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 from tests.cli.program import specd
 from tests.daemon_process import FAKE_ENGINE, running
@@ -77,7 +78,8 @@ BRIEF = """\
 async def test_the_brief_view_has_ollamas_sections_and_leaves_out_what_is_not_known() -> None:
     out = io.StringIO()
     async with FakeDaemon({"/api/show": ANSWER}).serve() as url:
-        await _show(Client(url), Console(file=out, width=40, emoji=False), "m")
+        console = Console(file=out, width=40, emoji=False)
+        await asyncio.to_thread(_show, SyncClient(url), console, "m")
     assert out.getvalue() == BRIEF
     assert sections({}) == []
 

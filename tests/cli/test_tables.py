@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from datetime import UTC, datetime, timedelta
 
@@ -9,15 +10,16 @@ import pytest
 from rich.console import Console
 
 from specd.cli import list_, ps
-from specd.cli.client import Client, DaemonRefused
-from specd.cli.stop import _stop
+from specd.cli.answers import DaemonRefused
+from specd.cli.stop import unload
+from specd.cli.sync_client import SyncClient
 from specd.cli.words import (
     byte_words,
     count_words,
     expiry_words,
     past_words,
-    print_table,
     span_words,
+    table_lines,
 )
 from tests.cli.fake_daemon import FakeDaemon
 
@@ -83,10 +85,8 @@ async def test_list_has_a_line_per_model() -> None:
         "size": 1_300_000_000,
         "modified_at": "2020-01-01T00:00:00Z",
     }
-    console = paper()
     async with FakeDaemon({"/api/tags": {"models": [model]}}).serve() as url:
-        await list_._list(Client(url), console)
-    header, line = text_of(console).splitlines()
+        header, line = await asyncio.to_thread(list_.lines, SyncClient(url), 200)
     assert header.split() == ["NAME", "ID", "SIZE", "MODIFIED"]
     assert line.startswith("llama3.2:1b    0123456789ab    1.3 GB")
     assert line.rstrip().endswith("years ago")
@@ -97,27 +97,26 @@ async def test_list_and_ps_show_only_names_that_begin_so() -> None:
     models = [{**facts, "name": name} for name in ("Ab:1", "b:1")]
     daemon = FakeDaemon({"/api/tags": {"models": models}, "/api/ps": {"models": models}})
     async with daemon.serve() as url:
-        for command in (list_._list, ps._ps):
-            console = paper()
-            await command(Client(url), console, "aB")
-            assert [line.split()[0] for line in text_of(console).splitlines()] == ["NAME", "Ab:1"]
+        console = paper()
+        await asyncio.to_thread(ps._ps, SyncClient(url), console, "aB")
+        listed = await asyncio.to_thread(list_.lines, SyncClient(url), 200, "aB")
+    for lines in (text_of(console).splitlines(), listed):
+        assert [line.split()[0] for line in lines] == ["NAME", "Ab:1"]
 
 
 def test_a_narrow_screen_cuts_nothing_off_and_gets_narrower_gaps() -> None:
-    console = Console(file=io.StringIO(), width=12)
-    print_table(console, [("NAME", "ID"), ("a" * 8, "12")])
-    assert text_of(console) == "NAME      ID\naaaaaaaa  12\n"
-    print_table(console, [("NAME", "ID"), ("b" * 20, "12")])
-    assert text_of(console).endswith("b" * 20 + "  12\n")
+    rows = [("NAME", "ID"), ("a" * 8, "12")]
+    assert table_lines(rows, 12) == ["NAME      ID", "aaaaaaaa  12"]
+    assert table_lines([("NAME", "ID"), ("b" * 20, "12")], 12)[-1] == "b" * 20 + "  12"
 
 
 async def test_stop_unloads_and_knows_a_model_that_is_not_there() -> None:
     answers = {"/api/generate": {"done": True}}
     daemon = FakeDaemon(answers)
     async with daemon.serve() as url:
-        await _stop(Client(url), "m")
+        await asyncio.to_thread(unload, SyncClient(url), "m")
     assert daemon.asked == [("/api/generate", {"model": "m", "keep_alive": 0, "stream": False})]
     refused = FakeDaemon({"/api/generate": {"error": "no"}}, {"/api/generate": 404})
     async with refused.serve() as url:
         with pytest.raises(DaemonRefused, match='couldn\'t find model "m" to stop'):
-            await _stop(Client(url), "m")
+            await asyncio.to_thread(unload, SyncClient(url), "m")

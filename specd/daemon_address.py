@@ -1,11 +1,30 @@
-"""Where the daemon listens: `OLLAMA_HOST` as Ollama reads it."""
+"""Where the daemon listens and which keys it takes: `OLLAMA_HOST` and `SPECD_API_KEYS`.
+
+The settings read both variables by these rules, and so does a command that only asks the daemon:
+it starts without pydantic, which takes longer to import than the answer takes to come.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from specd.errors import BadSetting
+
+HOST_VARIABLE: Final = "OLLAMA_HOST"
+DEFAULT_HOST: Final = "127.0.0.1:11434"
+KEYS_VARIABLE: Final = "SPECD_API_KEYS"
+#: A shorter key is guessed sooner than it is typed.
+_SHORTEST_KEY: Final = 16
+#: Completes "must be ...".
+KEYS_ALLOWED: Final = (
+    f"a list with commas, each of {_SHORTEST_KEY} or more visible characters of ASCII"
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +48,42 @@ class HostAddress:
             host = "::1"
         shown = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{shown}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonAddress:
+    """url: without a trailing slash.  key: sent as a bearer token; "" where no key is set."""
+
+    url: str
+    key: str
+
+
+def daemon_address(environment: Mapping[str, str] | None = None) -> DaemonAddress:
+    """Return where a command finds the daemon, and the first key of SPECD_API_KEYS.
+
+    environment: this process's own where it is None.  Raises BadSetting for keys that are none.
+    """
+    variables = os.environ if environment is None else environment
+    host = unquoted(variables.get(HOST_VARIABLE, "")) or DEFAULT_HOST
+    text = unquoted(variables.get(KEYS_VARIABLE, ""))
+    try:
+        keys = parse_keys(text) if text else ()
+    except ValueError:
+        raise BadSetting(f"{KEYS_VARIABLE} must be {KEYS_ALLOWED}") from None
+    return DaemonAddress(parse_host(host).url, keys[0] if keys else "")
+
+
+def unquoted(value: str) -> str:
+    """Return the value without the spaces and quotes around it, as Ollama reads a variable."""
+    return value.strip().strip("\"'")
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Return the keys of a list with commas.  Raises ValueError, which shows none of them."""
+    keys = tuple(key.strip() for key in text.split(","))
+    if any(not re.fullmatch(rf"[!-~]{{{_SHORTEST_KEY},}}", key) for key in keys):
+        raise ValueError
+    return keys
 
 
 def is_loopback(host: str) -> bool:

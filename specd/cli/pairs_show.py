@@ -1,0 +1,136 @@
+"""`specd pairs show`: which drafter serves which model, by which rule, what it gained here, and why
+some have none.
+
+Read from the store, the rules and the history themselves, so that it needs no daemon and loads no
+model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console
+
+from specd.cli.pairs_suggest import silence
+from specd.cli.pairs_table import Row, print_rows, to_json
+from specd.cli.words import make_console
+from specd.core import ModelRef, Pair
+from specd.errors import InvalidRequest, SpecdError, StoreError
+from specd.pairs import (
+    HISTORY_FILE,
+    Entry,
+    History,
+    Pairs,
+    RuleBook,
+    Vocabularies,
+    identities_of,
+    identity_of,
+    load_rules,
+)
+from specd.pairs.finder import SHELF
+from specd.pairs.rules import has_wildcards, matches
+from specd.placement import Devices, machine_name
+from specd.runner import probe
+from specd.settings import Settings
+from specd.store import Library
+
+
+def show(model: str, *, as_json: bool, forget: bool) -> None:
+    """Print a row for each model that `model` names, all of them where it is empty."""
+    settings = Settings()
+    history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
+    known = Vocabularies.beside(history)
+    library = Library(
+        settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
+    )
+    console = make_console()
+    is_one = bool(model) and not has_wildcards(model)
+    names = [model] if is_one else _names_like(model or "*", library)
+    if forget:
+        _forget(history, [library.resolve(name) for name in names] if model else None, console)
+        return
+    rules = load_rules(settings.pairs_file)
+    entries = history.entries()
+    # As the daemon names it; where nothing has been learned, nobody need be asked.
+    here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
+    on = settings.speculative_decode
+    finder = Pairs(library, rules, enabled=on, history=history, machine=here, vocabularies=known)
+    learned = Learned(entries, here)
+    with silence():
+        rows = [_row(name, library, finder, rules, learned.of, only=is_one) for name in names]
+    if as_json:
+        typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
+        return
+    print_rows(console, rows)
+    console.print(f"\nmodels: {settings.models}", style="dim")
+
+
+def _names_like(pattern: str, library: Library) -> list[str]:
+    """Raises InvalidRequest where a pattern has none; a store may be empty."""
+    names = sorted(name.short for name in library.names())
+    found = [name for name in names if matches(pattern, name)]
+    if not found and pattern != "*":
+        raise InvalidRequest(f"no model here matches {pattern}")
+    return found
+
+
+def _row(
+    name: str,
+    library: Library,
+    finder: Pairs,
+    rules: RuleBook,
+    learned: Callable[[Pair], Entry | None],
+    *,
+    only: bool,
+) -> Row:
+    """What is wrong with a model is said in its row; with the one asked for, it is raised."""
+    try:
+        pair = finder.pair(library.resolve(name))
+    except SpecdError as error:
+        if only:
+            raise
+        return Row(model=name, problem=str(error))
+    by_rule = pair.rule and (pair.drafter is None or pair.drafter.source != SHELF)
+    rule = rules.rule_for(pair.target.name) if by_rule else None
+    return Row(
+        model=pair.target.name,
+        pair=pair,
+        learned=learned(pair),
+        draft_length=rule.draft_length if rule is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The history of one machine.  entries: the last used first."""
+
+    entries: Sequence[Entry]
+    machine: str
+
+    def of(self, pair: Pair) -> Entry | None:
+        """As it was loaded last: with another cache type or thread count it may gain otherwise."""
+        try:
+            target = identity_of(pair.target.weights)
+            drafter = identity_of(pair.drafter.weights) if pair.drafter else ""
+            adapters = identities_of(pair.target.adapters)
+        except OSError:
+            return None
+        wanted = target, adapters, drafter, self.machine
+        for entry in self.entries:
+            key = entry.key
+            if (key.target, key.adapters, key.drafter, key.machine) == wanted:
+                return entry
+        return None
+
+
+def _forget(history: History, models: Sequence[ModelRef] | None, console: Console) -> None:
+    """Without models all that is known, of those that are gone too."""
+    try:
+        targets = {identity_of(model.weights) for model in models or ()}
+        n = history.forget(lambda key: models is None or key.target in targets)
+    except OSError as error:
+        raise StoreError(f"the history cannot be changed: {error}") from error
+    console.print(f"forgot {n} pair{'' if n == 1 else 's'}")
