@@ -33,10 +33,11 @@ class Options:
 
     draft_num_predict: None lets the controller decide, 0 is plain decoding, n caps the draft
     length.  Unlike Ollama's it is no runner option: changing it reloads nothing.
+    num_ctx: None is automatic.  0 is automatic for a prompt, and no room at all for a vector.
     seed: −1 asks for a random one.  num_predict: < 0 is without limit.
     """
 
-    num_ctx: int = 0
+    num_ctx: int | None = None
     num_batch: int = 512
     num_gpu: int = -1
     main_gpu: int | None = None

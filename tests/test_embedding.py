@@ -31,7 +31,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
-        self.contexts: list[int] = []
+        self.contexts: list[int | None] = []
         self.n_under_way = self.n_most = 0
         self.dies = 0
         self.n_buried = 0
@@ -56,7 +56,7 @@ class FakeEngine:
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         raise NotImplementedError
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         self.asked.append((text, truncate))
         self.contexts.append(n_ctx)
         self.n_under_way += 1
@@ -128,6 +128,24 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
     assert (spec.embeds, spec.n_ctx, keep_alive_s) == (True, 64, 7.0)
     assert house.engine.contexts == [64, 64, 64]  # though a longer one may be loaded
     assert house.n_released == 1
+
+
+@pytest.mark.contract("embed.truncate", "embed.nothing-left")
+@pytest.mark.parametrize("asked", [3, 1, 0, -7])
+async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floor(
+    asked: int,
+) -> None:
+    house = House()
+    await house.embed("abc", options={"num_ctx": asked})
+    [(spec, _)] = house.leased
+    assert spec.n_ctx in {0, 4}
+    assert house.engine.contexts == [asked]
+
+
+async def test_a_text_gets_the_whole_context_where_none_is_asked_for() -> None:
+    house = House(replace(MODEL, parameters={}))
+    await house.embed("abc")
+    assert house.engine.contexts == [None]
 
 
 @pytest.mark.contract("sched.parallel")

@@ -81,7 +81,7 @@ class FakeEngine:
         counts = (500 if isinstance(p, core.Image) else len(p.split()) for p in pieces)
         return list(range(sum(counts)))
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         raise NotImplementedError
 
 

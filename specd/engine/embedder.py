@@ -96,13 +96,18 @@ class Embedder:
     def busy(self) -> bool:
         return bool(self._waiting)
 
-    def submit(self, request_id: int, text: str, *, truncate: bool, n_ctx: int = 0) -> None:
-        """Queue a text; a bad one is answered at once.  n_ctx: of the context, 0 is all of it."""
-        n_ctx = min(n_ctx or self._encoder.n_ctx, self._encoder.n_ctx)
+    def submit(
+        self, request_id: int, text: str, *, truncate: bool, n_ctx: int | None = None
+    ) -> None:
+        """Queue a text; a bad one is answered at once.
+
+        n_ctx: tokens of the text at most; None is the whole context.
+        """
+        n_most = self._encoder.n_ctx if n_ctx is None else min(n_ctx, self._encoder.n_ctx)
         try:
             admission.check_size([text])
             tokens = self._tokenizer.tokenize(text, add_bos=True)
-            tokens = self._frame.fit(tokens, n_ctx, truncate=truncate)
+            tokens = self._frame.fit(tokens, max(n_most, 0), truncate=truncate)
         except ContextLengthExceeded as error:
             kind = FailureKind.CONTEXT_LENGTH
             self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)

@@ -12,11 +12,12 @@ N_UNDER_WAY = 128
 
 
 async def embed_all(
-    request: core.EmbedRequest, lease: Lease, n_ctx: int
+    request: core.EmbedRequest, lease: Lease, n_ctx: int | None
 ) -> tuple[core.Embedding, ...]:
     """One entry per text, in order; the first failure takes the others along.
 
-    n_ctx: as was asked for, whatever is loaded; 0 is what is there.
+    n_ctx: tokens of one text, as the request says it; None is the context that is loaded.  A model
+    is loaded with at least 4, but no text gets more than the request says.
     Raises InvalidRequest in Ollama's words for a text that is too long and may not be cut.
     """
     found: dict[int, core.Embedding] = {}

@@ -60,8 +60,8 @@ def engine_spec(
 
 
 def asked_ctx(target: core.ModelRef, options: Options) -> int:
-    """0 is automatic."""
-    if options.num_ctx == 0:
+    """Return the context, in tokens, that the model is to be loaded with; 0 is automatic."""
+    if not options.num_ctx:
         return 0
     return max(options.num_ctx, core.smallest_ctx(sees=target.projector is not None))
 

@@ -19,7 +19,7 @@ from specd import core, errors
 from specd.generation.call import Call
 from specd.generation.count import n_prompt_tokens
 from specd.generation.embedding import embed_all
-from specd.generation.engine_spec import asked_ctx, drafters, engine_spec
+from specd.generation.engine_spec import drafters, engine_spec
 from specd.generation.fit import fitted
 from specd.metrics import current
 from specd.options import Options
@@ -176,7 +176,7 @@ class Generation:
         leased = self._lease(model, options, request.keep_alive_s, embeds=True)
         async with leased as (lease, _):
             load_ns = int((self._clock() - started) * 1e9)
-            entries = await embed_all(request, lease, asked_ctx(model, options))
+            entries = await embed_all(request, lease, options.num_ctx)
             found = core.Embeddings(entries=entries, load_ns=load_ns)
             current().embedded(found)
             return found

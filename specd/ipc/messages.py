@@ -32,14 +32,14 @@ class Submit(_Message, frozen=True):
 class Embed(_Message, frozen=True):
     """Ask for the vector of a text; answered by Embedded, or by Finished with a Failed.
 
-    truncate: whether what does not fit the context may be cut off.  n_ctx: no more of it than so
-    many tokens; 0 is all that there are.
+    truncate: whether what does not fit the context may be cut off.  n_ctx: tokens of the text at
+    most; None is the whole context.
     """
 
     request_id: int
     text: str
     truncate: bool
-    n_ctx: int = 0
+    n_ctx: int | None = None
 
 
 class Cancel(_Message, frozen=True):

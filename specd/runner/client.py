@@ -150,7 +150,7 @@ class Client:
         request = messages.Tokenize(next(self._ids), pieces, add_bos)
         return await self._ask(request, self._tokenized)
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         """The vector of `text`.  Leaving early takes the text out of the engine's queue.
 
         Raises ContextLengthExceeded, InvalidRequest, or what became of the engine.

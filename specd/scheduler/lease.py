@@ -32,10 +32,10 @@ class Engine(Protocol):
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none.
 
-        n_ctx: as if it had so short a context; 0 is its own.
+        n_ctx: tokens of the text at most; None is the engine's whole context.
         """
 
 
@@ -61,5 +61,5 @@ class Lease:
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return await self.engine.tokenize(*pieces, add_bos=add_bos)
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         return await self.engine.embed(text, truncate=truncate, n_ctx=n_ctx)

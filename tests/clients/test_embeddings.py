@@ -125,11 +125,27 @@ async def test_a_damaged_model_gives_an_error_and_no_numbers(client: ollama.Asyn
 
 
 @pytest.mark.contract("embed.truncate", "embed.truncate-off")
-async def test_a_context_can_be_chosen_down_to_the_smallest(client: ollama.AsyncClient) -> None:
-    found = await client.embed("bert", "a b c d e f", options={"num_ctx": 1})
-    assert found.prompt_eval_count == 4
+async def test_a_text_is_cut_to_any_context_that_has_room_for_a_token(
+    client: ollama.AsyncClient,
+) -> None:
+    alone = await client.embed("bert", "a")
+    assert alone.prompt_eval_count == 3  # with the two special tokens
+    found = await client.embed("bert", "a b c d e f", options={"num_ctx": 3})
+    assert found.prompt_eval_count == 3
+    np.testing.assert_allclose(found.embeddings, alone.embeddings, atol=1e-6)
     with pytest.raises(ollama.ResponseError, match="the input length exceeds the context length"):
-        await client.embed("bert", "a b c d e f", truncate=False, options={"num_ctx": 1})
+        await client.embed("bert", "a b c d e f", truncate=False, options={"num_ctx": 3})
+
+
+@pytest.mark.contract("embed.nothing-left")
+@pytest.mark.parametrize("num_ctx", [2, 1, 0])
+async def test_a_context_with_room_for_no_token_of_a_text_is_refused(
+    client: ollama.AsyncClient, num_ctx: int
+) -> None:
+    words = "input after truncation exceeds maximum context length"
+    with pytest.raises(ollama.ResponseError, match=words) as caught:
+        await client.embed("bert", "a b c d e f", options={"num_ctx": num_ctx})
+    assert caught.value.status_code == 400
 
 
 async def test_a_killed_engine_is_replaced_and_nobody_notices(

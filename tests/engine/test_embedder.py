@@ -186,3 +186,16 @@ def test_a_context_with_room_for_special_tokens_alone_is_too_short() -> None:
         frame.fit([CLS, 10, SEP], 2, truncate=True)
     with pytest.raises(ContextLengthExceeded):
         frame.fit([CLS, 10, SEP], 2, truncate=False)
+
+
+@pytest.mark.contract("embed.nothing-left")
+@pytest.mark.parametrize("n_ctx", [2, 1, 0, -7])
+def test_a_context_without_room_for_a_token_of_the_text_is_refused(n_ctx: int) -> None:
+    house = House()
+    house.embedder.submit(1, "abc", truncate=True, n_ctx=n_ctx)
+    house.embedder.submit(2, "abc", truncate=False, n_ctx=n_ctx)
+    [cut, whole] = [said.event for said in house.said if isinstance(said, Finished)]
+    assert isinstance(cut, Failed)
+    assert isinstance(whole, Failed)
+    assert (cut.kind, whole.kind) == (FailureKind.INVALID, FailureKind.CONTEXT_LENGTH)
+    assert cut.message == "input after truncation exceeds maximum context length"

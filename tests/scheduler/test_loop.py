@@ -67,7 +67,7 @@ class FakeEngine:
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return [len(pieces)]
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         raise errors.EngineError("no model")
 
 

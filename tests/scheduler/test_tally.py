@@ -101,7 +101,7 @@ class Answering(FakeEngine):
         for event in self.events:
             yield event
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int = 0) -> core.Embedding:
+    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         return core.Embedding(vector=(1.0,), n_tokens=1)
 
 
