@@ -93,6 +93,9 @@ class House:
     def resolve(self, name: str) -> core.ModelRef:
         return self.model
 
+    def version(self, name: str) -> object:
+        return self.model
+
     def pair(self, target: core.ModelRef) -> core.Pair:
         drafter = core.Drafter(name="tinier", weights=Path("/m/tinier.gguf"), source="user")
         return core.Pair(target=target, drafter=drafter)

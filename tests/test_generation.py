@@ -119,6 +119,9 @@ class House:
             raise errors.ModelNotFound(name)
         return self.model
 
+    def version(self, name: str) -> object:
+        return self.model
+
     def pair(self, target: core.ModelRef) -> core.Pair:
         return self.found
 

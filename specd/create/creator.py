@@ -19,10 +19,10 @@ from typing import Final
 from specd.core import Progress
 from specd.create.gather import gather, type_of
 from specd.create.new_blobs import NewBlobs
-from specd.create.parts import Base, Part, from_model, has_base, keep
+from specd.create.parts import Base, Part, from_model, has_base, keep, sources_version
 from specd.create.request import Checked, CheckTemplate, CreateRequest, check
 from specd.create.texts import added, config_text, texts
-from specd.errors import ShuttingDown
+from specd.errors import ModelNotFound, ShuttingDown, StoreError
 from specd.runner import ENGINE
 from specd.runner.quantize import quantize
 from specd.store import Name, Writer
@@ -30,6 +30,9 @@ from specd.store.manifest import manifest_text
 
 Pull = Callable[[str], AsyncGenerator[Progress, None]]
 Tell = Callable[[Progress], None]
+
+#: Of the sources of one create, while it reads them.  The last error is then told.
+_MAX_CHANGES: Final = 8
 
 #: What the line of a quantization names in place of a digest; Ollama's command expects one.
 _NO_DIGEST: Final = "0000000000000000000"
@@ -94,9 +97,7 @@ class Creator:
         new = NewBlobs(self._writer)
         try:
             wanted = await self._do(partial(check, request, self._check_template))
-            base = await self._base(request, wanted, new, tell)
-            found, imported = await self._do(partial(gather, self._writer, request, wanted, base))
-            await self._do(partial(new.add, found))
+            base, found, imported = await self._gathered(request, wanted, new, tell)
             for _ in imported:
                 tell(Progress(status="parsing GGUF"))
             parts = [await self._converted(part, wanted, imported, new, tell) for part in found]
@@ -118,6 +119,31 @@ class Creator:
             await new.discard()
 
     # ------------------------------------------------------------------ steps
+
+    async def _gathered(
+        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
+    ) -> tuple[Base, list[Part], list[Part]]:
+        """Return the base, all parts with weights, held, and those of them that are imported.
+
+        A source that is deleted or replaced meanwhile is looked up again.
+        """
+        look = partial(sources_version, self._writer, request, wanted.base)
+        for _ in range(_MAX_CHANGES):
+            version = await self._do(look)
+            try:
+                return await self._gathered_once(request, wanted, new, tell)
+            except (StoreError, ModelNotFound):
+                if await self._do(look) == version:
+                    raise
+        return await self._gathered_once(request, wanted, new, tell)
+
+    async def _gathered_once(
+        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
+    ) -> tuple[Base, list[Part], list[Part]]:
+        base = await self._base(request, wanted, new, tell)
+        found, imported = await self._do(partial(gather, self._writer, request, wanted, base))
+        await self._do(partial(new.add, found))
+        return base, found, imported
 
     async def _base(
         self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from specd.create.request import Files
+from specd.create.request import CreateRequest, Files
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
-from specd.store import Name, Writer, blobs
+from specd.store import Name, Writer, blobs, durable
 from specd.store.demo import NAME as DEMO
 from specd.store.demo import stored_demo
 from specd.store.gguf import GgufHeader, read_header
 from specd.store.manifest import Layer, Manifest, media_type, read_manifest
+from specd.store.manifest_tree import identity
 from specd.store.name import from_parts
 from specd.store.writer import digest_of_file
 
@@ -53,6 +54,15 @@ class Base:
 def has_base(writer: Writer, name: Name) -> bool:
     """Whether `from_model` finds it without a pull."""
     return name.key == DEMO.key or writer.manifest_path(name.stored).is_file()
+
+
+def sources_version(writer: Writer, request: CreateRequest, base: Name | None) -> object:
+    """Return what differs once the base or an uploaded file was deleted or replaced."""
+    files = (request.files or {}, request.adapters, request.draft_files)
+    paths = [writer.blob_path(digest) for sent in files for digest in sent.values()]
+    if base is not None:
+        paths.append(writer.manifest_path(base.stored))
+    return [identity(path) for path in paths]
 
 
 def from_model(writer: Writer, name: Name) -> Base:
@@ -143,7 +153,7 @@ def _uploaded(writer: Writer, digest: str) -> Path:
 
 
 def _is_gguf(path: Path) -> bool:
-    with path.open("rb") as file:
+    with durable.store_errors(f"read {path}"), path.open("rb") as file:
         return file.read(4) == b"GGUF"
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from specd import core, errors
+from specd.generation.attempts import Attempts, Models, attempted
 from specd.generation.call import Call
 from specd.generation.count import n_prompt_tokens
 from specd.generation.embedding import embed_all
@@ -28,12 +29,6 @@ from specd.scheduler import Lease
 from specd.settings import Settings
 
 log = logging.getLogger(__name__)
-
-
-class Models(Protocol):
-    """Where models lie: `store.Library`."""
-
-    def resolve(self, name: str) -> core.ModelRef: ...
 
 
 class Pairing(Protocol):
@@ -92,24 +87,20 @@ class Generation:
     ) -> AsyncGenerator[core.Delta | core.Done, None]:
         """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
         started = self._clock()
-        call = await asyncio.to_thread(self._resolve, request)
-        current().answering(call.model.name)
+        attempts = Attempts(self._library, request.model)
         answered = False
-        try:
-            async with aclosing(self._answer(call, started)) as events:
-                async for event in events:
-                    answered = True
-                    yield event
-            return
-        except errors.EngineCrashed:
-            if answered:
-                raise
-        # The engine died before it said anything, often while it was idle: a new one may well
-        # answer, and the caller need not know.  Once: a request that kills must not kill for ever.
-        log.warning("%s: the engine died before it answered, trying once more", call.model.name)
-        async with aclosing(self._answer(call, started)) as events:
-            async for event in events:
-                yield event
+        while True:
+            try:
+                model = await asyncio.to_thread(attempts.resolve)
+                current().answering(model.name)
+                async with aclosing(self._answer(self._call(request, model), started)) as events:
+                    async for event in events:
+                        answered = True
+                        yield event
+                return
+            except errors.SpecdError as error:
+                if answered or not await attempts.again(error):
+                    raise
 
     async def _answer(
         self, call: Call, started: float
@@ -146,12 +137,11 @@ class Generation:
 
     async def count_tokens(self, request: core.GenerateRequest) -> int:
         """Of its whole prompt, as the model's vocabulary cuts it; loads the model to ask it."""
-        call = await asyncio.to_thread(self._resolve, request)
-        try:
-            return await self._count(call)
-        except errors.EngineCrashed:
-            log.warning("%s: the engine died before it counted, trying once more", call.model.name)
-            return await self._count(call)
+
+        async def count(model: core.ModelRef) -> int:
+            return await self._count(self._call(request, model))
+
+        return await attempted(self._library, request.model, count)
 
     async def _count(self, call: Call) -> int:
         async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
@@ -160,15 +150,14 @@ class Generation:
     async def embed(self, request: core.EmbedRequest) -> core.Embeddings:
         """One vector per text; EmbeddingsUnsupported where the model gives none."""
         started = self._clock()
-        model = await asyncio.to_thread(self._library.resolve, request.model)
-        options = Options.merge(model.parameters, request.options)
-        if "embedding" not in model.capabilities:
-            raise errors.EmbeddingsUnsupported
-        try:
+
+        async def embed(model: core.ModelRef) -> core.Embeddings:
+            options = Options.merge(model.parameters, request.options)
+            if "embedding" not in model.capabilities:
+                raise errors.EmbeddingsUnsupported
             return await self._embed(request, model, options, started)
-        except errors.EngineCrashed:
-            log.warning("%s: the engine died before it answered, trying once more", model.name)
-            return await self._embed(request, model, options, started)
+
+        return await attempted(self._library, request.model, embed)
 
     async def _embed(
         self, request: core.EmbedRequest, model: core.ModelRef, options: Options, started: float
@@ -188,10 +177,13 @@ class Generation:
         keep_alive_s: float | None = None,
     ) -> None:
         """Returns once the model is ready."""
-        found = await asyncio.to_thread(self._library.resolve, model)
-        merged = Options.merge(found.parameters, options or {})
-        async with self._lease(found, merged, keep_alive_s):
-            log.info("%s is loaded", found.name)
+
+        async def load(found: core.ModelRef) -> None:
+            merged = Options.merge(found.parameters, options or {})
+            async with self._lease(found, merged, keep_alive_s):
+                log.info("%s is loaded", found.name)
+
+        await attempted(self._library, model, load)
 
     async def unload(self, model: str) -> None:
         """Let it go once it is idle; ModelNotFound where there is none of that name."""
@@ -206,10 +198,9 @@ class Generation:
 
         Reads files: call in a thread.
         """
-        return self._resolve(request).shown()
+        return self._call(request, self._library.resolve(request.model)).shown()
 
-    def _resolve(self, request: core.GenerateRequest) -> Call:
-        model = self._library.resolve(request.model)
+    def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> Call:
         options = Options.merge(model.parameters, request.options)
         return Call(
             request=request,

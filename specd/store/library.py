@@ -6,7 +6,9 @@ import logging
 import os
 import pwd
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final, TypeVar
 
 from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
@@ -17,7 +19,7 @@ from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
-from specd.store.manifest_tree import ManifestTree
+from specd.store.manifest_tree import ManifestTree, identity
 from specd.store.name import Name, Source
 from specd.store.shape import Shape, shape_of
 from specd.store.stored import Stored, from_manifest
@@ -25,6 +27,10 @@ from specd.store.templating import choose
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+#: Of one model, while it is read once.  The last error is then told.
+_MAX_CHANGES: Final = 8
 #: Raises StoreError.
 Read = Callable[[Path], tuple[GgufFacts, Shape]]
 
@@ -99,12 +105,24 @@ class Library:
         """Equal as long as no model was added, removed or changed; quickly told."""
         return self._tree.stamp()
 
+    def version(self, name: str) -> object:
+        """Return what differs once the model of that name was added, deleted or written again.
+
+        Its manifest is deleted before its blobs, so that a blob that is missing for this reason
+        has changed it.  Raises InvalidName.
+        """
+        path = self._path(names.parse(name))
+        return None if path is None else (path, identity(path))
+
     def resolve(self, name: str) -> core.ModelRef:
         """The model of that name, ready to be loaded.
 
         Raises InvalidName, ModelNotFound with the name as given, StoreError where its files are
         damaged, Unsupported for a model that is not on this machine.
         """
+        return self._unless_changed(name, self._resolve)
+
+    def _resolve(self, name: str) -> core.ModelRef:
         stored = self._find(name)
         if stored is None:
             raise ModelNotFound(name)
@@ -137,6 +155,9 @@ class Library:
 
     def show(self, name: str, *, verbose: bool = False) -> ModelInfo:
         """Raises like `resolve`, but names an unknown model by its short form, as Ollama does."""
+        return self._unless_changed(name, partial(self._show, verbose=verbose))
+
+    def _show(self, name: str, *, verbose: bool) -> ModelInfo:
         stored = self._find(name)
         if stored is None:
             raise ModelNotFound(names.parse(name).short)
@@ -163,19 +184,34 @@ class Library:
 
     # ------------------------------------------------------------------ finding
 
+    def _unless_changed(self, name: str, read: Callable[[str], T]) -> T:
+        """What `read` makes of the model; of one that is deleted or replaced meanwhile, the new."""
+        for _ in range(_MAX_CHANGES):
+            version = self.version(name)
+            try:
+                return read(name)
+            except StoreError:
+                if self.version(name) == version:
+                    raise
+        return read(name)
+
     def _find(self, text: str) -> Stored | None:
         name = names.parse(text)
         if name.source is Source.CLOUD:
             raise Unsupported("ollama cloud is disabled: remote model is unavailable")
-        path = name.path(self._manifests)
-        if not _is_file(path):
-            path = self._other_spelling(name) or path
-        if _is_file(path):
+        if (path := self._path(name)) is not None:
             return self._stored.get(path)
         # Named outright the demo answers even where the list leaves it out, unless it is forbidden.
         if name.key == names.parse("specd-demo").key and self._demo is not False:
             return stored_demo()
         return None
+
+    def _path(self, name: Name) -> Path | None:
+        """Its manifest, which may be spelled in another case."""
+        path = name.path(self._manifests)
+        if not _is_file(path):
+            path = self._other_spelling(name) or path
+        return path if _is_file(path) else None
 
     def _other_spelling(self, name: Name) -> Path | None:
         found = (path for known, path in self._tree.files() if known.key == name.key)

@@ -84,7 +84,7 @@ class ManifestTree:
             return last.stamp
         files = self.files()
         assert self._listing is not None
-        stamp = files, tuple(_identity(path) for _, path in files)
+        stamp = files, tuple(identity(path) for _, path in files)
         self._stamped = _Stamped(stamp, self._listing, now + LOOK_EVERY_S)
         return stamp
 
@@ -108,7 +108,7 @@ class ManifestTree:
 
 def _walk(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
     """The files `depth` levels down; what is closed to us has none."""
-    folders[folder] = _identity(folder)
+    folders[folder] = identity(folder)
     try:
         with os.scandir(folder) as entries:
             inside = [(entry.path, _is(entry, folder=depth > 1)) for entry in entries]
@@ -129,10 +129,11 @@ def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:
 
 
 def _is_unchanged(folders: dict[str, _Identity]) -> bool:
-    return all(_identity(path) == seen for path, seen in folders.items())
+    return all(identity(path) == seen for path, seen in folders.items())
 
 
-def _identity(path: str | Path) -> _Identity:
+def identity(path: str | Path) -> _Identity:
+    """Return what differs once that file was replaced or written; None where there is none."""
     try:
         seen = os.stat(path)  # noqa: PTH116 - a path's own method is slower, and this is asked often
     except OSError:

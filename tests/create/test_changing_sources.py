@@ -1,0 +1,85 @@
+"""Bases and uploaded files that are deleted or replaced while a model is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specd.create import Creator
+from specd.errors import InvalidRequest, ModelNotFound, StoreError
+from specd.store import Writer
+from specd.store.name import parse
+from tests.create.test_creator import Workshop, refuse_broken
+from tests.gguf_files import Shape, write_llama
+
+
+class ChangingWriter(Writer):
+    """change: done once, after this writer was asked n_before times where a blob lies."""
+
+    change: Callable[[], object] | None = None
+    n_before = 0
+
+    def blob_path(self, digest: str) -> Path:
+        self.n_before -= 1
+        if self.change is not None and self.n_before < 0:
+            change, self.change = self.change, None
+            change()
+        return super().blob_path(digest)
+
+
+class ChangingWorkshop(Workshop):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root / "models")
+        self.changing = ChangingWriter(self.store.root)
+        self.creator = Creator(self.changing, check_template=refuse_broken)
+        self.weights = [
+            write_llama(root / f"{n}.gguf", shape=Shape(n_layer=n), seed=n) for n in (1, 2)
+        ]
+        self.store.add("base", weights=self.weights[0])
+
+    def delete(self) -> None:
+        self.writer.delete(parse("base"))
+
+    def replace(self) -> None:
+        self.delete()
+        self.store.add("base", weights=self.weights[1])
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> ChangingWorkshop:
+    return ChangingWorkshop(tmp_path)
+
+
+async def test_a_base_that_is_deleted_meanwhile_is_not_found(shop: ChangingWorkshop) -> None:
+    shop.changing.change = shop.delete
+    with pytest.raises(ModelNotFound, match="model 'base:latest' not found"):
+        await shop.make(base="base")
+    assert shop.library.names() == ()
+
+
+async def test_of_a_base_that_is_replaced_meanwhile_the_new_one_counts(
+    shop: ChangingWorkshop,
+) -> None:
+    shop.changing.change = shop.replace
+    await shop.make(base="base")
+    assert shop.layer("model") == shop.weights[1].read_bytes()
+
+
+async def test_a_file_whose_blob_is_removed_meanwhile_is_asked_for_again(
+    shop: ChangingWorkshop,
+) -> None:
+    """It was also the weights of a model, which has been deleted with them."""
+    digest = shop.upload(shop.weights[0])
+    shop.changing.n_before = 2  # it has been found, and is about to be held
+    shop.changing.change = shop.delete
+    with pytest.raises(InvalidRequest, match=f'blob "{digest}" not found'):
+        await shop.make(files={"model.gguf": digest})
+    assert shop.changing.change is None
+
+
+async def test_a_base_that_has_lost_its_weights_alone_is_damaged(shop: ChangingWorkshop) -> None:
+    shop.changing.change = shop.store.weights_path("base").unlink
+    with pytest.raises(StoreError, match="cannot read"):
+        await shop.make(base="base")
