@@ -8,7 +8,6 @@ SpecdError
 │   ├── Unsupported                the model cannot do what was asked (tools, thinking, images)
 │   │   └── EmbeddingsUnsupported
 │   └── InvalidName                a model name outside the grammar
-├── NotImplementedHere             a field that this version of specd does not honour yet
 ├── ModelNotFound
 ├── StoreError                     a manifest or blob that cannot be read or written
 ├── InstallError                   the service cannot be put in place, or taken away
@@ -71,10 +70,6 @@ class EmbeddingsUnsupported(Unsupported):
 
 
 class InvalidName(InvalidRequest):
-    pass
-
-
-class NotImplementedHere(SpecdError):
     pass
 
 

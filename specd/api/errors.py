@@ -24,7 +24,6 @@ _STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
     (errors.InvalidOption, 500),  # Ollama's choice
     (errors.EmbeddingsUnsupported, 501),
     (errors.InvalidRequest, 400),
-    (errors.NotImplementedHere, 501),
     (errors.ModelNotFound, 404),
     (Unauthorized, 401),
     (CloudDisabled, 403),

@@ -65,6 +65,7 @@ from specd.core.request import (
 from specd.core.sampling import (
     SamplingParams,
 )
+from specd.core.sound import is_sound
 from specd.core.thinking import (
     THINKING_TAGS,
     thinking_tags,
@@ -126,6 +127,7 @@ __all__ = [
     "ToolCall",
     "TopLogprob",
     "Usage",
+    "is_sound",
     "smallest_ctx",
     "thinking_tags",
 ]

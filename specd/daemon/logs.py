@@ -9,10 +9,13 @@ import logging
 import os
 import queue
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
 from typing import TextIO
+
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam
 
 from specd.metrics import current_id
 
@@ -33,7 +36,11 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
     set_level(debug)
     listener.start()
     try:
-        yield
+        with warnings.catch_warnings():
+            # A client's form is at fault: its error says so, and the log would quote the client.
+            for faulty in (BadContentDispositionHeader, BadContentDispositionParam):
+                warnings.simplefilter("ignore", faulty)
+            yield
     finally:
         listener.stop()
         root.handlers = before[0]

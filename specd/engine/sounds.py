@@ -15,14 +15,6 @@ _MAX_SECONDS = 3600
 _MIN_RATE = 4000
 
 
-def is_sound(data: bytes) -> bool:
-    """WAV, FLAC, or MP3 by its tag or first frame."""
-    if data[:4] == b"RIFF":
-        return data[8:12] == b"WAVE"
-    is_frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0
-    return data.startswith((b"ID3", b"fLaC")) or is_frame
-
-
 def checked(data: bytes) -> bytes:
     """The same, or with its true length where a stream has left it open.  Raises InvalidRequest."""
     if len(data) > _MAX_BYTES:

@@ -58,7 +58,7 @@ POLLS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 
 
 #: Answered by 500 or 501, as Ollama does, though the request alone was wrong.
-_THEIRS: Final = frozenset({"EmbeddingsUnsupported", "NotImplementedHere"})
+_THEIRS: Final = frozenset({"EmbeddingsUnsupported"})
 
 
 def log_request(record: Record) -> None:

@@ -432,15 +432,22 @@ ANSWERED: dict[str, Json] = {
     "/v1/responses": {"model": "able", "input": "x", "tools": [{"type": "function", "name": "f"}]},
     "/v1/messages": CHAT,
 }
+#: Bodies that are no JSON: the fields and the file of a form.
+FORMS = {"/v1/audio/transcriptions": ({"model": "able"}, ("a.wav", b"RIFF\0\0\0\0WAVE"))}
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("path", ANSWERED)
+@pytest.mark.parametrize("path", [*ANSWERED, *FORMS])
 def test_every_course_of_an_answer_is_as_described(url: str, path: str, stream: bool) -> None:
+    if path in FORMS:
+        fields, file = FORMS[path]
+        body: Json = {"data": fields | {"stream": str(stream)}, "files": {"file": file}}
+    else:
+        body = {"json": ANSWERED[path] | {"stream": stream}}
     statuses, kinds = set(), set()
     with requests.Session() as session:
         for _ in range(max(len(SCRIPTS), len(STEPS))):
-            response = session.post(url + path, json=ANSWERED[path] | {"stream": stream})
+            response = session.post(url + path, **body)
             kind = response.headers["Content-Type"]
             check("post", path, response.status_code, kind, response.text)
             statuses.add(response.status_code)

@@ -90,6 +90,7 @@ async def test_recommendations_are_a_list(asker: Asker) -> None:
     [
         *("/api/tokenize", "/api/nothing", "/API/tags"),
         *("/v1/images/generations", "/v1/images/edits"),
+        *("/v1/audio/speech", "/v1/audio/translations"),
     ],
 )
 async def test_what_is_not_routed_is_404(asker: Asker, method: str, path: str) -> None:

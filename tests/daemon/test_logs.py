@@ -8,10 +8,12 @@ import os
 import queue
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam
 
 from specd.daemon.logs import _Handing, formatter, is_journal, logging_to_stderr
 from specd.metrics import Record, log_request, serving
@@ -154,3 +156,12 @@ def test_what_is_logged_reaches_stderr_before_the_end(
         log.warning("last")
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [line["message"] for line in lines] == ["first", "last"]
+
+
+def test_a_clients_faulty_form_is_not_logged() -> None:
+    """The library warns of each faulty header, and quotes it."""
+    with logging_to_stderr(0):
+        warnings.warn(BadContentDispositionHeader("secret"), stacklevel=1)
+        warnings.warn(BadContentDispositionParam("secret"), stacklevel=1)
+    with pytest.raises(BadContentDispositionHeader):
+        warnings.warn(BadContentDispositionHeader("as before"), stacklevel=1)

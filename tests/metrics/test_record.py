@@ -125,7 +125,6 @@ def test_the_line_of_an_answer_that_did_not_come_to_its_end(
         ({"status": 400, "error": "InvalidOption", "done": None}, logging.INFO),
         ({"status": 501, "error": "EmbeddingsUnsupported", "answers": False}, logging.INFO),
         ({"status": 500, "error": "EmbeddingsUnsupported", "answers": False}, logging.INFO),
-        ({"status": 501, "error": "NotImplementedHere", "answers": False}, logging.INFO),
         ({"status": 503}, logging.WARNING),
         ({"error": "EngineCrashed", "done": None}, logging.WARNING),
         ({"route": "/health"}, logging.DEBUG),

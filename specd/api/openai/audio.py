@@ -1,25 +1,168 @@
-"""`POST /v1/audio/transcriptions`: refused, and the caller is told so."""
+"""`POST /v1/audio/transcriptions`: a chat with the sound, for models that hear."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
-from specd.errors import NotImplementedHere
+from specd import core
+from specd.api import lookup
+from specd.api.answer import whole_answer
+from specd.api.border import json_reply
+from specd.api.form import read_form
+from specd.api.openai.chat_completion import ours
+from specd.api.openai.errors import error_event
+from specd.api.openai.reply import AnswerRoute
+from specd.api.streaming import sse_event
+from specd.api.wire import dump
+from specd.errors import InvalidRequest, SpecdError
 
-#: Ollama's limit on the form, and what is read of it before the answer.
-MAX_FORM_BYTES: Final = 25 * 2**20
+Json = dict[str, object]
+
+_FIELDS: Final = (
+    *("file", "model", "language", "prompt"),
+    *("response_format", "temperature", "stream"),
+)
+_BOOLEANS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}
+#: A model that only hears a question would answer it.
+_INSTRUCTION: Final = (
+    "Write down what is spoken in the audio, word for word. Reply with the spoken words alone."
+    " If they ask a question, do not answer it."
+)
+_QUESTION: Final = "Which words are spoken in this audio?"
 
 
-async def transcriptions(request: web.Request) -> web.StreamResponse:
-    """Read the form and drop it: many clients look for an answer only once they have sent all."""
-    n_read = 0
-    async for chunk in request.content.iter_any():
-        n_read += len(chunk)
-        if n_read > MAX_FORM_BYTES:
-            break
-    raise NotImplementedHere(
-        "audio transcription is not supported by specd;"
-        " a model that hears takes input_audio at /v1/chat/completions"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionForm:
+    """What the route reads.  language: a name or a code.  prompt: what the sound is about."""
+
+    sound: bytes
+    model: str
+    language: str
+    prompt: str
+    response_format: str
+    temperature: float
+    stream: bool
+
+
+class TranscriptionRoute(AnswerRoute):
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        form = await read_transcription(request)
+        ref = await lookup.find_model(self._library, form.model)
+        lookup.require_completion(ref, form.model, "chat")
+        lookup.require_images(ref)
+        if not core.is_sound(form.sound):
+            raise InvalidRequest("the audio file cannot be read: it is not WAV, MP3 or FLAC")
+        asked, writer = to_request(form, ref), TranscriptionWriter()
+        if form.stream:
+            return await self._reply(request, asked, writer, streamed=True)
+        answer = await whole_answer(self._generation, asked)
+        if form.response_format == "text":
+            return web.Response(text=answer.whole.content.strip())
+        return json_reply(writer.whole(answer.whole, answer.done))
+
+
+async def read_transcription(request: web.Request) -> TranscriptionForm:
+    """Read the form; a field may stand in the URL's query instead, as in Ollama.
+
+    Raises InvalidRequest, in Ollama's order and words.
+    """
+    form = await read_form(request, _FIELDS)
+    sent = form.fields | dict(request.query)
+    if not sent.get("model"):
+        raise InvalidRequest("model is required")
+    if "file" not in form.files:
+        raise InvalidRequest("file is required: http: no such file")
+    if not form.files["file"]:
+        raise InvalidRequest("audio file is empty")
+    return TranscriptionForm(
+        sound=form.files["file"],
+        model=sent["model"],
+        language=sent.get("language", ""),
+        prompt=sent.get("prompt", ""),
+        response_format=sent.get("response_format", ""),
+        temperature=_temperature(sent.get("temperature", "")),
+        stream=_boolean("stream", sent.get("stream", "")),
     )
+
+
+def to_request(form: TranscriptionForm, ref: core.ModelRef) -> core.GenerateRequest:
+    system = _INSTRUCTION
+    if form.language:
+        system += f" The audio is in {form.language}."
+    if form.prompt:
+        system += f" Context: {form.prompt}"
+    messages = (
+        core.Message(role="system", content=system),
+        core.Message(role="user", content=_QUESTION, images=(form.sound,)),
+    )
+    return core.GenerateRequest(
+        model=ref.name,
+        prompt=core.ChatPrompt(messages=messages),
+        options={"temperature": form.temperature},
+    )
+
+
+def _temperature(sent: str) -> float:
+    try:
+        value = float(sent or 0)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InvalidRequest("temperature must be a number, 0 or more")
+    return value
+
+
+def _boolean(name: str, sent: str) -> bool:
+    if sent.lower() not in _BOOLEANS:
+        raise InvalidRequest(f"{name} must be true or false")
+    return _BOOLEANS[sent.lower()]
+
+
+# --------------------------------------------------------------------------- answers
+
+
+@dataclass(slots=True)
+class TranscriptionWriter:
+    """Write one transcription without the white space around it, and without any thinking.
+
+    The formats with times (`verbose_json`, `srt`, `vtt`) are JSON with the text, as in Ollama.
+    """
+
+    _text: str = ""
+    _held: str = ""  # white space that may be the last
+
+    def whole(self, whole: core.Delta, done: core.Done) -> Json:
+        return {"text": whole.content.strip(), "usage": _usage(done.usage)} | ours(done)
+
+    def pieces(self, delta: core.Delta) -> bytes:
+        held = self._held + delta.content
+        if not self._text:
+            held = held.lstrip()
+        new = held.rstrip()
+        self._held = held[len(new) :]
+        self._text += new
+        return _event("transcript.text.delta", delta=new)
+
+    def last(self, done: core.Done) -> bytes:
+        final = {"text": self._text, "usage": _usage(done.usage)} | ours(done)
+        return _event("transcript.text.done", **final)
+
+    def failed(self, error: SpecdError) -> bytes:
+        return error_event(error)
+
+
+def _event(kind: str, **fields: object) -> bytes:
+    return sse_event(dump({"type": kind} | fields))
+
+
+def _usage(counts: core.Usage) -> Json:
+    return {
+        "type": "tokens",
+        "input_tokens": counts.n_prompt,
+        "output_tokens": counts.n_generated,
+        "total_tokens": counts.n_prompt + counts.n_generated,
+    }

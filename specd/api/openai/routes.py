@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 
 from specd.api import lookup
 from specd.api.border import json_reply, route
-from specd.api.openai.audio import transcriptions
+from specd.api.openai.audio import TranscriptionRoute
 from specd.api.openai.chat import ChatRoute
 from specd.api.openai.completions import CompletionsRoute
 from specd.api.openai.embeddings import EmbeddingsRoute
@@ -28,6 +28,7 @@ class OpenAIRoutes:
         self._chat = ChatRoute(rooms, draw_id)
         self._completions = CompletionsRoute(rooms, draw_id)
         self._responses = ResponsesRoute(rooms, draw_id)
+        self._transcriptions = TranscriptionRoute(rooms, draw_id)
         self._embeddings = EmbeddingsRoute(rooms)
 
     def table(self) -> list[web.RouteDef]:
@@ -36,7 +37,7 @@ class OpenAIRoutes:
             ("POST", "/v1/completions", self._completions),
             ("POST", "/v1/responses", self._responses),
             ("POST", "/v1/embeddings", self._embeddings),
-            ("POST", "/v1/audio/transcriptions", transcriptions),
+            ("POST", "/v1/audio/transcriptions", self._transcriptions),
             ("GET", "/v1/models", self.models),
             # With the slashes that Ollama cannot route; one at the end is redirected away.
             ("GET", "/v1/models/{model:.*[^/]}", self.model),

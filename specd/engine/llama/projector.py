@@ -14,7 +14,7 @@ import numpy as np
 from gguf import GGUFReader
 from llama_cpp import mtmd_cpp
 
-from specd.core import TokenId
+from specd.core import TokenId, is_sound
 from specd.engine import images, sounds
 from specd.engine.backend import DecodeFailed
 from specd.engine.llama.library import Buffer, NativeLog, Use
@@ -84,7 +84,7 @@ class LlamaProjector:
 
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
         key = hashlib.sha256(data).digest()
-        if sounds.is_sound(data):
+        if is_sound(data):
             return self._parts(self._sound(data), key)
         if not self._sees:
             raise InvalidRequest("this model does not support image input")

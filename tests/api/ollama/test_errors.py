@@ -262,7 +262,6 @@ FAILURES = [
     (errors.LoadFailed("weights.gguf: unknown architecture"), 500),
     (errors.EngineCrashed("model runner has unexpectedly stopped"), 500),
     (errors.StoreError("blob is missing"), 500),
-    (errors.NotImplementedHere("not yet"), 501),
     (errors.Cancelled("request canceled"), 499),
 ]
 

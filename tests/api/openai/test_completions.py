@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import pytest
 
 from specd import core, errors
-from specd.api.openai.audio import MAX_FORM_BYTES
-from tests.api.fakes import DONE, FakeGeneration, Script, client
+from tests.api.fakes import DONE, FakeGeneration, Script
 from tests.api.openai.asking import ask, stream_of
 
 PATH = "/v1/completions"
@@ -209,21 +205,3 @@ async def test_an_error_in_mid_stream_is_an_event() -> None:
     script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
     *_, last = await stream_of(FakeGeneration(script), PATH, body())
     assert last["error"]["message"] == "gone"
-
-
-@pytest.mark.contract("routes.audio")
-async def test_transcriptions_are_refused_when_the_form_has_been_read() -> None:
-    form: Any = {"file": io.BytesIO(b"RIFF" * 2**18), "model": "able"}
-    async with client() as http, http.post("/v1/audio/transcriptions", data=form) as reply:
-        assert reply.status == 501
-        error = (await reply.json())["error"]
-        assert error["type"] == "api_error"
-        assert "not supported by specd" in error["message"]
-        async with http.get("/v1/models") as after:  # over the same connection
-            assert after.status == 200
-
-
-async def test_a_form_that_is_too_long_is_not_read_to_its_end() -> None:
-    form = io.BytesIO(b"x" * (MAX_FORM_BYTES + 2**20))
-    async with client() as http, http.post("/v1/audio/transcriptions", data=form) as reply:
-        assert reply.status == 501

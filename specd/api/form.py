@@ -1,0 +1,100 @@
+"""Reads a body of `multipart/form-data`, within the memory that bodies share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import BodyPartReader, MultipartReader, hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from specd.api.room import Share, share_of
+from specd.errors import InvalidRequest
+
+#: A form's whole body: a sound as long as an engine reads one, and the fields beside it.
+MAX_FORM_BYTES: Final = 26 * 2**20
+#: Go's limit.  A part is looked for on the event loop, however short it is.
+MAX_PARTS: Final = 1000
+_CHUNK_BYTES: Final = 2**16
+#: What aiohttp raises for a body that is not what its Content-Type says.
+_BROKEN: Final = (ValueError, RuntimeError, HttpProcessingError)
+
+
+@dataclass(slots=True)
+class Form:
+    """fields: texts by name.  files: contents by name.  The first of several with one name counts.
+
+    As in Go, a part is a file where it names one.
+    """
+
+    fields: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+async def read_form(request: web.Request, names: Collection[str]) -> Form:
+    """Read the form to its end and return its parts of these names; others are dropped.
+
+    Raises InvalidRequest in Ollama's words, HTTPRequestEntityTooLarge, NoRoom.
+    """
+    if request.content_type != "multipart/form-data":
+        raise _unreadable("request Content-Type isn't multipart/form-data")
+    if hdrs.CONTENT_LENGTH in request.headers:
+        _check_length(request, request.content_length or 0)
+    form = Form()
+    try:
+        reader = await request.multipart()
+        await _read_parts(request, reader, names, form)
+    except web.RequestPayloadError as error:
+        raise _unreadable("unexpected EOF") from error
+    except _BROKEN as error:
+        # aiohttp's own words quote the body.
+        raise _unreadable("the parts do not fit the boundary, or the end is missing") from error
+    return form
+
+
+async def _read_parts(
+    request: web.Request, reader: MultipartReader, names: Collection[str], form: Form
+) -> None:
+    share = share_of(request)
+    for _ in range(MAX_PARTS):
+        part = await reader.next()
+        if part is None:
+            return
+        if not isinstance(part, BodyPartReader):
+            raise _unreadable("a part is a multipart body of its own")
+        name = part.name or ""
+        is_new = name not in (form.files if part.filename else form.fields)
+        data = await _read_part(request, part, share if name in names and is_new else None)
+        if data is None:
+            continue
+        if part.filename:
+            form.files[name] = data
+        else:
+            form.fields[name] = data.decode(errors="replace")
+    raise _unreadable(f"more than {MAX_PARTS} parts")
+
+
+async def _read_part(
+    request: web.Request, part: BodyPartReader, share: Share | None
+) -> bytes | None:
+    """Return the content, which is counted in `share`; without a share drop it, return None."""
+    data = bytearray()
+    while not part.at_eof():
+        chunk = await part.read_chunk(_CHUNK_BYTES)
+        _check_length(request, request.content.total_bytes)
+        if share is not None:
+            share.grow(len(chunk))
+            data += chunk
+    return None if share is None else bytes(data)
+
+
+def _check_length(request: web.Request, n_bytes: int) -> None:
+    """Raises HTTPRequestEntityTooLarge for a body of so many bytes."""
+    most = min(MAX_FORM_BYTES, request.client_max_size)
+    if n_bytes > most:
+        raise web.HTTPRequestEntityTooLarge(most, n_bytes)
+
+
+def _unreadable(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"failed to parse multipart form: {reason}")
