@@ -58,7 +58,18 @@ async def test_a_model_with_a_projector_says_that_it_sees(daemon: Daemon) -> Non
     assert (status, "vision" in shown["capabilities"]) == (200, True)
     assert shown["projector_info"]["general.architecture"] == "clip"
     _, blind = await post(daemon, "/api/show", model="blind")
-    assert "vision" not in blind["capabilities"]
+    assert {"vision", "audio"}.isdisjoint(blind["capabilities"])
+
+
+@pytest.mark.contract("show.capabilities")
+async def test_a_model_whose_projector_encodes_sounds_says_that_it_hears(daemon: Daemon) -> None:
+    _, ear = await post(daemon, "/api/show", model="ear")
+    assert "audio" in ear["capabilities"]
+    _, eye = await post(daemon, "/api/show")
+    assert "audio" not in eye["capabilities"]
+    async with daemon.http.get("/api/tags") as reply:
+        listed = {model["name"]: model["capabilities"] for model in (await reply.json())["models"]}
+    assert "audio" in listed["ear:latest"]
 
 
 @pytest.mark.contract("images.served")

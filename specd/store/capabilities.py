@@ -19,12 +19,13 @@ def capabilities(
     go_template: str | None,
     chosen: Templating,
     has_projector: bool,
+    hears: bool = False,
 ) -> tuple[str, ...]:
-    """In Ollama's words and order, each once."""
+    """Return them in Ollama's words and order, each once.  hears: its projector encodes sounds."""
     found = ["embedding" if facts.has_pooling else "completion"]
     if facts.has_vision or has_projector:
         found.append("vision")
-    if facts.has_audio:
+    if facts.has_audio or hears:
         found.append("audio")
     go = templating.go_capabilities(go_template or "")
     if chosen is Templating.GO:

@@ -70,6 +70,15 @@ def facts_of(header: GgufHeader) -> GgufFacts:
     )
 
 
+def encodes_sounds(projector: GgufHeader) -> bool:
+    """Return whether llama.cpp hears by this projector, as its header says.
+
+    That of Gemma 3n brings an encoder of sounds that mtmd does not know: Ollama leaves it out, too.
+    """
+    is_gemma3n = projector.text("clip.vision.projector_type") == "gemma3nv"
+    return projector.flag("clip.has_audio_encoder") is True and not is_gemma3n
+
+
 def _read_by_a_token(header: GgufHeader) -> tuple[int, int]:
     """How many parameters take part in one token, and the bytes of those that are read whole."""
     n_experts, n_used = header.own("expert_count"), header.own("expert_used_count")

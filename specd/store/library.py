@@ -14,7 +14,7 @@ from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
 from specd.store.demo import stored_demo
-from specd.store.facts import GgufFacts, facts_of
+from specd.store.facts import GgufFacts, encodes_sounds, facts_of
 from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
@@ -60,6 +60,7 @@ class Library:
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
         self._headers = FileCache(read or _read_header)
+        self._sounds = FileCache(lambda path: encodes_sounds(read_header(path)))  # of projectors
         self._complaints: set[str] = set()
 
     def obstacle(self) -> str:
@@ -230,13 +231,16 @@ class Library:
 
     def _summary(self, stored: Stored) -> ModelSummary:
         facts = template = None
+        hears = False
         try:
             if not stored.config.remote_host:
                 template = stored.template
                 facts = self.facts(stored.weights)
+                hears = any(self._sounds.get(path) for path in stored.paths("projector"))
         except StoreError as error:
             self._complain(error)
-        return summarize(stored, facts, template, self._templating(stored, facts, template))
+        chosen = self._templating(stored, facts, template)
+        return summarize(stored, facts, template, chosen, hears=hears)
 
     def _templating(
         self, stored: Stored, facts: GgufFacts | None, go_template: str | None

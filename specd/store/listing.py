@@ -70,8 +70,14 @@ def summarize(
     facts: GgufFacts | None,
     go_template: str | None,
     chosen: core.Templating,
+    *,
+    hears: bool = False,
 ) -> ModelSummary:
-    """facts: None where the weights cannot be read.  chosen: the template that is used."""
+    """Return the line of a list.
+
+    facts: None where the weights cannot be read.  chosen: the template that is used.
+    hears: whether a projector encodes sounds.
+    """
     config = stored.config
     can: tuple[str, ...] = tuple(config.capabilities or ())
     if facts is not None:
@@ -81,6 +87,7 @@ def summarize(
             go_template=go_template,
             chosen=chosen,
             has_projector=bool(stored.paths("projector")),
+            hears=hears,
         )
     return ModelSummary(
         name=stored.name.short,

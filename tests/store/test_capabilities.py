@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from specd.core import Templating
 from specd.store.capabilities import capabilities
-from specd.store.facts import GgufFacts, human_count
+from specd.store.facts import GgufFacts, encodes_sounds, human_count
+from specd.store.gguf import GgufHeader, Value
 from specd.store.manifest import Config
 
 FACTS = GgufFacts(
@@ -63,6 +65,28 @@ def test_the_configs_own_capabilities_are_added_once() -> None:
         FACTS, config, go_template=None, chosen=Templating.JINJA, has_projector=False
     )
     assert found == ("completion", "thinking", "image")
+
+
+@pytest.mark.contract("show.capabilities")
+@pytest.mark.parametrize(
+    "values, hears",
+    [
+        ({}, False),
+        ({"clip.has_audio_encoder": False}, False),
+        ({"clip.has_audio_encoder": "yes"}, False),
+        ({"clip.has_audio_encoder": True}, True),
+        ({"clip.has_audio_encoder": True, "clip.vision.projector_type": "gemma4v"}, True),
+        ({"clip.has_audio_encoder": True, "clip.vision.projector_type": "gemma3nv"}, False),
+    ],
+)
+def test_a_projector_says_whether_it_hears(values: dict[str, Value], hears: bool) -> None:
+    header = GgufHeader(Path("mmproj.gguf"), values, ())
+    assert encodes_sounds(header) is hears
+    config, chosen = Config(), Templating.JINJA
+    found = capabilities(
+        FACTS, config, go_template=None, chosen=chosen, has_projector=True, hears=hears
+    )
+    assert ("audio" in found) is hears
 
 
 @pytest.mark.parametrize(
