@@ -2,5 +2,8 @@
 
 __version__ = "0.1.0"
 
+#: The distribution's name, which pip takes: the package index has another project called specd.
+DISTRIBUTION = "specd-llm"
+
 #: The Ollama level whose REST API specd answers; clients gate features on /api/version.
 OLLAMA_API_VERSION = "0.33.0"

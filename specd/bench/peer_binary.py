@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+import specd
 from specd.bench import peer_build
 from specd.bench.peer_load import PeerLoad
 from specd.errors import InvalidRequest
@@ -22,7 +23,7 @@ _QUESTION_S = 60.0
 _WHEEL = (sys.executable, "-m", "specd.bench.peer_xllamacpp")
 _NONE_HERE = (
     "there is no llama-server to compare with: `make peer` builds one, --peer llama-server=PATH"
-    " names one, and the extra specd[bench] brings one along"
+    f" names one, and pip install '{specd.DISTRIBUTION}[bench]' brings one along"
 )
 
 

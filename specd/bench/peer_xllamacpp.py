@@ -1,4 +1,4 @@
-"""The server inside the xllamacpp wheel, in a process of its own (the extra `specd[bench]`).
+"""The server inside the xllamacpp wheel, in a process of its own (the extra `bench`).
 
 `python -m specd.bench.peer_xllamacpp` says which build it is; with a port and a load, written as
 JSON, it serves until it is killed.

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import specd
 from specd.bench.comparison import Comparison, ModeFigures
 from specd.bench.mix import Mix
 from specd.bench.mode import AUTO, Kind
@@ -32,7 +33,7 @@ Points = Sequence[tuple[int, float]]
 def need_matplotlib() -> None:
     """InvalidRequest with what to install, where it is missing."""
     if find_spec("matplotlib") is None:
-        raise InvalidRequest("plots need matplotlib: pip install 'specd[bench]'")
+        raise InvalidRequest(f"plots need matplotlib: pip install '{specd.DISTRIBUTION}[bench]'")
 
 
 def draw_plots(report: Report, folder: Path) -> dict[str, str]:

@@ -36,7 +36,7 @@ def _bindings() -> Finding:
 def _wanted() -> str:
     """The version that specd pins; "" where specd itself was not installed."""
     try:
-        needs = requires("specd") or []
+        needs = requires(specd.DISTRIBUTION) or []
     except PackageNotFoundError:
         return ""
     pins = [need.partition("==")[2] for need in needs if need.startswith(f"{_BINDINGS}==")]

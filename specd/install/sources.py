@@ -13,6 +13,7 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+import specd
 from specd.errors import InstallError
 from specd.install.layout import packaged
 
@@ -41,10 +42,10 @@ class Sources:
 
 def collect() -> Sources:
     """Itself and all that it requires, in the versions that are installed.  Raises InstallError."""
-    distributions = _closure("specd")
+    distributions = _closure(specd.DISTRIBUTION)
     files: dict[Path, Source] = {}
     for name, distribution in distributions.items():
-        found = _files_of(distribution) if name != "specd" else _own_files(distribution)
+        found = _files_of(distribution) if name != specd.DISTRIBUTION else _own_files(distribution)
         files.update((source.target, source) for source in found)
     docs = tuple(sorted(packaged("docs").glob("service.md")))
     n_bytes = sum(source.path.stat().st_size for source in files.values())
@@ -80,7 +81,7 @@ def _closure(root: str) -> dict[str, Distribution]:
 def _requirements(name: str, distribution: Distribution) -> Iterable[str]:
     """A checkout's own may have grown since it was set up."""
     project = Path(__file__).parents[2] / "pyproject.toml"
-    if name == "specd" and project.is_file():
+    if name == specd.DISTRIBUTION and project.is_file():
         declared: list[str] = tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"]
         return declared
     return distribution.requires or ()

@@ -81,7 +81,7 @@ def test_the_wheels_server_serves_where_nothing_was_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("the extra specd[bench] is not installed")
+        pytest.skip("the extra `bench` is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = PeerBinary.find()
     assert "xllamacpp" in found.build

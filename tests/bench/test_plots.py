@@ -50,5 +50,5 @@ def test_without_the_library_there_is_a_sentence_that_says_what_to_install(
 ) -> None:
     plots.need_matplotlib()
     monkeypatch.setattr(plots, "find_spec", lambda _: None)
-    with pytest.raises(InvalidRequest, match=r"pip install 'specd\[bench\]'"):
+    with pytest.raises(InvalidRequest, match=r"pip install 'specd-llm\[bench\]'"):
         plots.need_matplotlib()
