@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: What the `openai` package of package.json runs on.
+OPENAI_NODE_VERSION = 20
 
 
 def python_environment() -> Path:
@@ -29,9 +31,12 @@ def python_environment() -> Path:
     return _kept(requirements, make) / "bin" / "python"
 
 
-def node_environment() -> Path | None:
-    """The folder with the clients of package.json; None where there is no npm."""
-    if shutil.which("npm") is None:
+def node_environment(least_version: int = 0) -> Path | None:
+    """The folder with the clients of package.json; None where there is no npm.
+
+    least_version: None where Node.js is older than this major version, too.
+    """
+    if shutil.which("npm") is None or node_version() < least_version:
         return None
     package = PROGRAMS / "package.json"
 
@@ -41,6 +46,14 @@ def node_environment() -> Path | None:
         _run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
 
     return _kept(package, make)
+
+
+def node_version() -> int:
+    """Return the major version of `node`; 0 where there is none."""
+    if shutil.which("node") is None:
+        return 0
+    done = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    return int(done.stdout.removeprefix("v").partition(".")[0])
 
 
 async def run_program(*command: str, home: Path, given: bytes = b"") -> dict[str, Any]:

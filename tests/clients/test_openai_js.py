@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.clients.environments import PROGRAMS, node_environment, run_program
+from tests.clients.environments import (
+    OPENAI_NODE_VERSION,
+    PROGRAMS,
+    node_environment,
+    run_program,
+)
 from tests.daemon_process import running
 from tests.gguf_files import OllamaStore
 from tests.speaking_model import write_speaker
@@ -78,9 +83,9 @@ COURSES = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the client made of each word, by the word."""
-    folder = await asyncio.to_thread(node_environment)
+    folder = await asyncio.to_thread(node_environment, OPENAI_NODE_VERSION)
     if folder is None:
-        pytest.skip("no npm on this machine")
+        pytest.skip(f"no npm or no Node.js {OPENAI_NODE_VERSION} on this machine")
     tmp_path = tmp_path_factory.mktemp("openai-js")
     weights = write_speaker(tmp_path / "speaker.gguf", dict(CUES.values()), TEMPLATE)
     OllamaStore(tmp_path / "models").add("speaker", weights=weights)

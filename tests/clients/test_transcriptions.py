@@ -11,7 +11,12 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.clients.environments import PROGRAMS, node_environment, run_program
+from tests.clients.environments import (
+    OPENAI_NODE_VERSION,
+    PROGRAMS,
+    node_environment,
+    run_program,
+)
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, Shape, write_llama
 from tests.gguf_projectors import sound, write_llava, write_ultravox
@@ -96,9 +101,9 @@ async def test_what_cannot_be_heard_is_refused(client: openai.AsyncOpenAI) -> No
 async def test_the_javascript_client(
     daemon: Daemon, client: openai.AsyncOpenAI, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = await asyncio.to_thread(node_environment)
+    folder = await asyncio.to_thread(node_environment, OPENAI_NODE_VERSION)
     if folder is None:
-        pytest.skip("no npm on this machine")
+        pytest.skip(f"no npm or no Node.js {OPENAI_NODE_VERSION} on this machine")
     program = str(shutil.copy(PROGRAMS / "openai_transcriptions.mjs", folder))
     home = tmp_path_factory.mktemp("home")
     report = await run_program("node", program, daemon.url, home=home, given=sound(1))
