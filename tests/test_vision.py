@@ -87,6 +87,20 @@ async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
     assert plain["response"] == one["response"]
 
 
+@pytest.mark.contract("images.placed")
+async def test_an_image_is_seen_where_its_tag_stands(daemon: Daemon) -> None:
+    one, two = encoded(1), encoded(2)
+    front = await generate(daemon, one, two)
+    placed = await generate(daemon, one, two, prompt="[img][img]see")
+    swapped = await generate(daemon, one, two, prompt="[img-1][img-0]see")
+    behind = await generate(daemon, one, two, prompt="[img]see[img]")
+    counts = {answer["prompt_eval_count"] for answer in (front, placed, swapped, behind)}
+    assert len(counts) == 1
+    assert placed["response"] == front["response"]
+    assert swapped["response"] == (await generate(daemon, two, one))["response"]
+    assert len({answer["response"] for answer in (front, swapped, behind)}) == 3
+
+
 @pytest.mark.contract("audio.served")
 async def test_what_a_sound_says_is_in_the_answer(daemon: Daemon) -> None:
     sounds = [base64.b64encode(sound(seed)).decode() for seed in (1, 2)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from specd import core
 from specd.errors import Unsupported
@@ -14,6 +15,8 @@ from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 from specd.prompt.render_process import Job, render_here
 
+#: Where a client wants an image in its text: by number, or the next one.
+_TAG: Final = re.compile(r"\[img(?:-([0-9]{1,9}))?\]")
 #: The text that stands for an image, by its number.
 ImageMark = Callable[[int], str]
 #: Where a stranger's Jinja runs: `Renderer.render` in the daemon.
@@ -53,7 +56,7 @@ def text_prompt(
     A suffix goes by the Go template that knows it, else by the GGUF's own tokens.  image_mark and
     errors are as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
     """
-    text = "".join(map(image_mark, range(len(prompt.images)))) + prompt.text
+    text = _with_marks(prompt.text, range(len(prompt.images)), image_mark)
     if prompt.raw:
         return text
     if prompt.suffix:
@@ -137,11 +140,40 @@ def _answer_of(content: str) -> str:
 
 
 def _marked(messages: Sequence[core.Message], mark: ImageMark) -> list[core.Message]:
-    """Each turn's images stand before its words."""
-    numbers = itertools.count()
-    return [
-        replace(
-            message, content="".join(mark(next(numbers)) for _ in message.images) + message.content
-        )
-        for message in messages
-    ]
+    """Return the turns with their images' marks in their texts; images count over all turns."""
+    found: list[core.Message] = []
+    first = 0
+    for message in messages:
+        numbers = range(first, first + len(message.images))
+        found.append(replace(message, content=_with_marks(message.content, numbers, mark)))
+        first = numbers.stop
+    return found
+
+
+def _with_marks(text: str, numbers: range, mark: ImageMark) -> str:
+    """Return a turn's text with the marks of its images.
+
+    An image stands in place of its own `[img-N]`, else of the first `[img]` that is left, else in
+    front of the text.  Each has one place: a text that repeats a tag shows no image twice.
+    """
+    if not numbers:
+        return text
+    own: dict[int, re.Match[str]] = {}
+    free: list[re.Match[str]] = []
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            free.append(tag)
+        elif int(tag[1]) in numbers:
+            own.setdefault(int(tag[1]), tag)
+    left = iter(free)
+    places = {number: own.get(number) or next(left, None) for number in numbers}
+    parts = [mark(number) for number, tag in places.items() if tag is None]
+    end = 0
+    for tag, number in sorted(_taken(places), key=lambda taken: taken[0].start()):
+        parts += (text[end : tag.start()], mark(number))
+        end = tag.end()
+    return "".join([*parts, text[end:]])
+
+
+def _taken(places: Mapping[int, re.Match[str] | None]) -> Iterator[tuple[re.Match[str], int]]:
+    return ((tag, number) for number, tag in places.items() if tag is not None)

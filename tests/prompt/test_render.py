@@ -98,6 +98,40 @@ def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
     assert text_prompt(model, prompt, image_mark=mark).count("#0a") == 1
 
 
+@pytest.mark.contract("images.placed")
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("a", "#0#1a"),
+        ("a [img] b [img] c", "a #0 b #1 c"),
+        ("a [img] b", "#1a #0 b"),
+        ("[img][img][img]", "#0#1[img]"),
+        ("a [img-1] b [img-0]", "a #1 b #0"),
+        ("a [img-1] b [img]", "a #1 b #0"),
+        ("[img-0][img-0] [img-7]", "#1#0[img-0] [img-7]"),
+    ],
+)
+def test_an_image_stands_where_its_tag_is(text: str, expected: str) -> None:
+    prompt = TextPrompt(text=text, images=(b"1", b"2"), raw=True)
+    assert text_prompt(MODEL, prompt, image_mark=mark) == expected
+    for model in (MODEL, BY_GO):
+        asked = replace(prompt, raw=False)
+        assert expected in text_prompt(model, asked, image_mark=mark)
+        turn = Message(role="user", content=text, images=(b"1", b"2"))
+        assert expected in chat_prompt(model, [turn], image_mark=mark)
+
+
+def test_a_tag_is_for_the_images_of_its_own_turn() -> None:
+    turns = [
+        Message(role="user", content="a [img]", images=(b"1",)),
+        Message(role="assistant", content="[img] [img-0]"),
+        Message(role="user", content="b [img-0] [img] [img-1]", images=(b"2",)),
+    ]
+    text = chat_prompt(MODEL, turns, image_mark=mark)
+    for shown in ("a #0", "[img] [img-0]", "b [img-0] [img] #1"):
+        assert shown in text
+
+
 @pytest.mark.contract("chat.strip-thinking")
 @pytest.mark.parametrize(
     "changes", [{"family": "qwen3"}, {"name": "deepseek-r1:8b"}, {"name": "u/deepseek-r1:x"}]
