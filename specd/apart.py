@@ -17,9 +17,11 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
+
+from specd.errors import WorkerDied
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ _Idle = queue.LifoQueue[_Process]
 #: Before each answer: whether the process can be asked again, or keeps too much of its memory.
 _KEPT: Final = b"+"
 _SPENT: Final = b"-"
+
+#: What ends a process whose work takes too much time: the signals of its two clocks.
+_OUT_OF_TIME: Final = (signal.SIGPROF, signal.SIGALRM)
 
 #: Seconds between two looks at a process that works; how many there may be, which is longer than
 #: any work is given; and in how many of them it may be stopped.
@@ -57,11 +62,21 @@ class Limits:
 class Workers:
     """The parent's side.  Safe to use from several threads, blocking."""
 
-    def __init__(self, module: str, *, n_most: int, n_idle: int) -> None:
+    def __init__(
+        self,
+        module: str,
+        *,
+        n_most: int,
+        n_idle: int,
+        work_ends_by: Collection[signal.Signals] = (),
+    ) -> None:
         """module: what `python -m` starts, and what calls `work`.
 
         n_most: processes at once.  n_idle: of those that have nothing to do, so many are kept.
+        work_ends_by: what work that exceeds its limits may end the process with, besides the
+        signals of its two clocks.  Native code that is refused memory aborts, for instance.
         """
+        self._work_ends_by = {-number for number in (*_OUT_OF_TIME, *work_ends_by)}
         self._command = (sys.executable, "-m", module)
         self._places = threading.Semaphore(n_most)
         self._n_idle = n_idle
@@ -74,18 +89,24 @@ class Workers:
             self._idle.put(self._started())
 
     def ask(self, line: bytes) -> bytes | None:
-        """The answer to a line, neither with its end; None where the process ended over it.
+        """Return the answer to a line, neither with its end; None where it exceeds its limits.
 
-        One that was killed did not end by its work, whose limits have other signals: another does
-        that work, once.
+        A process that ended in another way did not end by the limits of its work: a second one
+        does that work.  Raises WorkerDied where the second one ends so, too.
         """
         with self._places:
-            answer, was_killed = self._ask(line)
-            if was_killed:
-                answer, _ = self._ask(line)
+            answer, status = self._ask(line)
+            if answer is None and status not in self._work_ends_by:
+                answer, status = self._ask(line)
+        if answer is None and status not in self._work_ends_by:
+            raise WorkerDied(
+                f"the server's process for it {_ending(status)}, and so did the one before; try"
+                " again, and see the server's log"
+            )
         return None if answer is None else answer[1:]
 
-    def _ask(self, line: bytes) -> tuple[bytes | None, bool]:
+    def _ask(self, line: bytes) -> tuple[bytes | None, int]:
+        """The answer, or None and the status that the process ended with."""
         process = self._process()
         try:
             with _unless_it_stands_still(process, self._command[-1]):
@@ -94,14 +115,15 @@ class Workers:
             _end(process)
             raise
         if answer is None:
-            was_killed = _gone(process) == -signal.SIGKILL
-            log.warning("%s ended with %d over its work", self._command[-1], _end(process))
-            return None, was_killed
+            _wait(process)
+            status = _end(process)
+            log.warning("%s %s over its work", self._command[-1], _ending(status))
+            return None, status
         if answer.startswith(_SPENT) or self._idle.qsize() >= self._n_idle:
             _end(process)
         else:
             self._idle.put(process)
-        return answer, False
+        return answer, 0
 
     def close(self) -> None:
         _end_all(self._idle)
@@ -178,11 +200,20 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _gone(process: _Process) -> int | None:
-    """What it ended with by itself; None where it has only hung up."""
+def _wait(process: _Process) -> None:
+    """Let a process that has hung up end by itself, so that its status says why."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(_LOOK_S)
-    return None
+        process.wait(_LOOK_S)
+
+
+def _ending(status: int) -> str:
+    """In words: "ended by SIGSEGV", "ended with status 1"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"ended by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"ended by signal {-status}"
 
 
 def _end(process: _Process) -> int:
@@ -227,7 +258,7 @@ def serve(do: Callable[[bytes], bytes], limits: Limits, lines: BinaryIO, answers
         signal.setitimer(signal.ITIMER_REAL, 0)
         # What earlier work has left behind is not the next one's to pay for.
         flag = _SPENT if _held_bytes() > limits.memory_bytes // 2 else _KEPT
-        answers.write(flag + answer + b"\n")
+        answers.writelines((flag, answer, b"\n"))  # joined they would be a copy
         answers.flush()
 
 

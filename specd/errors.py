@@ -11,6 +11,7 @@ SpecdError
 ├── ModelNotFound
 ├── StoreError                     a manifest or blob that cannot be read or written
 ├── InstallError                   the service cannot be put in place, or taken away
+├── WorkerDied                     a process that works beside the daemon ended, twice
 ├── RegistryError                  what a registry answered
 │   └── RegistryUnreachable        or that it did not answer: later it may
 ├── Unavailable
@@ -87,6 +88,13 @@ class StoreError(SpecdError):
 
 class InstallError(SpecdError):
     pass
+
+
+class WorkerDied(SpecdError):
+    """A process for templates or grammars ended before its answer, and so did a second one.
+
+    It is no fault of the request: what the request may cause has limits of its own.
+    """
 
 
 class RegistryError(SpecdError):

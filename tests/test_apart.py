@@ -12,6 +12,7 @@ import pytest
 
 from specd import apart
 from specd.apart import Limits, Workers, serve
+from specd.errors import WorkerDied
 
 LIMITS = Limits(cpu_s=5, wall_s=5, memory_bytes=1 << 50)
 #: What it is asked goes to a renderer: any work will do.
@@ -49,21 +50,64 @@ def test_one_that_died_while_idle_is_replaced(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"+half of an ans"])
-def test_one_that_dies_over_its_work_gives_no_answer(
-    workers: Workers, rest: bytes, caplog: pytest.LogCaptureFixture
+def test_one_that_hangs_up_over_its_work_is_replaced(
+    workers: Workers, rest: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(apart, "_LOOK_S", 0.1)
     process = idle(workers)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = io.BytesIO(rest)  # an end where its answer should be
-    assert workers.ask(PING) is None
-    assert "specd.prompt ended with" in caplog.text
-    assert process.poll() is not None
     assert workers.ask(PING) is not None
+    assert caplog.messages == ["specd.prompt ended by SIGKILL over its work"]
+    assert process.poll() is not None
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_one_that_is_stopped_or_killed_from_outside_costs_its_work_nothing(
+DEATHS = [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL, signal.SIGRTMIN]
+
+
+def dying(workers: Workers, by: int) -> None:
+    """Have every process from now on end so, as soon as it is asked: a signal, or a status."""
+    end = f"sys.exit({by})"
+    if isinstance(by, signal.Signals):
+        end = f"signal.signal({int(by)}, signal.SIG_DFL); os.kill(os.getpid(), {int(by)})"
+        if by in {signal.SIGKILL, signal.SIGSTOP}:
+            end = f"os.kill(os.getpid(), {int(by)})"
+    code = f"import os, resource, signal, sys; sys.stdin.readline(); {end}"
+    workers.close()
+    workers._command = (sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize("by", [*DEATHS, 1, 0], ids=str)
+def test_work_over_which_two_processes_die_is_an_error_that_says_how(
+    workers: Workers, by: int
+) -> None:
+    dying(workers, by)
+    how = f"ended with status {by}"
+    if isinstance(by, signal.Signals):
+        how = f"ended by {by.name}"
+    with pytest.raises(WorkerDied, match=f"process for it {how}, and so did the one before"):
+        workers.ask(PING)
+
+
+@pytest.mark.parametrize("by", [signal.SIGPROF, signal.SIGALRM], ids=str)
+def test_work_that_a_clock_ends_is_not_done_again(
+    workers: Workers, by: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    dying(workers, by)
+    assert workers.ask(PING) is None
+    assert len(caplog.messages) == 1
+
+
+def test_native_work_may_end_itself_by_more_signals(caplog: pytest.LogCaptureFixture) -> None:
+    workers = Workers("specd.prompt", n_most=1, n_idle=1, work_ends_by=(signal.SIGABRT,))
+    dying(workers, signal.SIGABRT)
+    assert workers.ask(PING) is None
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("number", [*DEATHS, signal.SIGSTOP], ids=str)
+def test_one_that_is_ended_from_outside_costs_its_work_nothing(
     workers: Workers,
     number: signal.Signals,
     monkeypatch: pytest.MonkeyPatch,
@@ -72,13 +116,14 @@ def test_one_that_is_stopped_or_killed_from_outside_costs_its_work_nothing(
     monkeypatch.setattr(apart, "_LOOK_S", 0.1)
     process = idle(workers)
     process.send_signal(number)
-    if number == signal.SIGKILL:
+    if number != signal.SIGSTOP:
         monkeypatch.setattr(process, "poll", lambda: None)  # it dies as it is asked
     assert workers.ask(PING) is not None
-    assert process.wait() == -signal.SIGKILL
+    ending = signal.SIGKILL if number == signal.SIGSTOP else number
+    assert process.wait() == -ending
     assert idle(workers) is not process
     stands_still = ["specd.prompt stands still and is ended"] if number == signal.SIGSTOP else []
-    assert caplog.messages == [*stands_still, "specd.prompt ended with -9 over its work"]
+    assert caplog.messages == [*stands_still, f"specd.prompt ended by {ending.name} over its work"]
 
 
 def test_a_prompt_longer_than_a_pipe_holds_up_nobody(

@@ -33,7 +33,7 @@ from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.drafter import Drafter
 from specd.engine.speculative.verifier import verify
-from specd.errors import ContextLengthExceeded, InvalidRequest
+from specd.errors import ContextLengthExceeded, InvalidRequest, WorkerDied
 from specd.ipc.messages import Begun, Finished, ToDaemon, Tokens
 
 
@@ -164,7 +164,7 @@ class Loop:
         while (waiting := self._queue.first()) is not None:
             try:
                 prompt, grammar = waiting.made()
-            except InvalidRequest as error:
+            except (InvalidRequest, WorkerDied) as error:
                 self._queue.remove(waiting.request_id)
                 self._refuse(waiting.request_id, error)
                 continue
@@ -369,7 +369,9 @@ class Loop:
         del slot.tokens[kept:]
         return kept
 
-    def _refuse(self, request_id: int, error: InvalidRequest) -> None:
+    def _refuse(self, request_id: int, error: InvalidRequest | WorkerDied) -> None:
+        if isinstance(error, WorkerDied):
+            return self._fail(request_id, FailureKind.ENGINE, str(error))
         if not isinstance(error, ContextLengthExceeded):
             return self._fail(request_id, FailureKind.INVALID, str(error))
         kind = FailureKind.CONTEXT_LENGTH

@@ -17,7 +17,7 @@ from specd.engine.backend import Vocabulary
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.state import GrammarState
 from specd.engine.media import Prompt
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, WorkerDied
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Waiting:
             need.cancel()
 
     def made(self) -> tuple[Prompt, GrammarState | None]:
-        """What a slot begins with, once it is ready.  Raises InvalidRequest."""
+        """What a slot begins with, once it is ready.  Raises InvalidRequest, WorkerDied."""
         prompt = _result(self.prompt, "the prompt could not be read")
         if self.grammar is None:
             return prompt, None
@@ -59,6 +59,8 @@ class Waiting:
 
 def _result(future: Future[T], complaint: str) -> T:
     error = future.exception()
+    if isinstance(error, WorkerDied):
+        raise WorkerDied(f"{complaint}: {error}") from error
     if error is not None and not isinstance(error, InvalidRequest):
         # Border: no process for it could be had, or a library gave up.  It costs one answer.
         log.error("%s", complaint, exc_info=error)

@@ -110,7 +110,10 @@ def do(job: Job) -> Result:
 
 
 def answer(line: bytes) -> bytes:
-    return do(Job.decode(line)).encode()
+    try:
+        return do(Job.decode(line)).encode()
+    except MemoryError:
+        return Result(text=_TOO_LARGE, failed=True).encode()
 
 
 def main() -> int:

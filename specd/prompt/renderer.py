@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from specd.apart import Workers
-from specd.errors import InvalidRequest, StoreError
+from specd.errors import InvalidRequest, StoreError, WorkerDied
 from specd.prompt.render_process import Job, Result
 
 log = logging.getLogger(__name__)
@@ -24,13 +24,20 @@ class Renderer:
         self.workers = Workers("specd.prompt", n_most=_N_PROCESSES, n_idle=_N_PROCESSES)
 
     def render(self, job: Job) -> str:
-        """Raises as `render_chat` does; InvalidRequest where the template takes too long."""
+        """Return the prompt, rendered in another process.
+
+        Raises as `render_chat` does; InvalidRequest where the template takes too long; WorkerDied
+        where two processes ended over it for no reason of its own.
+        """
         if len(job.template) > MAX_TEMPLATE_CHARACTERS:
             raise StoreError(
                 "the model's chat template is damaged: it has more than"
                 f" {MAX_TEMPLATE_CHARACTERS} characters"
             )
-        answer = self.workers.ask(job.encode())
+        try:
+            answer = self.workers.ask(job.encode())
+        except WorkerDied as error:
+            raise WorkerDied(f"chat template: {error}") from error
         if answer is None:
             raise InvalidRequest("chat template: it takes too long")
         return Result.decode(answer).prompt()

@@ -14,6 +14,7 @@ from specd.core import Failed, FailureKind, Grammar, GrammarKind, SpeculationMod
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.state import GrammarState
 from specd.engine.slot import SlotState
+from specd.errors import WorkerDied
 from specd.ipc.messages import Finished
 from tests.engine.test_loop import VOCABULARY, Engine, answer
 
@@ -183,6 +184,19 @@ def test_a_compilation_that_breaks_down_costs_one_answer(error: BaseException) -
     held.asked[0].set_exception(error)
     engine.run()
     assert str(error) in end_of(engine, 1).message
+    engine.done(2)
+
+
+def test_a_process_that_died_over_a_grammar_is_no_fault_of_the_request() -> None:
+    engine, held = Guided(n_slots=1), Held()
+    engine.loop._queue._compiler = held
+    engine.submit(1, grammar=SHORT)
+    engine.submit(2)
+    held.asked[0].set_exception(WorkerDied("ended by SIGTERM"))
+    engine.run()
+    failed = end_of(engine, 1)
+    assert failed.kind is FailureKind.ENGINE
+    assert failed.message == "the grammar could not be compiled: ended by SIGTERM"
     engine.done(2)
 
 

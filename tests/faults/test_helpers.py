@@ -20,6 +20,8 @@ from tests.gguf_files import OllamaStore, write_llama
 
 pytestmark = pytest.mark.system
 SIGNALS = [signal.SIGKILL, signal.SIGSTOP]
+#: A tenth of a second or more, each time that a new process looks at it.
+SLOW = "{% for a in range(800) %}{% for b in range(800) %}{% endfor %}{% endfor %}x"
 
 
 async def chat(daemon: Daemon, content: str, **fields: Any) -> int:
@@ -45,6 +47,29 @@ async def test_a_template_process_costs_no_request(tmp_path: Path, number: signa
         assert hurt
         assert await asyncio.gather(*(chat(daemon, "b") for _ in range(6))) == [200] * 6
         assert await ended(hurt)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM], ids=str)
+async def test_template_processes_that_are_ended_one_after_the_other_are_a_fault_of_ours(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    store = OllamaStore(tmp_path / "models")
+    store.add("m", weights=write_llama(tmp_path / "m.gguf", chat_template=SLOW))
+    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
+        assert await chat(daemon, "a") == 200
+        body = {"model": "m", "messages": [{"role": "user", "content": "b"}], "stream": False}
+        asked = asyncio.ensure_future(daemon.http.post("/api/chat", json=body).__aenter__())
+        while not asked.done():
+            for process in helpers(daemon, "specd.prompt"):
+                process.send_signal(number)
+            await asyncio.wait([asked], timeout=0.02)
+        reply = await asked
+        assert reply.status == 500
+        error = (await reply.json())["error"]
+        assert error.startswith(
+            f"chat template: the server's process for it ended by {number.name}"
+        )
+        assert await chat(daemon, "c") == 200
 
 
 @pytest.mark.native

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.core import Message, ToolCall
-from specd.errors import InvalidRequest, StoreError
+from specd.errors import InvalidRequest, StoreError, WorkerDied
 from specd.prompt import render_process
 from specd.prompt.render_process import Job, Result, do
 from specd.prompt.renderer import MAX_TEMPLATE_CHARACTERS, Renderer
@@ -115,8 +116,26 @@ def test_a_template_without_an_end_is_stopped(
         assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
         with pytest.raises(InvalidRequest, match="too long"):
             waiting.result()
-    assert "specd.prompt ended with" in caplog.text
+    assert "specd.prompt ended by SIGPROF" in caplog.text
     assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
+
+
+def test_processes_that_die_are_no_fault_of_the_template(renderer: Renderer) -> None:
+    renderer.workers._command = (sys.executable, "-c", "import os; os.abort()")
+    with pytest.raises(WorkerDied, match=r"^chat template: the server's process .* by SIGABRT"):
+        renderer.render(Job(template=LOUD, messages=HI))
+
+
+def test_an_answer_too_large_for_memory_is_the_templates_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def encode(result: Result) -> bytes:
+        if not result.failed:
+            raise MemoryError
+        return b"refused"
+
+    monkeypatch.setattr(Result, "encode", encode)
+    assert render_process.answer(Job(template=LOUD, messages=HI).encode()) == b"refused"
 
 
 def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ the library cannot be interrupted.  `python -m specd.engine.grammar.sandbox` is 
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Final
 
@@ -29,14 +30,19 @@ class Sandbox:
 
     def __init__(self) -> None:
         module = "specd.engine.grammar.sandbox"
-        self.workers = Workers(module, n_most=_N_MOST, n_idle=_N_IDLE)
+        self.workers = Workers(
+            module, n_most=_N_MOST, n_idle=_N_IDLE, work_ends_by=(signal.SIGABRT, signal.SIGSEGV)
+        )
 
     def start(self) -> None:
         """Have a process ready, so that the first grammar need not wait for it."""
         self.workers.start()
 
     def check(self, grammar: Grammar) -> None:
-        """Raise InvalidRequest where the grammar is wrong or too much to compile."""
+        """Raise InvalidRequest where the grammar is wrong or too much to compile.
+
+        Raises WorkerDied where two processes ended over it for no reason of its own.
+        """
         answer = self.workers.ask(msgspec.json.encode(grammar))
         if answer is None:
             self.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -11,7 +13,7 @@ import pytest
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.sandbox import Sandbox
-from specd.errors import InvalidRequest
+from specd.errors import InvalidRequest, WorkerDied
 from tests.engine.grammar.vocabulary import ByteVocabulary
 
 #: Minutes and gigabytes, if one lets it.
@@ -32,8 +34,32 @@ def test_a_grammar_without_bounds_is_refused_in_bounded_time(
 ) -> None:
     with pytest.raises(InvalidRequest, match="invalid JSON schema: it is too complex"):
         sandbox.check(HOSTILE)
-    assert "specd.engine.grammar.sandbox ended with -" in caplog.text
+    assert "specd.engine.grammar.sandbox ended by SIG" in caplog.text
     sandbox.check(HARMLESS)
+
+
+@pytest.mark.parametrize("by", [signal.SIGABRT, signal.SIGSEGV], ids=str)
+def test_native_code_that_gives_up_on_a_grammar_refuses_it(
+    sandbox: Sandbox, by: signal.Signals
+) -> None:
+    _die(sandbox, by)
+    with pytest.raises(InvalidRequest, match="it is too complex"):
+        sandbox.check(HARMLESS)
+
+
+def test_processes_that_are_ended_from_outside_are_no_fault_of_the_grammar(
+    sandbox: Sandbox,
+) -> None:
+    _die(sandbox, signal.SIGTERM)
+    with pytest.raises(WorkerDied, match="SIGTERM"):
+        sandbox.check(HARMLESS)
+
+
+def _die(sandbox: Sandbox, by: signal.Signals) -> None:
+    """Have each of its processes end so, as soon as it is asked."""
+    sandbox.workers.close()
+    code = f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(by)})"
+    sandbox.workers._command = (sys.executable, "-c", code)
 
 
 class Held(Sandbox):
