@@ -65,7 +65,7 @@ def _measure(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[
     used = _cpu_s()
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-c", "from specd.cli import main; main()", *arguments],
+        [sys.executable, "-m", "specd", *arguments],
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         check=True,

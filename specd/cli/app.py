@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 import specd
+from specd.cli.bash_words import join_words
 from specd.cli.lazy_group import CommandEntry, LazyGroup
 from specd.errors import SpecdError
 
@@ -180,8 +182,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a model says what no terminal's charset has
+    join_words(os.environ)
     try:
-        app()
+        app(prog_name="specd")  # by `python -m specd` too, and TAB finds its variables by it
     except (SpecdError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from specd.cli.completion import complete_models
 from specd.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def bench(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the store; without it the demo pair, its target padded to 1b."
+            help="A model of the store; without it the demo pair, its target padded to 1b.",
+            autocompletion=complete_models,
         ),
     ] = "",
     target: Annotated[Path | None, typer.Option(help="A GGUF instead of a model.")] = None,

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from specd.cli.completion import complete_models
 from specd.cli.sync_client import SyncClient, sync_client
 
 
 def cp(
-    source: Annotated[str, typer.Argument(help="A model of `specd list`.")],
+    source: Annotated[
+        str, typer.Argument(help="A model of `specd list`.", autocompletion=complete_models)
+    ],
     destination: Annotated[str, typer.Argument(help="The name of its copy.")],
 ) -> None:
     copy(sync_client(), source, destination)

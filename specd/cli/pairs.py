@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from specd.cli.completion import complete_models
+
 
 class PairsGroup(TyperGroup):
     """Whatever is no command of its own is meant for `show`: `specd pairs MODEL --json`."""
@@ -24,6 +26,16 @@ class PairsGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+def _complete_models_and_commands(context: typer.Context, incomplete: str) -> list[str]:
+    """`specd pairs` may be followed by either."""
+    group = context.parent.command if context.parent is not None else None
+    commands = group.commands if isinstance(group, TyperGroup) else ()
+    return [
+        *(name for name in commands if name.startswith(incomplete)),
+        *complete_models(incomplete),
+    ]
+
+
 app = typer.Typer(
     cls=PairsGroup,
     add_completion=False,
@@ -33,14 +45,22 @@ app = typer.Typer(
 )
 
 _Target = Annotated[
-    str, typer.Argument(help="A model, or a pattern of names with * and ? (in quotes).")
+    str,
+    typer.Argument(
+        help="A model, or a pattern of names with * and ? (in quotes).",
+        autocompletion=complete_models,
+    ),
 ]
 
 
 @app.command("show")
 def show(
     model: Annotated[
-        str, typer.Argument(help="A model, or a pattern in quotes; all of the store without it.")
+        str,
+        typer.Argument(
+            help="A model, or a pattern in quotes; all of the store without it.",
+            autocompletion=_complete_models_and_commands,
+        ),
     ] = "",
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
@@ -56,7 +76,12 @@ def show(
 
 @app.command("suggest")
 def suggest(
-    model: Annotated[str, typer.Argument(help="One model; all without a drafter else.")] = "",
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="One model; all without a drafter else.", autocompletion=complete_models
+        ),
+    ] = "",
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
 ) -> None:
@@ -70,7 +95,10 @@ def suggest(
 def add(
     target: _Target,
     drafters: Annotated[
-        list[str], typer.Argument(help="Models, patterns or GGUF files, the best first.")
+        list[str],
+        typer.Argument(
+            help="Models, patterns or GGUF files, the best first.", autocompletion=complete_models
+        ),
     ],
     *,
     max_draft: Annotated[

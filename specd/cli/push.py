@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specd.cli.completion import complete_models
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -13,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def push(
-    model: Annotated[str, typer.Argument(help="Its name says where to: host:port/user/model:tag.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Its name says where to: host:port/user/model:tag.", autocompletion=complete_models
+        ),
+    ],
     *,
     insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
 ) -> None:

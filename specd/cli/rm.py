@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from specd.cli.answers import DaemonRefused
+from specd.cli.completion import complete_models
 from specd.cli.sync_client import SyncClient, sync_client
 
 
-def rm(models: Annotated[list[str], typer.Argument(help="Models of `specd list`.")]) -> None:
+def rm(
+    models: Annotated[
+        list[str], typer.Argument(help="Models of `specd list`.", autocompletion=complete_models)
+    ],
+) -> None:
     delete(sync_client(), models)
 
 

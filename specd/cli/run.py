@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from specd.cli.answers import Json
+from specd.cli.completion import complete_models
 from specd.errors import InvalidRequest
 
 LEVELS: Final = ("low", "medium", "high", "max")
@@ -30,7 +31,12 @@ class RunCommand(TyperCommand):
 
 @app.command(cls=RunCommand)
 def run(
-    model: Annotated[str, typer.Argument(help="A model; one that is missing is pulled.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model; one that is missing is pulled.", autocompletion=complete_models
+        ),
+    ],
     prompt: Annotated[
         list[str] | None, typer.Argument(help="Answer this, after what stdin has; else chat.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specd.cli.answers import Json
+from specd.cli.completion import complete_models
 from specd.cli.sync_client import SyncClient, sync_client
 from specd.cli.words import columns, count_words, make_console, print_lines
 from specd.errors import InvalidRequest
@@ -24,7 +25,9 @@ Section = tuple[str, list[str]]
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="A model of `specd list`.")],
+    model: Annotated[
+        str, typer.Argument(help="A model of `specd list`.", autocompletion=complete_models)
+    ],
     *,
     of_license: Annotated[bool, typer.Option("--license", help="Its licences alone.")] = False,
     modelfile: Annotated[bool, typer.Option("--modelfile", help="Its Modelfile alone.")] = False,

@@ -7,10 +7,15 @@ from typing import Annotated
 import typer
 
 from specd.cli.answers import DaemonRefused
+from specd.cli.completion import complete_loaded_models
 from specd.cli.sync_client import SyncClient, sync_client
 
 
-def stop(model: Annotated[str, typer.Argument(help="A model of `specd ps`.")]) -> None:
+def stop(
+    model: Annotated[
+        str, typer.Argument(help="A model of `specd ps`.", autocompletion=complete_loaded_models)
+    ],
+) -> None:
     unload(sync_client(), model)
 
 

@@ -104,7 +104,7 @@ def test_no_error_is_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(application, "app", fail)
@@ -170,6 +170,19 @@ async def test_a_short_command_imports_no_heavy_module(arguments: Sequence[str])
     answers: Json = {"/api/tags": {"models": []}, "/api/copy": None, "/api/generate": {}}
     async with FakeDaemon(answers).serve() as url:
         await without(HEAVY | NATIVE, arguments, OLLAMA_HOST=url)
+
+
+@pytest.mark.parametrize("command", ["run", "show", "pairs", "bench", "push"])
+async def test_completion_imports_no_heavy_module(command: str) -> None:
+    variables = {"COMP_WORDS": f"specd\n{command}\n", "COMP_CWORD": "2"}
+    async with FakeDaemon({"/api/tags": {"models": []}}).serve() as url:
+        await without(
+            HEAVY | NATIVE,
+            [],
+            OLLAMA_HOST=url,
+            _SPECD_COMPLETE="complete_bash",
+            **variables,
+        )
 
 
 async def test_talking_to_the_daemon_loads_no_native_code() -> None:
