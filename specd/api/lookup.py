@@ -75,6 +75,12 @@ def require_images(ref: core.ModelRef) -> None:
         )
 
 
+def require_sounds(ref: core.ModelRef) -> None:
+    """Refuse a model that cannot hear, before anything is loaded for the request."""
+    require_images(ref)
+    require(ref, "audio")
+
+
 def check_top_logprobs(n: int) -> None:
     if not 0 <= n <= 20:
         raise InvalidRequest("top_logprobs must be between 0 and 20")

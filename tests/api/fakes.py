@@ -227,7 +227,7 @@ class FakeSettings:
 MODELS = (
     model_ref("plain"),
     model_ref("thinker", "completion", "thinking"),
-    model_ref("able", "completion", "tools", "insert", "vision", "thinking"),
+    model_ref("able", "completion", "tools", "insert", "vision", "audio", "thinking"),
     model_ref("embedder", "embedding"),
     model_ref("painter", "image"),
 )

@@ -80,13 +80,15 @@ async def test_all_formats_and_a_stream_have_the_same_text(client: openai.AsyncO
 
 
 @pytest.mark.contract("openai.transcriptions-refused")
-async def test_what_cannot_be_heard_is_refused(client: openai.AsyncOpenAI) -> None:
+async def test_what_cannot_be_heard_is_refused(daemon: Daemon, client: openai.AsyncOpenAI) -> None:
     async def refused(match: str, file: bytes = sound(), model: str = "ear") -> None:
         with pytest.raises(openai.BadRequestError, match=match):
             await client.audio.transcriptions.create(model=model, file=("a.wav", file))
 
     await refused("does not support multimodal requests", model="deaf")
-    await refused("does not support audio", model="eye")
+    engines = daemon.engines()
+    await refused("eye:latest does not support audio", model="eye")
+    assert daemon.engines() == engines
     await refused("audio file is empty", file=b"")
     await refused("not WAV, MP3 or FLAC", file=b"\x1aE\xdf\xa3webm")
     await refused("a sound cannot be read", file=b"RIFF\0\0\0\0WAVEnothing")

@@ -53,7 +53,7 @@ class TranscriptionRoute(AnswerRoute):
         form = await read_transcription(request)
         ref = await lookup.find_model(self._library, form.model)
         lookup.require_completion(ref, form.model, "chat")
-        lookup.require_images(ref)
+        lookup.require_sounds(ref)
         if not core.is_sound(form.sound):
             raise InvalidRequest("the audio file cannot be read: it is not WAV, MP3 or FLAC")
         asked, writer = to_request(form, ref), TranscriptionWriter()

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from specd import core, errors
-from tests.api.fakes import DONE, FakeGeneration, Script, client
+from tests.api.fakes import DONE, MODELS, FakeGeneration, Script, client, model_ref
 
 PATH = "/v1/audio/transcriptions"
 SOUND = b"RIFF\0\0\0\0WAVEfmt "
@@ -25,12 +25,13 @@ async def ask(
     generation: FakeGeneration, sound: bytes | None = SOUND, **fields: str
 ) -> tuple[int, str, str]:
     """The status, the content type and the text of the answer."""
+    models = (*MODELS, model_ref("seer", "completion", "vision"))
     form = aiohttp.FormData(default_to_multipart=True)
     for name, value in ({"model": "able"} | fields).items():
         form.add_field(name, value)
     if sound is not None:
         form.add_field("file", sound, filename="a.wav")
-    async with client(generation) as http, http.post(PATH, data=form) as reply:
+    async with client(generation, models=models) as http, http.post(PATH, data=form) as reply:
         return reply.status, reply.headers["Content-Type"], await reply.text()
 
 
@@ -129,6 +130,7 @@ async def test_an_error_before_the_first_word_has_a_status() -> None:
         (SOUND, {"model": "absent"}, 404, "model 'absent' not found"),
         (SOUND, {"model": "embedder"}, 400, '"embedder" does not support chat'),
         (SOUND, {"model": "plain"}, 400, "does not support multimodal requests"),
+        (SOUND, {"model": "seer"}, 400, "seer:latest does not support audio"),
         (b"OggS", {}, 400, "it is not WAV, MP3 or FLAC"),
         (SOUND, {"temperature": "hot"}, 400, "temperature must be a number, 0 or more"),
         (SOUND, {"temperature": "nan"}, 400, "temperature must be a number, 0 or more"),
