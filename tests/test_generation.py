@@ -416,9 +416,9 @@ async def test_thinking_is_parted_from_the_answer() -> None:
     assert thought(await House(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
 
 
-async def test_without_thinking_the_text_is_as_it_is() -> None:
+async def test_a_model_that_thinks_unasked_does_so_apart_and_others_say_what_they_say() -> None:
     tokens: list[core.Event] = [core.Token(text="<think>a</think>b"), DONE]
-    assert thought(await House(*tokens).ask(chat("x"), think=False)) == ("", "<think>a</think>b")
+    assert thought(await House(*tokens).ask(chat("x"), think=False)) == ("a", "b")
     assert thought(await House(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
     house = House(*tokens, model=replace(MODEL, capabilities=("completion",)))
     assert thought(await house.ask(chat("x")))[0] == ""

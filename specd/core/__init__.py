@@ -46,6 +46,7 @@ from specd.core.load import (
 )
 from specd.core.model import (
     GPT_OSS,
+    HARMONY,
     Drafter,
     ModelRef,
     NoPair,
@@ -77,6 +78,7 @@ from specd.core.words import (
 __all__ = [
     "BUILTIN",
     "GPT_OSS",
+    "HARMONY",
     "KV_CACHE_TYPES",
     "MAX_SLOTS",
     "NVIDIA_UUID",

@@ -12,6 +12,8 @@ from specd.core.request import Message
 
 #: What configs and GGUFs call gpt-oss.
 GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
+#: The PARSER of a model that writes its answers as gpt-oss does, whatever its architecture.
+HARMONY: Final = "harmony"
 
 
 class Templating(StrEnum):

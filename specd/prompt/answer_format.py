@@ -88,9 +88,9 @@ class AnswerFormat:
         if self.harmony:
             return HarmonyParser.after(prompt, known, new_id=name)
         calls = ToolParser(self.calls, known, new_id=name) if self.tools else None
-        # Who asked not to think, and whose template lets the model think for all that, shall not
-        # find it in the answer.
-        if self.tags is None or not (self.thinks or opened(prompt, self.tags[0])):
+        # Also where the request asks not to think: the template may open the tag nevertheless, and
+        # some models (LFM2, Ministral) open it themselves.
+        if self.tags is None:
             return calls
         thinking = ReasoningParser.after(prompt, open_tag=self.tags[0], close_tag=self.tags[1])
         return thinking if calls is None else ThinkingThenCalls(thinking, calls)
@@ -140,7 +140,7 @@ def speaks_harmony(model: core.ModelRef) -> bool:
     """gpt-oss, or any model whose template writes messages on channels."""
     template = model.template or ""
     marks = (harmony.START, harmony.CHANNEL, harmony.MESSAGE)
-    if model.parser == "harmony" or all(mark in template for mark in marks):
+    if model.parser == core.HARMONY or all(mark in template for mark in marks):
         return True
     return bool(core.GPT_OSS & {model.family, model.architecture}) and harmony.START in template
 

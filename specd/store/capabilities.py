@@ -1,12 +1,13 @@
 """What a model can do, by the contract's rules: pure functions of its metadata and template.
 
 The template that is read is the one that is used.  The flags of Ollama's built-in parsers play no
-part, since those models are served with their own Jinja template here.
+part, since those models are served with their own Jinja template here; but for `harmony`, by which
+answers are parsed here as well.
 """
 
 from __future__ import annotations
 
-from specd.core import GPT_OSS, Templating
+from specd.core import GPT_OSS, HARMONY, Templating
 from specd.store import templating
 from specd.store.facts import GgufFacts
 from specd.store.manifest import Config
@@ -35,6 +36,6 @@ def capabilities(
     # Infill goes by a Go template or by the GGUF's own tokens, whichever serves the chat.
     if "insert" in go or facts.infill:
         found.append("insert")
-    if GPT_OSS & {config.model_family, facts.architecture}:
+    if config.parser == HARMONY or GPT_OSS & {config.model_family, facts.architecture}:
         found.append("thinking")
     return tuple(dict.fromkeys([*found, *(config.capabilities or ())]))

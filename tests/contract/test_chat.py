@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.conftest import AFTER, THOUGHT, WORDS, Asker
 from tests.gguf_projectors import picture
+from tests.speaking_model import write_speaker
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
@@ -88,6 +90,27 @@ async def test_thinking_streams_in_a_field_of_its_own(asker: Asker) -> None:
     assert "".join(message["thinking"] for message in thinking).strip() == THOUGHT
     assert all(message["content"] == "" for message in thinking)
     assert "".join(message["content"] for message in messages) == "So be it, then."
+
+
+@pytest.mark.contract("think.apart")
+@pytest.mark.parametrize("tags", [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+async def test_a_model_that_thinks_though_it_is_asked_not_to_has_a_clean_answer(
+    asker: Asker, tmp_path: Path, tags: tuple[str, str]
+) -> None:
+    """Its template shows the tags, and opens none: the model does."""
+    script = {"A": f"{tags[0]}{THOUGHT}{tags[1]}\n\n{WORDS}"}
+    template = f"{{#- {tags[0]}{tags[1]} -#}}{{{{- messages[-1].content -}}}}|A"
+    weights = write_speaker(tmp_path / "stubborn.gguf", script, template)
+    asker.store.add("stubborn", weights=weights)
+    try:
+        reply = await asker.ask("chat", asking(model="stubborn", stream=False))
+        assert reply.json["message"]["content"] == WORDS
+        assert reply.json["message"]["thinking"] == THOUGHT
+        body = {"model": "stubborn", "prompt": "x", "think": False, "stream": False}
+        answer = (await asker.ask("generate", body)).json
+        assert (answer["response"], answer["thinking"]) == (WORDS, THOUGHT)
+    finally:
+        await asker.ask("delete", {"model": "stubborn"})
 
 
 # --------------------------------------------------------------------------- tools

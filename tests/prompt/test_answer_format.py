@@ -80,12 +80,19 @@ def test_a_go_template_says_where_its_model_thinks_and_calls() -> None:
     assert (answer.content, answer.thinking, answer.names) == ("b", "a", ["now"])
 
 
-def test_unset_is_on_and_who_asked_not_to_think_gets_the_text_as_it_is() -> None:
-    text = "<think>hm</think>yes"
-    for think in (None, True, "high"):
-        assert read(of(THINKER, think=think), text) == Answer("yes", "hm")
-    assert read(of(THINKER, think=False), text) == Answer(text)
-    assert of(THINKER, think=False).parser("") is None
+@pytest.mark.contract("think.apart")
+@pytest.mark.parametrize("think", [None, True, "high", False])
+def test_thinking_is_parted_from_the_answer_whether_it_was_asked_for_or_not(think: Any) -> None:
+    assert read(of(THINKER, think=think), "<think>hm</think>yes") == Answer("yes", "hm")
+    ministral = of("{{ x }}", think=think, parser="ministral")
+    assert read(ministral, "[THINK]hm[/THINK]yes") == Answer("yes", "hm")
+    called = read(of(THINKER, think=think, tools=True), f"<think>hm</think>yes {CALL}")
+    assert (called.content, called.thinking, called.names) == ("yes", "hm", ["now"])
+
+
+def test_an_answer_without_thinking_is_the_text_as_it_is() -> None:
+    for text in ("  yes <think>no</think>", "<thin", "\n"):
+        assert read(of(THINKER, think=False), text) == Answer(text)
     assert of("no tags").parser("") is None
 
 

@@ -89,6 +89,13 @@ def test_a_projector_says_whether_it_hears(values: dict[str, Value], hears: bool
     assert ("audio" in found) is hears
 
 
+@pytest.mark.contract("show.capabilities")
+def test_a_model_whose_answers_are_read_as_harmony_thinks() -> None:
+    config, chosen = Config(parser="harmony"), Templating.JINJA
+    found = capabilities(FACTS, config, go_template=None, chosen=chosen, has_projector=False)
+    assert found == ("completion", "thinking")
+
+
 @pytest.mark.parametrize(
     "n,text",
     [(999, "999"), (37_120, "37.12K"), (751_630_000, "751.63M"), (8_030_261_248, "8.0B")],
