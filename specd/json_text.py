@@ -9,9 +9,21 @@ from decimal import Decimal
 from typing import Any, Final
 
 #: Go escapes these in every string (HTML-safe by default), and has no halves of surrogate pairs.
-ESCAPES: Final = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
+_ESCAPES: Final = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def escaped(text: str) -> str:
+    """Return JSON text with the escapes that Go adds."""
+    # str.translate takes 0.1 µs a character, in which no other thread runs: 7 s for 60 MB.
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
 
 
 def go_json(value: object, *, sort: bool = False) -> bytes:
@@ -42,7 +54,7 @@ def _text(value: object, *, sort: bool) -> str:
 
 
 def json_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).translate(ESCAPES)
+    return escaped(json.dumps(text, ensure_ascii=False))
 
 
 def json_number(value: float) -> str:

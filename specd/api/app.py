@@ -29,7 +29,7 @@ from specd.api.ports import (
     Workshop,
 )
 from specd.api.requests import UNSEEN, Unseen, request_headers, watch
-from specd.api.room import MAX_BODY_BYTES, Room, shared
+from specd.api.room import MAX_BODY_BYTES, Room, answer_room, shared
 from specd.settings import is_loopback
 
 
@@ -47,6 +47,7 @@ def build_app(
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     room: Room | None = None,
+    answers: Room | None = None,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
@@ -76,7 +77,7 @@ def build_app(
             middleware.cors(origins),
             *guards,
             key_guard(keys),
-            shared(room or Room()),
+            shared(room or Room(), answers or answer_room()),
             middleware.no_route,
         ),
         client_max_size=max_body_bytes,

@@ -13,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from specd.api.errors import BodyTooLarge
+from specd.api.room import send_long
 from specd.api.wire import dump
 from specd.errors import InvalidRequest, RegistryError, SpecdError, StoreError
 from specd.metrics import current
@@ -82,7 +83,7 @@ def guarded(handler: Handler, reply: ErrorReply) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            return await handler(request)
+            return await send_long(request, await handler(request))
         except Exception as error:  # noqa: BLE001 - the border
             return reply(told(error))
 

@@ -1,20 +1,23 @@
-"""How much memory the bodies of requests may take, each and all together.
+"""How much memory the bodies of requests may take, each and all together, and so their answers.
 
 Without it a crowd of long bodies, each within its own bound, ends the machine.  A body has its
 share of the room while it is read and until its answer has ended: what became of it, pictures and
-turns, lives as long.
+turns, lives as long.  A long answer has its share of another room from when it is made until the
+client has read it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, TypeVar
+import io
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from specd.errors import InvalidRequest, Unavailable
+from specd.metrics import current
 
 T = TypeVar("T")
 
@@ -22,6 +25,10 @@ T = TypeVar("T")
 MAX_BODY_BYTES: Final = 128 * 2**20
 #: All of them together.
 MAX_BODIES_BYTES: Final = 256 * 2**20
+#: All answers that are made or sent at this moment, but for those up to ALWAYS_ANSWER_BYTES.
+MAX_ANSWERS_BYTES: Final = 512 * 2**20
+#: An answer up to here is always sent.
+ALWAYS_ANSWER_BYTES: Final = 2**18
 #: A body up to here always finds room: chats go on while others send their libraries.
 ALWAYS_BYTES: Final = 2**16
 #: Long bodies that are worked on at once, each in a thread and in several times its own memory.
@@ -29,14 +36,23 @@ MAX_CONVERSIONS: Final = 2
 
 
 class NoRoom(Unavailable):
-    def __init__(self) -> None:
-        super().__init__("server busy, please try again: too many long requests at once")
+    def __init__(self, reason: str = "too many long requests at once") -> None:
+        super().__init__(f"server busy, please try again: {reason}")
 
 
 class Room:
     """Of one application, in the thread of its event loop."""
 
-    def __init__(self, most_bytes: int = MAX_BODIES_BYTES) -> None:
+    def __init__(
+        self,
+        most_bytes: int = MAX_BODIES_BYTES,
+        *,
+        always_bytes: int = ALWAYS_BYTES,
+        error: Callable[[], NoRoom] = NoRoom,
+    ) -> None:
+        """always_bytes: a share up to here takes nothing.  error: where too little is left."""
+        self.always_bytes = always_bytes
+        self._error = error
         self._left_bytes = most_bytes
         self._conversions = asyncio.Semaphore(MAX_CONVERSIONS)
 
@@ -47,7 +63,7 @@ class Room:
     def take(self, n_bytes: int) -> None:
         """Raises NoRoom, and nothing is taken."""
         if n_bytes > self._left_bytes:
-            raise NoRoom
+            raise self._error()
         self._left_bytes -= n_bytes
 
     def give_back(self, n_bytes: int) -> None:
@@ -55,12 +71,35 @@ class Room:
 
     async def convert(self, work: Callable[[], T]) -> T:
         """In a thread, when it is its turn."""
-        async with self._conversions:
-            return await asyncio.to_thread(work)
+        return await self.run(lambda: asyncio.to_thread(work))
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what `work` returns, with at most MAX_CONVERSIONS of them at once.
+
+        One whose client leaves keeps its place to its end: a thread cannot be cancelled.
+        """
+        await self._conversions.acquire()
+        task = asyncio.ensure_future(work())
+        task.add_done_callback(self._ran)
+        return await asyncio.shield(task)
+
+    def _ran(self, task: asyncio.Task[Any]) -> None:
+        self._conversions.release()
+        if not task.cancelled():
+            task.exception()  # of one that nobody waits for, asyncio would complain
+
+
+def answer_room(most_bytes: int = MAX_ANSWERS_BYTES) -> Room:
+    """Return the room of all long answers of one application."""
+    return Room(
+        most_bytes,
+        always_bytes=ALWAYS_ANSWER_BYTES,
+        error=lambda: NoRoom("too many long answers at once"),
+    )
 
 
 class Share:
-    """Of one request.  n_bytes: of its body, as far as that was read."""
+    """Of one request.  n_bytes: of its body or its answer, as far as that is there."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -74,7 +113,7 @@ class Share:
 
     def need(self, n_bytes: int) -> None:
         """Have room for so many, more or fewer than before.  Raises NoRoom."""
-        wanted = n_bytes if n_bytes > ALWAYS_BYTES else 0
+        wanted = n_bytes if n_bytes > self.room.always_bytes else 0
         if wanted > self._taken:
             self.room.take(wanted - self._taken)
         else:
@@ -83,22 +122,51 @@ class Share:
 
 
 _SHARE: Final = web.RequestKey("specd_share", Share)
+_ANSWER: Final = web.RequestKey("specd_answer_share", Share)
 
 
-def shared(room: Room) -> Middleware:
+def shared(bodies: Room, answers: Room) -> Middleware:
     @web.middleware
     async def serve(request: web.Request, handler: Handler) -> web.StreamResponse:
-        share = request[_SHARE] = Share(room)
+        body = request[_SHARE] = Share(bodies)
+        answer = request[_ANSWER] = Share(answers)
         try:
             return await handler(request)
         finally:
-            share.need(0)
+            body.need(0)
+            answer.need(0)
 
     return serve
 
 
 def share_of(request: web.Request) -> Share:
     return request[_SHARE]
+
+
+def answer_share(request: web.Request) -> Share:
+    return request[_ANSWER]
+
+
+async def send_long(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Send an answer that is long, and return once the client has read it; leave others unsent.
+
+    aiohttp sends an answer after all middlewares have ended, where its memory is not counted.
+    Raises NoRoom.
+    """
+    body = response.body if isinstance(response, web.Response) else None
+    if not isinstance(body, bytes) or len(body) <= ALWAYS_ANSWER_BYTES:
+        return response
+    assert isinstance(response, web.Response)
+    answer_share(request).grow(len(body))
+    # Sent piece by piece: of one text asyncio keeps a copy until it has gone.
+    response.body = io.BytesIO(body)
+    del body
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except ConnectionError:
+        current().left = True
+    return response
 
 
 async def read_body(request: web.Request) -> bytes:

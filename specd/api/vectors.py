@@ -13,6 +13,7 @@ from aiohttp import web
 from specd import core
 from specd.api import lookup
 from specd.api.ports import Library
+from specd.api.room import answer_share
 from specd.api.wire import dump, quote
 from specd.errors import InvalidRequest, ModelNotFound
 
@@ -20,6 +21,10 @@ from specd.errors import InvalidRequest, ModelNotFound
 _MAX_AT_ONCE: Final = 2**13
 #: Decimals of a normalised vector: as fine as a 32-bit float, and a quarter of the digits.
 _SCALE: Final = 10.0**9
+
+
+#: Bytes of a number of a vector: a float, and a place in a tuple.
+_NUMBER_BYTES: Final = 32
 
 
 class NotPulled(ModelNotFound):
@@ -38,6 +43,15 @@ async def find_embedder(library: Library, name: str) -> core.ModelRef:
         if not name:
             raise
         raise NotPulled(name) from error
+
+
+def counted_vectors(request: web.Request) -> Callable[[int], None]:
+    """Return what counts a vector, of so many numbers, in the request's share of all answers.
+
+    Raises NoRoom where nothing is left.
+    """
+    share = answer_share(request)
+    return lambda n_numbers: share.grow(n_numbers * _NUMBER_BYTES)
 
 
 def texts_of(sent: object) -> tuple[str, ...]:

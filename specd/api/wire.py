@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from typing import Final
 
-from specd.json_text import ESCAPES
+from specd.json_text import escaped
 
 #: Go's longest duration, in seconds: what counts as for ever.
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
@@ -15,7 +15,7 @@ MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 def dump(value: object) -> bytes:
     """Compact JSON in the order of the keys; raises ValueError for NaN and infinity."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(ESCAPES).encode(errors="replace")
+    return escaped(text).encode(errors="replace")
 
 
 def quote(text: str) -> str:

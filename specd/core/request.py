@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from specd.core.engine_request import Grammar
@@ -89,16 +89,22 @@ class GenerateRequest:
     grammar: Grammar | None = None
 
 
+def _ignore(_n_numbers: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
     """Texts to be turned into vectors, one each.
 
     options, keep_alive_s: as in GenerateRequest.  truncate: cut what does not fit the context;
-    without it such a text is ContextLengthExceeded.
+    without it such a text is ContextLengthExceeded.  on_vector: called with the numbers of each
+    vector as it comes; what it raises ends the request.
     """
 
     model: str
     texts: tuple[str, ...]
+    on_vector: Callable[[int], None] = field(default=_ignore, compare=False)
     options: Mapping[str, object] = field(default_factory=dict)
     keep_alive_s: float | None = None
     truncate: bool = True

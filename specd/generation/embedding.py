@@ -25,7 +25,9 @@ async def embed_all(
 
     async def work() -> None:
         for index, text in waiting:
-            found[index] = await lease.embed(text, truncate=request.truncate, n_ctx=n_ctx)
+            entry = await lease.embed(text, truncate=request.truncate, n_ctx=n_ctx)
+            request.on_vector(len(entry.vector))
+            found[index] = entry
 
     try:
         async with asyncio.TaskGroup() as group:

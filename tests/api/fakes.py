@@ -154,6 +154,8 @@ class FakeGeneration:
         self.embeds.append(request)
         if isinstance(self.vector, Exception):
             raise self.vector
+        for _ in request.texts:
+            request.on_vector(len(self.vector))
         entries = [
             core.Embedding(vector=self.vector, n_tokens=len(text.split()) + 2)
             for text in request.texts
@@ -252,6 +254,7 @@ async def client(
     outside: Outside | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     room: Room | None = None,
+    answers: Room | None = None,
     efforts: Callable[[core.Pair], str] = lambda _pair: "",
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
@@ -266,6 +269,7 @@ async def client(
         clock=ticking(),
         max_body_bytes=max_body_bytes,
         room=room,
+        answers=answers,
         efforts=efforts,
         draw_id=lambda: 42,
     )

@@ -25,7 +25,14 @@ from specd.api.border import json_reply, route
 from specd.api.ollama.errors import error_reply
 from specd.api.ollama.schema import keep_alive
 from specd.api.ports import Rooms
-from specd.api.vectors import find_embedder, json_array, normalised, texts_of, vectors_reply
+from specd.api.vectors import (
+    counted_vectors,
+    find_embedder,
+    json_array,
+    normalised,
+    texts_of,
+    vectors_reply,
+)
 from specd.api.wire import present
 from specd.errors import EmbeddingsUnsupported, InvalidRequest, SpecdError
 
@@ -80,7 +87,8 @@ class EmbedRoutes:
         if not texts:
             await self._load(ref, body)
             return json_reply({"model": body.model, "embeddings": []})
-        found = await self._generation.embed(_request(ref, body, texts, truncate=body.truncate))
+        asked = _request(request, ref, body, texts, truncate=body.truncate)
+        found = await self._generation.embed(asked)
 
         def reply() -> Mapping[str, object]:
             vectors = [json_array(normalised(entry, body.dimensions)) for entry in found.entries]
@@ -101,7 +109,7 @@ class EmbedRoutes:
             await self._load(ref, body)
             return json_reply({"embedding": []})
         try:
-            found = await self._generation.embed(_request(ref, body, (body.prompt,)))
+            found = await self._generation.embed(_request(request, ref, body, (body.prompt,)))
         except EmbeddingsUnsupported as error:
             raise SpecdError(str(error)) from error  # 500 on this route
         return await vectors_reply(
@@ -117,11 +125,17 @@ class EmbedRoutes:
 
 
 def _request(
-    ref: core.ModelRef, body: EmbeddingBody, texts: tuple[str, ...], *, truncate: bool = True
+    request: web.Request,
+    ref: core.ModelRef,
+    body: EmbeddingBody,
+    texts: tuple[str, ...],
+    *,
+    truncate: bool = True,
 ) -> core.EmbedRequest:
     return core.EmbedRequest(
         model=ref.name,
         texts=texts,
+        on_vector=counted_vectors(request),
         options=body.options,
         keep_alive_s=body.keep_alive,
         truncate=truncate,

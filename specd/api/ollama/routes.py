@@ -27,6 +27,7 @@ from specd.api.ollama.errors import error_line, error_reply
 from specd.api.ollama.loaded import pair_object, ps_object, resident_details
 from specd.api.ollama.models import show_object, tags_object
 from specd.api.ports import Rooms
+from specd.api.room import answer_share
 from specd.api.streaming import NDJSON, stream
 from specd.api.wire import dump
 from specd.errors import InvalidRequest, SpecdError
@@ -84,11 +85,20 @@ class OllamaRoutes:
         name = body.model or body.name
         if not name:
             raise InvalidRequest("model is required")
+        if body.verbose:
+            # Its header may be 256 MiB, and is read and written in several times its own memory.
+            return await answer_share(request).room.run(lambda: self._show(request, body, name))
+        return await self._show(request, body, name)
+
+    async def _show(self, request: web.Request, body: schema.ShowBody, name: str) -> web.Response:
         info = await lookup.find_info(self._library, name, verbose=body.verbose)
         # Copilot finds its model again by this key, under the name that it asked for.
         copilot = request.headers.get("User-Agent", "").startswith("GitHubCopilotChat/")
         basename, pair = name if copilot else "", await self._pair(info)
-        return json_reply(show_object(info, system=body.system, basename=basename, pair=pair))
+        shown = show_object(info, system=body.system, basename=basename, pair=pair)
+        if not body.verbose:
+            return json_reply(shown)
+        return await asyncio.to_thread(json_reply, shown)
 
     async def _pair(self, info: ModelInfo) -> Json | None:
         """None of a model elsewhere, or one whose weights are gone."""

@@ -13,7 +13,14 @@ from aiohttp import web
 from specd import core
 from specd.api.body import Fields, anything, converted, integer, read_fields, string
 from specd.api.ports import Rooms
-from specd.api.vectors import find_embedder, json_array, normalised, texts_of, vectors_reply
+from specd.api.vectors import (
+    counted_vectors,
+    find_embedder,
+    json_array,
+    normalised,
+    texts_of,
+    vectors_reply,
+)
 from specd.errors import InvalidRequest
 
 _FIELDS: Final[Fields] = {
@@ -60,7 +67,8 @@ class EmbeddingsRoute:
         written = _packed if body.wants_base64 else json_array
         texts = await converted(request, lambda: body.texts)
         ref = await find_embedder(self._library, body.model)
-        found = await self._generation.embed(core.EmbedRequest(model=ref.name, texts=texts))
+        asked = core.EmbedRequest(model=ref.name, texts=texts, on_vector=counted_vectors(request))
+        found = await self._generation.embed(asked)
         n_tokens = sum(entry.n_tokens for entry in found.entries)
 
         def reply() -> Mapping[str, object]:

@@ -1,0 +1,126 @@
+"""Long answers take memory until they are read: all of them together have a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+
+from specd.api.room import ALWAYS_ANSWER_BYTES, NoRoom, Room, answer_room
+from specd.store import ModelInfo
+from tests.api import fakes
+from tests.api.fakes import FakeGeneration, FakeLibrary, client
+
+MIB = 2**20
+#: More than the kernel's buffers of a connection take.
+N_LICENSE = 24 * MIB
+N_ROOM = 32 * MIB
+Http = TestClient[Any, Any]
+BUSY = "server busy, please try again: too many long answers at once"
+
+
+class Watched(Room):
+    """Says when something was taken, and when all was given back."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            N_ROOM, always_bytes=ALWAYS_ANSWER_BYTES, error=lambda: NoRoom("too many long answers")
+        )
+        self.taken, self.whole = asyncio.Event(), asyncio.Event()
+
+    def take(self, n_bytes: int) -> None:
+        super().take(n_bytes)
+        self.taken.set()
+
+    def give_back(self, n_bytes: int) -> None:
+        super().give_back(n_bytes)
+        if self.left_bytes == N_ROOM and n_bytes:
+            self.whole.set()
+
+
+@pytest.fixture
+def long_license(monkeypatch: pytest.MonkeyPatch) -> None:
+    def show(library: FakeLibrary, name: str, /, *, verbose: bool = False) -> ModelInfo:
+        return replace(fakes.info(library.resolve(name).name), license="x" * N_LICENSE)
+
+    monkeypatch.setattr(FakeLibrary, "show", show)
+
+
+async def show(http: Http, *, verbose: bool) -> tuple[int, dict[str, Any]]:
+    asked = {"model": "plain", "verbose": verbose}
+    async with http.post("/api/show", json=asked) as reply:
+        return reply.status, await reply.json()
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.usefixtures("long_license")
+async def test_who_reads_nothing_holds_memory_until_the_connection_ends(verbose: bool) -> None:
+    answers = Watched()
+    async with client(answers=answers) as http:
+        asked = b'{"model":"plain","verbose":%s}' % str(verbose).lower().encode()
+        head = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        _, idle = await asyncio.open_connection(http.host, http.port, limit=2**10)
+        idle.write(head % len(asked) + asked)
+        await answers.taken.wait()
+        assert await show(http, verbose=verbose) == (
+            503,
+            {"error": "server busy, please try again: too many long answers"},
+        )
+        async with http.get("/api/tags") as reply:
+            assert reply.status == 200
+        idle.transport.abort()
+        await answers.whole.wait()
+        status, shown = await show(http, verbose=verbose)
+        assert (status, len(shown["license"])) == (200, N_LICENSE)
+        assert answers.left_bytes == N_ROOM
+
+
+@pytest.mark.usefixtures("long_license")
+async def test_a_long_answer_is_what_a_short_one_is() -> None:
+    async with client() as http, http.post("/api/show", json={"model": "plain"}) as reply:
+        assert reply.status == 200
+        assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert int(reply.headers["Content-Length"]) == len(await reply.read()) > N_LICENSE
+        assert reply.headers["X-Request-Id"]
+        # The connection goes on.
+        async with http.get("/api/version") as after:
+            assert after.status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/embed", "/v1/embeddings"])
+async def test_vectors_take_their_memory_as_they_come(path: str) -> None:
+    generation = FakeGeneration(vector=(0.5,) * 10_000)
+    async with client(generation, answers=answer_room(2 * MIB)) as http:
+        asked = {"model": "embedder", "input": ["a"] * 100}
+        async with http.post(path, json=asked) as reply:
+            assert reply.status == 503
+            assert BUSY in await reply.text()
+        async with http.post(path, json=asked | {"input": ["a", "b"]}) as reply:
+            assert reply.status == 200
+
+
+async def test_work_for_a_client_who_left_keeps_its_place() -> None:
+    answers = answer_room()
+    ended = asyncio.Event()
+    n_running = 0
+
+    async def work() -> None:
+        nonlocal n_running
+        n_running += 1
+        await ended.wait()
+        n_running -= 1
+
+    asking = [asyncio.ensure_future(answers.run(work)) for _ in range(6)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    last = asyncio.ensure_future(answers.run(work))
+    await asyncio.sleep(0)
+    assert n_running == 2
+    ended.set()
+    await last
