@@ -5,12 +5,14 @@ What they do: pairs_show.py, pairs_suggest.py and pairs_edit.py (add, refuse, re
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from specd.cli.completion import complete_models
+from specd.errors import InvalidRequest, ModelNotFound
 
 
 class PairsGroup(TyperGroup):
@@ -52,6 +54,10 @@ _Target = Annotated[
     ),
 ]
 
+_Machine = Annotated[
+    bool, typer.Option("--machine", help="In the file of this machine, which a service reads.")
+]
+
 
 @app.command("show")
 def show(
@@ -71,7 +77,13 @@ def show(
     """Say who drafts for which model, by which rule, what that gained, and why some have none."""
     from specd.cli import pairs_show
 
-    pairs_show.show(model, as_json=as_json, forget=forget)
+    try:
+        pairs_show.show(model, as_json=as_json, forget=forget)
+    except ModelNotFound as error:
+        names = [command.name for command in app.registered_commands if command.name]
+        if close := get_close_matches(model, names, n=1):
+            raise InvalidRequest(f"{error}; did you mean `specd pairs {close[0]}`?") from error
+        raise
 
 
 @app.command("suggest")
@@ -107,28 +119,30 @@ def add(
     force: Annotated[
         bool, typer.Option("--force", help="Add a drafter that does not fit all the same.")
     ] = False,
+    machine: _Machine = False,
 ) -> None:
     """Name the drafters of a model, in a file of your own that goes before specd's registry."""
     from specd.cli import pairs_edit
 
-    pairs_edit.add(target, drafters, max_draft=max_draft, force=force)
+    pairs_edit.add(target, drafters, max_draft=max_draft, force=force, of_machine=machine)
 
 
 @app.command("refuse")
 def refuse(
     target: _Target,
     *,
-    reason: Annotated[str, typer.Option(help="Words for whoever asks why.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, for `specd pairs`.")] = "",
+    machine: _Machine = False,
 ) -> None:
     """Forbid drafting for a model."""
     from specd.cli import pairs_edit
 
-    pairs_edit.refuse(target, reason=reason)
+    pairs_edit.refuse(target, reason=reason, of_machine=machine)
 
 
 @app.command("remove")
-def remove(target: _Target) -> None:
-    """Remove a rule of your own, the one in force; say what decides then."""
+def remove(target: _Target, *, machine: _Machine = False) -> None:
+    """Remove a rule of your own; say what decides then."""
     from specd.cli import pairs_edit
 
-    pairs_edit.remove(target)
+    pairs_edit.remove(target, of_machine=machine)

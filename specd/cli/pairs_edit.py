@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import typer
 from specd.core import ModelRef, NoPair
 from specd.errors import InvalidName, InvalidRequest, SpecdError
 from specd.pairs import Pairs, Rule, RuleBook, Rules, refusals
-from specd.pairs.registry import MAX_DRAFT, Places, load_rules, usual_places
+from specd.pairs.registry import MAX_DRAFT, Places, load_rules, read_rules, usual_places
 from specd.pairs.rules import USER, has_wildcards, home_short, is_file, key_of, matches
 from specd.settings import Settings
 from specd.store import Library, Name
@@ -30,45 +30,57 @@ _UNFIT: Final = {
 }
 
 
-def add(target: str, drafters: Sequence[str], *, max_draft: int | None, force: bool) -> None:
+def add(
+    target: str, drafters: Sequence[str], *, max_draft: int | None, force: bool, of_machine: bool
+) -> None:
     from specd.pairs import user_file
 
     if max_draft is not None and max_draft > MAX_DRAFT:
         raise typer.BadParameter(
             f"a draft has at most {MAX_DRAFT} tokens", param_hint="--max-draft"
         )
-
     shelf = _Shelf.open()
     _check_name(target)
-    path = _file()
+    path = user_file.file_to_write(_places(), of_machine=of_machine)
     for drafter in drafters:
         _check_drafter(drafter, target, shelf, force=force)
     length = (1, max_draft) if max_draft is not None else None
+    before = _rule_in(path, target)
     user_file.add(path, target, drafters, draft_length=length)
     typer.echo(f"wrote {home_short(path)}: {', '.join(drafters)} may draft for {target}")
+    _say_what_it_replaces(before, _rule_in(path, target))
     _say_what_it_is_for(path, target, shelf)
 
 
-def refuse(target: str, *, reason: str) -> None:
+def refuse(target: str, *, reason: str, of_machine: bool) -> None:
     from specd.pairs import user_file
 
     _check_name(target)
-    path = _file()
+    path = user_file.file_to_write(_places(), of_machine=of_machine)
+    before = _rule_in(path, target)
     user_file.refuse(path, target, reason)
-    typer.echo(f"wrote {home_short(path)}: nobody drafts for {target}")
+    typer.echo(f"wrote {home_short(path)}: nothing drafts for {target}")
+    _say_what_it_replaces(before, _rule_in(path, target))
     _say_what_it_is_for(path, target, _Shelf.open())
 
 
-def remove(target: str) -> None:
+def remove(target: str, *, of_machine: bool) -> None:
     from specd.pairs import user_file
 
     places = _places()
+    path = user_file.file_to_write(places, of_machine=of_machine)
     rules = load_rules(places.named)
-    for path in filter(None, (places.user, places.machine)):
-        if user_file.remove(path, target):
-            typer.echo(f"wrote {home_short(path)}: the rule for {target} is gone")
-            _say_what_decides(rules, target)
-            return
+    if user_file.remove(path, target):
+        typer.echo(f"wrote {home_short(path)}: the rule for {target} is gone")
+        _say_what_decides(rules, target)
+        return
+    other = places.user if of_machine else places.machine
+    if other is not None and _rule_in(other, target) is not None:
+        option = "without --machine" if of_machine else "with --machine"
+        raise InvalidRequest(
+            f"{home_short(path)} has no rule for just {target}, but {home_short(other)} has:"
+            f" remove it {option}"
+        )
     raise InvalidRequest(
         f"no file of yours has a rule for just {target}; `specd pairs` shows which"
     )
@@ -81,17 +93,33 @@ def _places() -> Places:
     return usual_places(Settings().pairs_file)
 
 
-def _file() -> Path:
-    from specd.pairs.user_file import file_to_write
+def _rule_in(path: Path, target: str) -> Rule | None:
+    """Return the rule of that file that names just this target."""
+    rules = read_rules(path, USER) if path.exists() else ()
+    return next((rule for rule in rules if key_of(target) in map(key_of, rule.targets)), None)
 
-    return file_to_write(_places(), is_root=os.geteuid() == 0)
+
+def _say_what_it_replaces(before: Rule | None, after: Rule | None) -> None:
+    if before is None or after is None:
+        return
+    was, now = _rule_words(before), _rule_words(after)
+    if was != now:
+        typer.echo(f"This replaces the rule that was there: {was}.")
+
+
+def _rule_words(rule: Rule) -> str:
+    if not rule.drafters:
+        return f"nothing drafts ({rule.reason})" if rule.reason else "nothing drafts"
+    length = f", at most {rule.max_draft} tokens at a time" if rule.max_draft is not None else ""
+    return f"{', '.join(rule.drafters)} may draft{length}"
 
 
 def _say_who_reads(path: Path) -> None:
     places = _places()
     if places.named is None and path == places.own:
         typer.echo(
-            f"A daemon of yours reads it by itself; one of another user reads {places.machine}."
+            f"A daemon of yours reads it by itself; one of another user reads {places.machine},"
+            " which --machine writes."
         )
 
 
@@ -99,7 +127,8 @@ def _say_what_it_is_for(path: Path, target: str, shelf: _Shelf) -> None:
     _say_who_reads(path)
     names = shelf.names_like(target)
     if not names:
-        typer.echo(f"Warning: no model here is called {target}.", err=True)
+        here = shelf.names_like("*")
+        typer.echo(f"Warning: no model here is called {target}.{_meant(target, here)}", err=True)
     rules = load_rules(Settings().pairs_file)
     for name in names:
         found = rules.rule_for(name)
@@ -113,6 +142,13 @@ def _say_what_decides(rules: RuleBook, target: str) -> None:
         found = rules.rule_for(name)
         said = f"this rule decides now: {found.said}" if found is not None else "no rule is left"
         typer.echo(f"For {name} {said}")
+
+
+def _meant(name: str, here: Sequence[str]) -> str:
+    """Return a question for a name that is nearly one of those here, "" for another."""
+    short = name.removesuffix(":latest")
+    close = get_close_matches(short, [one.removesuffix(":latest") for one in here], n=1, cutoff=0.8)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 # --------------------------------------------------------------------------- what fits
@@ -194,6 +230,7 @@ def _check_drafter(drafter: str, target: str, shelf: _Shelf, *, force: bool) -> 
         missing = f"Warning: {drafter} is not in the store."
         if not has_wildcards(drafter):
             missing += f" `specd pull {drafter}` gets it."
+            missing += _meant(drafter, shelf.names_like("*"))
     if not candidates:
         typer.echo(missing, err=True)
         return

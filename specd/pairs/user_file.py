@@ -29,21 +29,22 @@ _HEADER: Final = (
 _OF_DRAFTERS: Final = ("drafters", "reason", "pull", "expected", "draft_length", "measured")
 
 
-def file_to_write(places: Places, *, is_root: bool) -> Path:
-    """The file that SPECD_PAIRS names; else the machine's for who may write it; else one's own.
+def file_to_write(places: Places, *, of_machine: bool) -> Path:
+    """Return the file that SPECD_PAIRS names, else the user's own.
 
-    Raises BadSetting where there is none.
+    of_machine: the machine's instead.  Raises BadSetting where there is none.
     """
-    if places.named is not None:
-        return places.named
-    machine = places.machine
-    if machine is not None and (is_root or (machine.is_file() and os.access(machine, os.W_OK))):
-        return machine
-    if places.own is None:
+    if of_machine:
+        if places.machine is None:
+            raise BadSetting("there is no pairs file of this machine")
+        return places.machine
+    path = places.user
+    if path is None:
         raise BadSetting(
-            "there is no home directory to keep a pairs file in: name one in SPECD_PAIRS"
+            "there is no home directory to keep a pairs file in: name one in SPECD_PAIRS,"
+            " or write the machine's with --machine"
         )
-    return places.own
+    return path
 
 
 def add(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.errors import BadSetting, InvalidName, InvalidRequest
+from specd.errors import BadSetting, InvalidName, InvalidRequest, ModelNotFound
 from specd.pairs import registry
 from specd.pairs.registry import read_rules
 from tests.gguf_embedders import write_bert
@@ -30,7 +30,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
     monkeypatch.setenv("SPECD_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(registry, "MACHINE_FILE", tmp_path / "etc" / "specd" / "pairs.toml")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     return store
 
 
@@ -63,7 +62,9 @@ def test_a_rule_that_is_added_pairs_the_model(own: Path) -> None:
 
 def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
     said("add", "big", "small")
-    assert f"wrote {own}: nobody drafts for big" in said("refuse", "big", "--reason", "it is quick")
+    assert f"wrote {own}: nothing drafts for big" in said(
+        "refuse", "big", "--reason", "it is quick"
+    )
     found = row("big")
     assert (found["drafter"], found["reason"]) == (None, "refused_by_rule")
     assert "it is quick" in str(found["detail"])
@@ -144,30 +145,62 @@ def test_the_file_that_is_named_is_written(
     assert not own.exists()
 
 
-def test_root_writes_the_machines_file_and_hears_what_goes_before_it(
+def test_root_writes_the_machines_file_only_when_told_to(
     monkeypatch: pytest.MonkeyPatch, own: Path
 ) -> None:
-    said("add", "big*", "small")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    words = said("add", "big", "small")
+    said("add", "big", "small")
+    said("refuse", "small")
+    assert not registry.MACHINE_FILE.exists()
+    assert len(read_rules(own, "user")) == 2
+
+
+def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path) -> None:
+    said("add", "big*", "small")
+    words = said("add", "big", "small", "--machine")
     assert f"wrote {registry.MACHINE_FILE}" in words
     assert f"For big:latest another rule goes before it: {own}: big*" in words
-    said("remove", "big*")  # wherever it is
+    with pytest.raises(InvalidRequest, match=rf"{registry.MACHINE_FILE} has: .* with --machine"):
+        said("remove", "big")
+    with pytest.raises(InvalidRequest, match=rf"{own} has: .* without --machine"):
+        said("remove", "big*", "--machine")
+    said("remove", "big*")
     assert read_rules(own, "user") == ()
 
 
-def test_the_rule_in_force_is_removed_and_what_decides_then_is_said(
-    monkeypatch: pytest.MonkeyPatch, own: Path
-) -> None:
+def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
     said("add", "big", "small")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    said("refuse", "big")
+    said("refuse", "big", "--machine")
     machine = registry.MACHINE_FILE
     assert said("remove", "big") == (
         f"wrote {own}: the rule for big is gone\n"
         f"For big:latest this rule decides now: {machine}: big\n"
     )
-    assert "no rule is left" in said("remove", "big")
+    assert "no rule is left" in said("remove", "big", "--machine")
+
+
+def test_a_rule_that_is_replaced_is_said() -> None:
+    was = "This replaces the rule that was there:"
+    assert was not in said("add", "big", "small", "--max-draft", "4")
+    assert was not in said("add", "BIG:latest", "small", "--max-draft", "4")
+    refused = said("refuse", "big", "--reason", "it is quick")
+    assert f"{was} small may draft, at most 4 tokens at a time.\n" in refused
+    assert f"{was} nothing drafts (it is quick).\n" in said("refuse", "big")
+    assert f"{was} nothing drafts.\n" in said("add", "big", "small")
+
+
+def test_a_name_that_is_nearly_one_is_asked_about() -> None:
+    words = said("add", "stranegr", "smal")
+    assert "Warning: no model here is called stranegr. Did you mean stranger?\n" in words
+    assert "`specd pull smal` gets it. Did you mean small?\n" in words
+    assert "Did you mean stranger?" in said("refuse", "strangr")
+
+
+def test_a_command_that_is_misspelt_is_suggested() -> None:
+    with pytest.raises(InvalidRequest, match=r"'sugest.*' not found; did you mean `specd pairs su"):
+        said("sugest")
+    with pytest.raises(ModelNotFound):
+        said("quite-another")
 
 
 def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -184,10 +183,9 @@ def test_after_any_changes_each_target_has_what_was_said_last(
 
 @pytest.fixture
 def places(tmp_path: Path) -> Callable[..., Places]:
-    def make(*, named: bool = False, machine_is_there: bool = False) -> Places:
+    def make(*, named: bool = False) -> Places:
         machine = tmp_path / "machine.toml"
-        if machine_is_there:
-            machine.write_text("")
+        machine.write_text("")
         return Places(
             named=tmp_path / "named.toml" if named else None,
             own=tmp_path / "own.toml",
@@ -198,30 +196,23 @@ def places(tmp_path: Path) -> Callable[..., Places]:
 
 
 @pytest.mark.parametrize(
-    "named,there,root,name",
+    "named,of_machine,name",
     [
-        (True, True, True, "named.toml"),
-        (False, False, True, "machine.toml"),
-        (False, True, False, "machine.toml"),
-        (False, False, False, "own.toml"),
+        (True, False, "named.toml"),
+        (False, False, "own.toml"),
+        (True, True, "machine.toml"),
+        (False, True, "machine.toml"),
     ],
 )
-def test_which_file_is_written(
-    places: Callable[..., Places], named: bool, there: bool, root: bool, name: str
+def test_the_machines_file_is_written_for_who_asks_for_it(
+    places: Callable[..., Places], named: bool, of_machine: bool, name: str
 ) -> None:
-    assert file_to_write(places(named=named, machine_is_there=there), is_root=root).name == name
-
-
-def test_the_machines_file_is_left_to_who_may_write_it(
-    places: Callable[..., Places], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert file_to_write(places(machine_is_there=True), is_root=False).name == "own.toml"
+    assert file_to_write(places(named=named), of_machine=of_machine).name == name
 
 
 def test_who_has_no_home_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="SPECD_PAIRS"):
-        file_to_write(Places(machine=tmp_path / "none.toml"), is_root=False)
+        file_to_write(Places(machine=tmp_path / "none.toml"), of_machine=False)
 
 
 # ---------------------------------------------------------------------------- what is refused
