@@ -316,9 +316,11 @@ class Loop:
         if len(plan.batch) == n_slots and not plan.drafted:
             # Nobody drafted: this was the plain pass itself, no estimate needed.
             plain_s = step_ns * 1e-9
+        step_s, plain_s = step_ns * 1e-9 / n_slots, plain_s / n_slots
         for group in plan.groups:
-            group.slot.tally.step_s += step_ns * 1e-9 / n_slots
-            group.slot.tally.plain_s += plain_s / n_slots
+            group.slot.tally.step_s += step_s
+            group.slot.tally.plain_s += plain_s
+            self._speculation.measure(group.slot, step_s, plain_s)
 
     # ------------------------------------------------------------------ ends
 

@@ -52,12 +52,16 @@ class DrafterFacts:
 
 @dataclass(slots=True)
 class _Guesses:
-    """What was guessed for one slot in one step, and whose tokens were sent."""
+    """What was guessed for one slot in one step, and whose tokens were sent.
+
+    n_said: tokens that the step gave the answer.
+    """
 
     found: Found
     job: DraftJob | None = None
     sent_by: str = ""
     sent: Sequence[TokenId] = ()
+    n_said: int = 0
 
 
 class Speculation:
@@ -213,6 +217,7 @@ class Speculation:
         if guesses is None:
             return
         n_sent = len(guesses.sent)
+        guesses.n_said = n_accepted + 1
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
             judged.append((DrafterKind.MODEL, job.margins, *_judged(job.tokens, said)))
@@ -227,6 +232,20 @@ class Speculation:
         """A pass without prompt took so long; seconds that a plain one would have taken."""
         self._controller.observe_target(n_rows, seconds)
         return self._controller.costs.target_s(n_slots)
+
+    def measure(self, slot: Slot, seconds: float, plain_s: float) -> None:
+        """The slot's share of this step took so long, and of a plain one would have taken plain_s.
+
+        A step that prompt lookup drafted for after the model had drafted, too, says nothing.
+        """
+        guesses = self._guesses.get(slot.id)
+        if guesses is None:
+            return
+        by_model = guesses.job is not None and bool(guesses.job.tokens)
+        by_lookup = guesses.sent_by == DrafterKind.LOOKUP
+        if by_model != by_lookup:
+            kind = DrafterKind.MODEL if by_model else DrafterKind.LOOKUP
+            self._controller.measure(slot.request_id, kind, guesses.n_said, seconds, plain_s)
 
     def rewind(self, slot: Slot, n_past: int) -> None:
         if self._drafter is not None:
@@ -261,7 +280,8 @@ class Speculation:
             is_active = state is SpeculationState.ACTIVE
             lookup = f" and {LOOKUP_NAME} drafts" if is_active else ""
             why = _WHY_RESTING.get(reason, reason)
-            detail = f"{facts.name or 'the drafter'} rests{lookup}: {why}"
+            # Without its name: the same engine may serve models that name it differently.
+            detail = f"the drafter rests{lookup}: {why}"
             reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER

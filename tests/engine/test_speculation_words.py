@@ -115,11 +115,12 @@ def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
     assert (stats.state, stats.reason) == (ACTIVE, "")
     assert stats.draft_n > 0
     assert (
-        stats.detail == "tiny rests and prompt lookup drafts: its drafts take longer than they save"
+        stats.detail
+        == "the drafter rests and prompt lookup drafts: its drafts take longer than they save"
     )
     monkeypatch.setattr(engine.controller, "state", lambda _: (PARKED, DOES_NOT_PAY))
     engine.submit(2)
     engine.run()
     stats = engine.done(2).speculation
     assert (stats.state, stats.reason) == (PARKED, DOES_NOT_PAY)
-    assert stats.detail == "tiny rests: its drafts take longer than they save"
+    assert stats.detail == "the drafter rests: its drafts take longer than they save"

@@ -307,6 +307,17 @@ class Controller:
         if sent_by == LOOKUP:
             self._judge(control, LOOKUP, n_sent, n_accepted, pass_s)
 
+    def measure(
+        self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
+    ) -> None:
+        """A step that the drafter drafted for, by the clock.  Nothing is decided by it now.
+
+        plain_s: seconds that a plain pass would have taken.  A request that has ended is ignored.
+        """
+        control = self._requests.get(request_id)
+        if control is not None and kind in control.tracks:
+            control.tracks[kind].measured.add(tokens, seconds, plain_s)
+
     def _judge(
         self,
         control: RequestControl,

@@ -10,9 +10,8 @@ from specd.engine.speculative.acceptance import Acceptance, Estimate
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.track import Track
 
-#: Weight of one more request in the running gain: one that drafted for long counts for more.
-_NEWEST, _NEWEST_LONG = 0.2, 0.5
-_LONG_STEPS = 24
+#: What all earlier requests together count as beside a new one, in plain passes.
+_EARLIER_PASSES = 24.0
 #: What was learned before a restart counts as no more observations than this.
 _TRUSTED = 32.0
 #: Depths beyond this are no bench of anything: a draft is never longer.
@@ -25,15 +24,22 @@ _MAX_GAIN = 32.0
 class BandMemory:
     """One drafter in one band of temperatures.
 
-    gain: running, None while unknown.  verdict: why the last track that was parked was.
+    tokens, passes: of the steps that it drafted for, and how many plain passes would have taken as
+    long; the newest requests count most.  verdict: why the last track that was parked was.
     """
 
     acceptance: Acceptance
     verdict: str = ""
-    gain: float | None = None
+    tokens: float = 0.0
+    passes: float = 0.0
     n_requests: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
+
+    @property
+    def gain(self) -> float | None:
+        """Tokens/s ÷ plain tokens/s; None while unknown."""
+        return self.tokens / self.passes if self.passes else None
 
     @property
     def parked(self) -> str:
@@ -49,13 +55,24 @@ class BandMemory:
         self.n_requests += 1
         self.n_drafted += track.n_drafted
         self.n_accepted += track.n_accepted
-        if track.speed.steps and not track.parked:
+        if track.measured.n_steps or (track.speed.steps and not track.parked):
             self._note_gain(track)
 
     def _note_gain(self, track: Track) -> None:
-        newest = track.speed.gain
-        weight = _NEWEST_LONG if track.speed.steps >= _LONG_STEPS else _NEWEST
-        self.gain = newest if self.gain is None else self.gain + weight * (newest - self.gain)
+        """Add what the track came to since it was last noted: as measured, else as estimated."""
+        if not track.passes_noted and self.passes > _EARLIER_PASSES:
+            self.tokens *= _EARLIER_PASSES / self.passes
+            self.passes = _EARLIER_PASSES
+        measured = track.measured
+        if measured.n_steps:
+            tokens: float = measured.tokens - track.tokens_noted
+            passes = measured.passes - track.passes_noted
+            track.tokens_noted, track.passes_noted = measured.tokens, measured.passes
+        else:
+            passes = track.speed.steps
+            tokens = track.speed.gain * track.speed.steps
+        self.tokens += tokens
+        self.passes += passes
 
 
 class Memory:
@@ -109,7 +126,8 @@ def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
     return BandMemory(
         acceptance,
         verdict=band.parked,
-        gain=band.gain and min(band.gain, _MAX_GAIN),
+        tokens=min(band.gain or 0.0, _MAX_GAIN) * _EARLIER_PASSES,
+        passes=_EARLIER_PASSES if band.gain else 0.0,
         n_requests=band.n_requests,
         n_drafted=band.n_drafted,
         n_accepted=band.n_accepted,

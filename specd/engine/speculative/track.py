@@ -61,6 +61,30 @@ class Speed:
 
 
 @dataclass(slots=True)
+class Measured:
+    """The steps of one request that one drafter drafted for, by the clock.
+
+    seconds: of these steps.  plain_s: the sum of what a plain pass would have taken at each.
+    """
+
+    n_steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    plain_s: float = 0.0
+
+    def add(self, tokens: int, seconds: float, plain_s: float) -> None:
+        self.n_steps += 1
+        self.tokens += tokens
+        self.seconds += seconds
+        self.plain_s += plain_s
+
+    @property
+    def passes(self) -> float:
+        """How many plain passes would have taken as long."""
+        return self.seconds * self.n_steps / self.plain_s if self.plain_s else 0.0
+
+
+@dataclass(slots=True)
 class Track:
     """parked: the reason, "" while the drafter may draft.  A parked one probes now and then.
 
@@ -76,6 +100,10 @@ class Track:
     worth: float = 1.0
     n_drafted: int = 0
     n_accepted: int = 0
+    measured: Measured = field(default_factory=Measured)
+    #: Tokens, and plain passes that take as long as these took, which are remembered already.
+    tokens_noted: int = 0
+    passes_noted: float = 0.0
     _n_below: int = 0
     _n_drafts_below: int = 0
     _n_idle: int = 0

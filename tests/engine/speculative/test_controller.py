@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import PairHistory, SpeculationMode, SpeculationState
+from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import (
     LOOKUP,
     MAX_DRAFT,
@@ -407,6 +407,39 @@ def test_a_history_is_where_the_next_engine_begins() -> None:
     assert [b.by_confidence for b in believed] == [b.by_confidence for b in kept.bands]
     assert [(b.parked, b.gain) for b in believed] == [(b.parked, b.gain) for b in kept.bands]
     assert kept.bands[0].n_requests == 1
+
+
+def test_what_is_remembered_of_a_request_is_what_the_clock_said_of_all_its_steps() -> None:
+    """It is parked, and drafts again to its end: its last steps alone would speak of a gain."""
+    controller, truth = make(CPU), CostModel(CPU, 0.05)
+    controller.open(1, None, SpeculationMode.AUTO, 0.3, [MODEL])
+    for _ in range(40):
+        controller.measure(1, DrafterKind.MODEL, 1, 2.0, 1.0)
+    run(controller, truth, Text(0.0, random.Random(1)), 200)
+    [parked] = controller.history().bands
+    assert parked.parked
+    assert parked.gain == pytest.approx(0.5)
+    run(controller, truth, Text(0.95, random.Random(2)), 800)
+    assert controller.state(1) == (SpeculationState.ACTIVE, "")
+    for _ in range(10):
+        controller.measure(1, DrafterKind.MODEL, 3, 1.5, 1.0)
+    controller.close(1)
+    [band] = controller.history().bands
+    assert band.gain == pytest.approx((40 * 1 + 10 * 3) / (40 * 2.0 + 10 * 1.5))
+    controller.measure(1, DrafterKind.MODEL, 99, 0.1, 1.0)  # it has ended
+    assert controller.history().bands == (band,)
+
+
+def test_the_newest_requests_say_most_about_a_pair() -> None:
+    controller = make(CPU)
+    for request_id, tokens in ((1, 100), (2, 3)):
+        controller.open(request_id, None, SpeculationMode.AUTO, 0.3, [MODEL])
+        for _ in range(tokens):
+            controller.measure(request_id, DrafterKind.MODEL, 1, tokens / 100 + 0.5, 1.0)
+        controller.close(request_id)
+    [band] = controller.history().bands
+    # Of the first, whose hundred steps took one and a half passes each, 24 passes are left.
+    assert band.gain == pytest.approx((24 / 1.5 + 3) / (24 + 3 * 0.53))
 
 
 def test_bins_of_another_version_are_not_believed() -> None:
