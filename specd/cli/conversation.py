@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from specd.cli.answers import DaemonRefused, Json
 from specd.cli.attachments import encoded, take_files
@@ -18,6 +19,16 @@ from specd.cli.screen import Screen
 from specd.errors import SpecdError
 
 T = TypeVar("T")
+
+#: A GGUF that has none of these leaves the end of an answer to its bound: ten contexts of it.
+_END_TOKENS: Final = (
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
+)
+#: A long answer; ten contexts take hours.
+_MAX_TOKENS: Final = 2048
+_NUM_PREDICT: Final = re.compile(r"^num_predict\s", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -108,6 +119,7 @@ class Conversation:
         text, images = self._with_images(prompt)
         final = await self._stream("/api/generate", {"prompt": text, **images}, Heard())
         self.screen.say()
+        self._say_what_cut_it(final)
         self._report(final)
 
     async def say(self, text: str) -> None:
@@ -125,6 +137,7 @@ class Conversation:
             self.screen.note(f"Error: {error}")
             return
         self.screen.say("\n")
+        self._say_what_cut_it(final)
         if final or heard.text:
             self.messages += [question, heard.message()]
         self._report(final)
@@ -139,9 +152,31 @@ class Conversation:
         keep_alive = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
         return {"model": self.model, "options": self.options, **keep_alive}
 
+    @property
+    def _bound(self) -> int | None:
+        """How long an answer may be, in tokens, where the model itself has no end."""
+        info = self.shown.get("model_info") or {}
+        is_set = "num_predict" in self.options or _NUM_PREDICT.search(
+            self.shown.get("parameters") or ""
+        )
+        if is_set or "tokenizer.ggml.model" not in info:
+            return None
+        return None if any(info.get(key) is not None for key in _END_TOKENS) else _MAX_TOKENS
+
+    def _say_what_cut_it(self, final: Json) -> None:
+        if final.get("done_reason") == "length" and (bound := self._bound):
+            self.screen.note(
+                f"{self.model} has no end token: its answer was ended after {bound} tokens"
+                " (/set parameter num_predict N allows more)"
+            )
+
     def _fields(self) -> Json:
         asked = {"format": self.format, "think": self.think}
-        return self._loading() | {name: value for name, value in asked.items() if value is not None}
+        fields = self._loading()
+        if bound := self._bound:
+            # Of the answer alone: a model that is saved has what the user has set.
+            fields["options"] = {**self.options, "num_predict": bound}
+        return fields | {name: value for name, value in asked.items() if value is not None}
 
     async def _stream(self, path: str, body: Json, heard: Heard) -> Json:
         """Write the answer as it comes; the final object."""
@@ -167,7 +202,7 @@ class Conversation:
 
     def _report(self, final: Json) -> None:
         if self.verbose:
-            for line in report_lines(final):
+            for line in report_lines(final, self.screen.notes_width):
                 self.screen.note(line)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Final
+
+from rich.cells import cell_len
 
 from specd.cli.answers import Json
 
 _WIDTH: Final = 22
 
 
-def report_lines(final: Json) -> list[str]:
-    """What the final object of an answer says of speed and of speculation."""
+def report_lines(final: Json, width: int | None = None) -> list[str]:
+    """Return what the final object of an answer says of speed, and a line on drafting.
+
+    width: of the terminal, in columns; a longer line is broken between words.
+    """
     facts: list[tuple[str, str]] = [
         (f"{name} duration", go_duration(final[f"{name}_duration"]))
         for name in ("total", "load")
@@ -25,22 +31,35 @@ def report_lines(final: Json) -> list[str]:
             facts.append((f"{title} duration", go_duration(ns)))
             facts.append((f"{title} rate", f"{n / ns * 1e9:.2f} tokens/s"))
     if speculation := final.get("speculation"):
-        facts.append(("speculation", speculation_words(speculation)))
-    return [f"{title + ':':<{_WIDTH}}{value}" for title, value in facts]
+        facts.append(("drafting", drafting_words(speculation)))
+    return [line for title, value in facts for line in _wrapped(title, value, width)]
 
 
-def speculation_words(speculation: Json) -> str:
-    """One line: who drafted, what was kept, or why nothing was drafted."""
-    words = [f"{speculation['state']}"]
-    if drafter := speculation.get("drafter"):
-        words.append(f"drafter {drafter}")
-    if n := speculation.get("draft_n"):
-        kept = speculation["draft_n_accepted"]
-        words.append(f"{kept} of {n} drafted tokens accepted ({kept / n:.0%})")
+def _wrapped(title: str, value: str, width: int | None) -> list[str]:
+    line = f"{title + ':':<{_WIDTH}}{value}"
+    if width is None or cell_len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        max(width, 2 * _WIDTH),
+        subsequent_indent=" " * _WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def drafting_words(speculation: Json) -> str:
+    """Return what came of the drafts; where there were none, why."""
+    n = speculation.get("draft_n")
+    if not n:
+        why = speculation.get("detail") or speculation.get("reason")
+        return f"none: {why}" if why else "none"
+    accepted = speculation["draft_n_accepted"]
+    words = [f"{accepted} of {n} tokens accepted ({accepted / n:.0%})"]
     if speedup := speculation.get("speedup"):
-        words.append(f"{speedup:.2f} × plain")
-    if reason := speculation.get("detail") or speculation.get("reason"):
-        words.append(str(reason))
+        words.append(f"{speedup:.2f}× plain")
+    if drafter := speculation.get("drafter"):
+        words.append(str(drafter))
     return ", ".join(words)
 
 

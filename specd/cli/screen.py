@@ -57,12 +57,22 @@ class Screen:
         self._stop_spinner()
 
     def say(self, line: str = "") -> None:
-        """A line of the conversation that is no answer."""
-        self._out.write(f"{self._clean(line)}\n")
+        """Write a line of the conversation that is no answer, on a terminal broken at words."""
+        text = self._clean(line)
+        if self._is_terminal and self.wraps:
+            wrap = Wrap(shutil.get_terminal_size().columns)
+            text = wrap.feed(text) + wrap.flush()
+        self._out.write(f"{text}\n")
         self._out.flush()
 
     def note(self, line: str) -> None:
-        self.notes.print(line, markup=False, soft_wrap=True)
+        """Write a line beside the conversation, on a terminal broken at words."""
+        self.notes.print(line, markup=False, soft_wrap=not self.notes.is_terminal)
+
+    @property
+    def notes_width(self) -> int | None:
+        """The columns that notes have; None where they go to no terminal."""
+        return self.notes.width if self.notes.is_terminal else None
 
     def _end_thought(self) -> None:
         if self._thinks:

@@ -35,7 +35,7 @@ async def test_an_answer_is_written_as_it_comes() -> None:
         ("/api/generate", {"model": "m", "options": {}, "prompt": "Hi"}),
     ]
     assert out == "Hello [b] :smile:\n"
-    assert "60 of 80 drafted tokens accepted (75%)" in notes
+    assert "drafting:             60 of 80 tokens accepted (75%)" in notes
 
 
 async def test_what_was_asked_for_is_sent() -> None:
@@ -49,6 +49,40 @@ async def test_what_was_asked_for_is_sent() -> None:
     async with fake.serve() as url:
         await run(url, "Hi", **fields)
     assert asked_of(fake, "generate") == [{"model": "m", "prompt": "Hi", **fields}]
+
+
+ENDLESS = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "shown,options,bound",
+    [
+        ({"model_info": ENDLESS}, {"seed": 1}, 2048),
+        ({"model_info": ENDLESS}, {"num_predict": 5}, None),
+        ({"model_info": ENDLESS, "parameters": "num_predict                    9"}, {}, None),
+        ({"model_info": {**ENDLESS, "tokenizer.ggml.eos_token_id": 2}}, {}, None),
+        ({"model_info": {**ENDLESS, "tokenizer.ggml.eot_token_id": 2}}, {}, None),
+        ({"model_info": {}}, {}, None),
+    ],
+)
+async def test_an_answer_of_a_model_without_an_end_token_has_a_bound(
+    shown: dict[str, Any], options: dict[str, Any], bound: int | None
+) -> None:
+    final = {**FINAL, "done_reason": "length"}
+    cut = {"message": {"content": "x"}, **final}
+    fake = daemon(shown, generate=[final], chat=[cut])
+    async with fake.serve() as url:
+        _, notes = await run(url, "Hi", options=options)
+        talk, _, chat_notes = conversation(url, options=options)
+        async with talk.client:
+            await talk.find()
+            await chat(talk, typed("one", "/save mine"))
+    asked = [*asked_of(fake, "generate")[:1], *asked_of(fake, "chat")]
+    wanted = options if bound is None else {**options, "num_predict": bound}
+    assert [body["options"] for body in asked] == [wanted, wanted]
+    for said in (notes, chat_notes.getvalue()):
+        assert ("no end token: its answer was ended after 2048 tokens" in said) == bool(bound)
+    assert talk.options == options
 
 
 @pytest.mark.parametrize("hides", [False, True])

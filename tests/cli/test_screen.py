@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from specd.cli.report import go_duration, report_lines, speculation_words
+from specd.cli.report import drafting_words, go_duration, report_lines
 from specd.cli.screen import Screen, Wrap
+from tests.cli.fake_daemon import Json
 from tests.cli.talking import FINAL
 
 
@@ -94,18 +95,48 @@ def test_the_report_has_ollamas_lines_and_what_speculation_gained() -> None:
         "eval count:           100 token(s)",
         "eval duration:        4s",
         "eval rate:            25.00 tokens/s",
-        f"{'speculation:':<22}{speculation_words(FINAL['speculation'])}",
+        "drafting:             60 of 80 tokens accepted (75%), 1.50× plain, small",
     ]
     assert report_lines({"eval_count": 2}) == ["eval count:           2 token(s)"]
     assert report_lines({}) == []
 
 
-def test_speculation_is_one_line() -> None:
-    words = speculation_words({"state": "parked", "reason": "cost", "detail": "It did not pay."})
-    assert words == "parked, It did not pay."
-    assert speculation_words(FINAL["speculation"]) == (
-        "active, drafter small, 60 of 80 drafted tokens accepted (75%), 1.50 × plain"
-    )
+def test_a_report_is_broken_between_words_below_its_values() -> None:
+    why = "the drafter rests since its drafts take longer than they save"
+    final = {"eval_count": 2, "speculation": {"state": "parked", "reason": "x", "detail": why}}
+    assert report_lines(final, 60) == [
+        "eval count:           2 token(s)",
+        "drafting:             none: the drafter rests since its",
+        "                      drafts take longer than they save",
+    ]
+    assert len(report_lines(final)) == 2
+
+
+@pytest.mark.parametrize(
+    "speculation,words",
+    [
+        ({"state": "off", "reason": "", "detail": ""}, "none"),
+        ({"state": "off", "reason": "disabled_by_user"}, "none: disabled_by_user"),
+        ({"state": "active", "draft_n": 3, "draft_n_accepted": 1}, "1 of 3 tokens accepted (33%)"),
+    ],
+)
+def test_drafting_is_told_in_one_line(speculation: Json, words: str) -> None:
+    assert drafting_words(speculation) == words
+
+
+def test_a_note_and_a_line_break_at_words_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    for is_terminal, wanted in ((True, "the quick\nbrown fox\n"), (False, "the quick brown fox\n")):
+        out, notes = io.StringIO(), io.StringIO()
+        console = Console(file=notes, width=10, force_terminal=is_terminal, color_system=None)
+        screen = Screen(out, console, is_terminal=is_terminal)
+        screen.say("the quick brown fox")
+        screen.note("the quick brown fox")
+        assert notes.getvalue().replace(" \n", "\n") == wanted
+        assert out.getvalue().replace(" \n", "\n") == wanted
+        assert screen.notes_width == (10 if is_terminal else None)
 
 
 @pytest.mark.parametrize(
