@@ -7,6 +7,7 @@ model.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from specd.pairs import (
 )
 from specd.pairs.finder import SHELF
 from specd.pairs.rules import has_wildcards, matches
-from specd.placement import Devices, machine_name
+from specd.placement import Device, Devices, machine_name
 from specd.runner import probe
 from specd.settings import Settings
 from specd.store import Library
@@ -54,10 +55,23 @@ def show(model: str, *, as_json: bool, forget: bool) -> None:
         return
     rules = load_rules(settings.pairs_file)
     entries = history.entries()
-    # As the daemon names it; where nothing has been learned, nobody need be asked.
-    here = machine_name(Devices(probe(), igpu=settings.igpu)()) if entries else ""
+
+    @functools.cache
+    def devices() -> list[Device]:
+        """Asked only where something depends on them: the look takes a second."""
+        return list(Devices(probe(), igpu=settings.igpu)())
+
+    here = machine_name(devices()) if entries else ""
     on = settings.speculative_decode
-    finder = Pairs(library, rules, enabled=on, history=history, machine=here, vocabularies=known)
+    finder = Pairs(
+        library,
+        rules,
+        enabled=on,
+        history=history,
+        machine=here,
+        vocabularies=known,
+        on_gpu=lambda: bool(devices()),
+    )
     learned = Learned(entries, here)
     with silence():
         rows = [_row(name, library, finder, rules, learned.of, only=is_one) for name in names]

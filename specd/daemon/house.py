@@ -92,6 +92,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         history=history,
         machine=here,
         vocabularies=known,
+        on_gpu=lambda: bool(machine.devices),
     )
     renderer = Renderer()
     writer = Writer(settings.models, noprune=settings.noprune)

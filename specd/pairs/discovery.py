@@ -10,19 +10,11 @@ from typing import Final, Protocol
 
 from specd import core
 from specd.errors import StoreError
+from specd.pairs.step_cost import MAX_STEP_COST, is_mixture, is_too_quick, step_cost
 from specd.pairs.vocabularies import Vocabularies
 from specd.store.architectures import HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
 from specd.store.facts import GgufFacts, human_count
 from specd.store.stored import Stored
-
-#: A target of which a token meets fewer parameters writes a token about as fast as its drafter can
-#: be asked for one: launching kernels and looking at rows costs both of them the same.
-LEAST_TARGET: Final = 3_000_000_000
-#: A token takes as long as its weights take to be read, so this bounds what a guess costs.  With
-#: four rows of a target's pass costing 1.83 of one (as measured on a CPU) and four of five guesses
-#: kept, three guesses at a quarter of the price each gain 14 %, at a third 4 %, and at a half they
-#: lose 11 %.  Whoever wants a closer pair writes a rule.
-LEAST_RATIO: Final = 4
 
 _CANNOT_DRAFT: Final = NOT_TOKEN_BY_TOKEN | HEADS | NOT_FOR_TEXT
 
@@ -44,10 +36,16 @@ class Shelved:
 
 
 class Shelf:
-    """Looked through once per state of the store; the vocabularies say what each file is."""
+    """Looked through once per state of the store; the vocabularies say what each file is.
 
-    def __init__(self, store: Store, vocabularies: Vocabularies) -> None:
+    on_gpu: says whether a GPU will compute.
+    """
+
+    def __init__(
+        self, store: Store, vocabularies: Vocabularies, on_gpu: Callable[[], bool]
+    ) -> None:
         self._store = store
+        self._on_gpu = on_gpu
         self._vocabularies = vocabularies
         self._seen: tuple[object, tuple[Shelved, ...]] | None = None
 
@@ -62,8 +60,9 @@ class Shelf:
     def drafters_for(self, target: core.ModelRef) -> Iterator[Shelved]:
         """Those that speak its vocabulary and are small enough, the smallest first.  StoreError."""
         whole = self._vocabularies.facts(target.weights)
+        on_gpu = self._on_gpu()
         for model in self._models():
-            if model.facts.read_bytes * LEAST_RATIO > whole.read_bytes:
+            if step_cost(whole, model.facts, on_gpu=on_gpu) > MAX_STEP_COST:
                 return
             if model.weights != target.weights and self._fits(target, model):
                 yield model
@@ -71,12 +70,11 @@ class Shelf:
     def refusal_of(self, target: core.ModelRef) -> str | None:
         """Why the target is not worth a search, as the end of a sentence.  StoreError."""
         facts = self._vocabularies.facts(target.weights)
-        if facts.n_active_parameters >= LEAST_TARGET:
+        if not is_too_quick(facts, on_gpu=self._on_gpu()):
             return None
         n_active = human_count(facts.n_active_parameters)
         what = f"it has only {n_active} parameters"
-        # What sees and hears is counted among all of them, so a few more are no experts yet.
-        if facts.n_parameters >= 2 * facts.n_active_parameters:
+        if is_mixture(facts):
             what = f"it is a mixture of experts of which a token meets only {n_active} parameters"
         return f"{what}: it is about as quick as a drafter would be"
 

@@ -54,6 +54,7 @@ class Pairs:
     enabled: the user's switch for all of speculation; it may be turned.
     history: of this machine's pairs.  machine: as in the history's keys.
     vocabularies: else those that are kept beside the history.
+    on_gpu: says whether a GPU computes here, where small targets are not worth a drafter.
     Methods read files: call them off the event loop.  Safe to call from several threads.
     """
 
@@ -66,13 +67,14 @@ class Pairs:
         history: History | None = None,
         machine: str = "",
         vocabularies: Vocabularies | None = None,
+        on_gpu: Callable[[], bool] = lambda: True,
     ) -> None:
         self._library = library
         self._rules = rules
         self.enabled = enabled
         self._verdicts = Verdicts(history, machine)
         self._vocabularies = vocabularies or Vocabularies.beside(history)
-        self._shelf = Shelf(library, self._vocabularies)
+        self._shelf = Shelf(library, self._vocabularies, on_gpu)
         self._decided: dict[tuple[str, str], _Decided] = {}
 
     def pair(self, target: core.ModelRef) -> Pair:

@@ -33,6 +33,7 @@ class Shelf:
         self.history = History(folder / "state" / "history.json")
         self.library = Library(self.store.root, demo=False)
         self.rules = Rules()
+        self.on_gpu = True
         self._pairs: tuple[Rules, Pairs] | None = None
 
     def add(
@@ -61,7 +62,13 @@ class Shelf:
 
     def pair(self, name: str = "big") -> core.Pair:
         if self._pairs is None or self._pairs[0] is not self.rules:
-            finder = Pairs(self.library, self.rules, history=self.history, machine="here")
+            finder = Pairs(
+                self.library,
+                self.rules,
+                history=self.history,
+                machine="here",
+                on_gpu=lambda: self.on_gpu,
+            )
             self._pairs = self.rules, finder
         pair = self._pairs[1].pair(self.library.resolve(name))
         assert (pair.drafter is None) == (pair.reason is not None) == bool(pair.detail)
@@ -110,12 +117,34 @@ def test_a_drafter_reads_a_quarter_of_its_targets_bytes_at_most(
 
 
 @pytest.mark.parametrize("n_billions,found", [(3, True), (2.999, False)])
-def test_a_target_has_three_billion_parameters_at_least(
+def test_on_a_gpu_a_target_has_three_billion_parameters_at_least(
     shelf: Shelf, n_billions: float, *, found: bool
 ) -> None:
     shelf.add("middling", n_billions)
     shelf.add("small", 0.5)
     assert shelf.drafter("middling") == ("small by shelf" if found else "drafter_not_found")
+
+
+@pytest.mark.parametrize("n_billions,found", [(0.001, True), (0.14, True), (0.16, False)])
+def test_on_a_cpu_a_small_target_has_a_drafter_that_is_smaller_by_far(
+    shelf: Shelf, n_billions: float, *, found: bool
+) -> None:
+    shelf.on_gpu = False
+    shelf.add("middling", 0.6)
+    shelf.add("small", n_billions)
+    assert shelf.drafter("middling") == ("small by shelf" if found else "drafter_not_found")
+
+
+def test_on_a_cpu_a_tiny_target_and_a_mixture_are_served_plain(shelf: Shelf) -> None:
+    shelf.on_gpu = False
+    shelf.add("tiny", 0.02)
+    shelf.add("tiniest", 0.001)
+    assert shelf.pair("tiny").detail == (
+        "No rule names a drafter for tiny:latest, and it has only 20.00M parameters: it is about"
+        " as quick as a drafter would be."
+    )
+    shelf.add("sparse", 1, n_expert_parameters=29e9, experts=(128, 8))
+    assert "mixture of experts" in shelf.pair("sparse").detail
 
 
 def test_of_experts_those_count_that_a_token_meets(shelf: Shelf) -> None:
