@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +54,9 @@ class FakeEngine:
         raise NotImplementedError
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
+        raise NotImplementedError
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
         raise NotImplementedError
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:

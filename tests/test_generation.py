@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +79,9 @@ class FakeEngine:
             raise errors.EngineCrashed("gone")
         counts = (500 if isinstance(p, core.Image) else len(p.split()) for p in pieces)
         return list(range(sum(counts)))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        return "".join(f"<{token}>" for token in tokens)
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         raise NotImplementedError
@@ -308,9 +310,9 @@ async def test_a_go_template_renders_chats_and_its_errors_are_the_answer() -> No
         await House(model=damaged).ask(chat("x"))
 
 
-def test_render_shows_the_prompt() -> None:
+async def test_render_shows_the_prompt() -> None:
     request = core.GenerateRequest(model="tiny", prompt=chat("hello"))
-    assert House().generation.render(request) == "<s>[user]hello[assistant]"
+    assert await House().generation.render(request) == "<s>[user]hello[assistant]"
 
 
 # --------------------------------------------------------------------------- too long
@@ -568,9 +570,7 @@ async def test_load_and_unload_by_name() -> None:
         lambda g: g.load("other"),
         lambda g: g.unload("other"),
         lambda g: anext(g.generate(core.GenerateRequest(model="other", prompt=chat("x")))),
-        lambda g: asyncio.to_thread(
-            g.render, core.GenerateRequest(model="other", prompt=chat("x"))
-        ),
+        lambda g: g.render(core.GenerateRequest(model="other", prompt=chat("x"))),
     ],
 )
 async def test_an_unknown_model_is_named(act: Callable[[Generation], Any]) -> None:
@@ -633,7 +633,14 @@ async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
 async def test_a_rendered_prompt_names_its_images() -> None:
     turn = core.Message(role="user", content="what is", images=(b"1", b"2"))
     request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
-    assert "[img-0][img-1]what is" in House().generation.render(request)
+    assert "[img-0][img-1]what is" in await House().generation.render(request)
+
+
+@pytest.mark.contract("render-only")
+async def test_a_rendered_prompt_begins_with_the_text_of_its_context() -> None:
+    prompt = core.TextPrompt(text="hello", context=(7, 8))
+    request = core.GenerateRequest(model="tiny", prompt=prompt)
+    assert await House().generation.render(request) == "<7><8>[user]hello[assistant]"
 
 
 async def test_a_chat_is_cut_by_what_its_images_take() -> None:

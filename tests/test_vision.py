@@ -181,6 +181,26 @@ async def test_a_model_without_a_projector_is_not_loaded_for_an_image(daemon: Da
     assert daemon.engines() == engines
 
 
+@pytest.mark.contract("render-only")
+@pytest.mark.parametrize("model", ["m", "blind"])
+async def test_a_prompt_with_images_is_rendered_for_any_model(daemon: Daemon, model: str) -> None:
+    engines = daemon.engines()
+    only = {"model": model, "_debug_render_only": True}
+    images = [encoded(1), encoded(2)]
+    _, generated = await post(daemon, "/api/generate", prompt="see [img]", images=images, **only)
+    assert generated["_debug_info"]["image_count"] == 2
+    assert "[img-1]see [img-0]" in generated["_debug_info"]["rendered_template"]
+    turns = [{"role": "user", "content": "see", "images": images[:1]} for _ in range(3)]
+    _, chat = await post(daemon, "/api/chat", messages=turns, **only)
+    assert chat["_debug_info"]["image_count"] == 3
+    assert "[img-2]see" in chat["_debug_info"]["rendered_template"]
+    url = {"url": f"data:image/png;base64,{images[0]}"}
+    parts = [{"role": "user", "content": [{"type": "image_url", "image_url": url}]}]
+    _, openai = await post(daemon, "/v1/chat/completions", messages=parts, **only)
+    assert openai["_debug_info"]["image_count"] == 1
+    assert daemon.engines() == engines
+
+
 @pytest.mark.contract("truncate.chat")
 async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
     """Old turns are left out with their images; where one turn is too long it is an error."""

@@ -36,8 +36,8 @@ class Generation(Protocol):
     async def pair(self, model: core.ModelRef, /) -> core.Pair:
         """Its drafter, were it loaded now, or why it has none."""
 
-    def render(self, request: core.GenerateRequest, /) -> str:
-        """The prompt as the engine would be given it."""
+    async def render(self, request: core.GenerateRequest, /) -> str:
+        """Return the prompt as the engine would be given it."""
 
 
 class Library(Protocol):

@@ -52,3 +52,8 @@ def _fraction(value: int, width: int) -> str:
 def present(**fields: object) -> dict[str, object]:
     """The fields that are not empty: Go's `omitempty`."""
     return {key: value for key, value in fields.items() if value not in (None, "", 0, [], {}, ())}
+
+
+def debug_info(prompt: str, n_images: int) -> dict[str, object]:
+    """Return the answer to `_debug_render_only`; no images are not counted, as in Go."""
+    return {"rendered_template": prompt} | present(image_count=n_images)

@@ -26,8 +26,8 @@ class ToolCall:
 class Message:
     """One turn of a chat; `role` is lower-case and not checked further.
 
-    images: files as they were sent (PNG, JPEG, ...; audio too); in the prompt they stand before
-    the content.
+    images: files as they were sent (PNG, JPEG, ...; audio too); in the prompt they stand where the
+    content says `[img]`, or before it.
     """
 
     role: str
@@ -87,6 +87,13 @@ class GenerateRequest:
     n_logprobs: int | None = None
     want_context: bool = False
     grammar: Grammar | None = None
+
+    @property
+    def n_images(self) -> int:
+        """Return how many images, and sounds, the request sends."""
+        if isinstance(self.prompt, TextPrompt):
+            return len(self.prompt.images)
+        return sum(len(message.images) for message in self.prompt.messages)
 
 
 def _ignore(_n_numbers: int) -> None:

@@ -55,15 +55,29 @@ def prompt(
             made.add(parts(piece.data))
         elif isinstance(piece, str):
             made.add(vocabulary.tokenize(piece, add_bos=begins))
-        elif 0 <= piece < vocabulary.n_vocab:
-            made.add([piece])
         else:
-            raise InvalidRequest(
-                f"token id {piece} is out of range: this model has {vocabulary.n_vocab} tokens"
-            )
+            made.add([_checked(piece, vocabulary)])
     if not made.tokens:
         raise EmptyPrompt("the prompt is empty and the model has no token to begin with")
     return made
+
+
+def text_of(tokens: Iterable[TokenId], vocabulary: Vocabulary) -> str:
+    """Return the text of tokens, control tokens as a prompt spells them.
+
+    Raises InvalidRequest for an id the model does not have.
+    """
+    return b"".join(vocabulary.spelling(_checked(token, vocabulary)) for token in tokens).decode(
+        errors="replace"
+    )
+
+
+def _checked(token: TokenId, vocabulary: Vocabulary) -> TokenId:
+    if 0 <= token < vocabulary.n_vocab:
+        return token
+    raise InvalidRequest(
+        f"token id {token} is out of range: this model has {vocabulary.n_vocab} tokens"
+    )
 
 
 def fit(made: Prompt, request: EngineRequest, n_ctx: int, n_keep: int) -> Prompt:

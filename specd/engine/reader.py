@@ -179,3 +179,24 @@ class PieceTokenizer:
             self._threads.submit(work)
         else:
             work()
+
+    def detokenize(
+        self, tokens: Sequence[TokenId], answer: Callable[[str | InvalidRequest], None]
+    ) -> None:
+        """Answer with the text of the tokens, or why there is none, from whatever thread."""
+
+        def work() -> None:
+            try:
+                found: str | InvalidRequest = admission.text_of(tokens, self._vocabulary)
+            except InvalidRequest as error:
+                found = error
+            except Exception as error:
+                # Border: whatever went wrong, someone waits.
+                answer(InvalidRequest(f"the tokens cannot be spelled: {error}"))
+                raise
+            answer(found)
+
+        if len(tokens) > MAX_AT_ONCE:
+            self._threads.submit(work)
+        else:
+            work()

@@ -34,6 +34,8 @@ from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
 from specd.ipc.messages import (
     Cancel,
+    Detokenize,
+    Detokenized,
     Embed,
     Finished,
     Load,
@@ -147,18 +149,32 @@ class Worker:
             case Tokenize(request_id, pieces, add_bos):
                 answer = self._tokenized(request_id)
                 tokenizer.tokenize(pieces, answer, add_bos=add_bos)
+            case Detokenize(request_id, tokens):
+                tokenizer.detokenize(tokens, self._detokenized(request_id))
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)
 
     def _tokenized(self, request_id: int) -> Callable[[list[TokenId] | InvalidRequest], None]:
         def answer(found: list[TokenId] | InvalidRequest) -> None:
             if isinstance(found, InvalidRequest):
-                failed = Failed(kind=FailureKind.INVALID, message=str(found))
-                self._outbox.put(Finished(request_id, failed))
+                self._refuse(request_id, found)
             else:
                 self._outbox.put(Tokenized(request_id, found))
 
         return answer
+
+    def _detokenized(self, request_id: int) -> Callable[[str | InvalidRequest], None]:
+        def answer(found: str | InvalidRequest) -> None:
+            if isinstance(found, InvalidRequest):
+                self._refuse(request_id, found)
+            else:
+                self._outbox.put(Detokenized(request_id, found))
+
+        return answer
+
+    def _refuse(self, request_id: int, error: InvalidRequest) -> None:
+        failed = Failed(kind=FailureKind.INVALID, message=str(error))
+        self._outbox.put(Finished(request_id, failed))
 
     def _next(self, *, wait: bool) -> ToEngine | None:
         try:

@@ -76,9 +76,16 @@ class Call:
         """What stands for an image in the prompt's text."""
         return f"<image {self.secret} {number}>"
 
+    @property
+    def context(self) -> tuple[core.TokenId, ...]:
+        """Return the tokens of an earlier answer, which stand before the prompt."""
+        prompt = self.request.prompt
+        return prompt.context if isinstance(prompt, core.TextPrompt) else ()
+
     def shown(self) -> str:
-        """The prompt as a person may read it."""
-        return re.sub(self._any_mark, r"[img-\1]", self.render())
+        """Return the prompt as a person may read it, but for its `context`."""
+        text = re.sub(self._any_mark, r"[img-\1]", self.render())
+        return text.removeprefix(self.model.bos_token) if self.context else text
 
     @property
     def _any_mark(self) -> str:
@@ -111,7 +118,7 @@ class Call:
         n_ctx = self.n_ctx(n_slot)
         request, options, text = self.request, self.options, rendered.text
         bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
-        context = request.prompt.context if isinstance(request.prompt, core.TextPrompt) else ()
+        context = self.context
         # Deepseek2's attention cannot be shifted; Ollama's default says so too.
         can_shift = self.model.architecture != "deepseek2"
         return core.EngineRequest(

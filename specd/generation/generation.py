@@ -193,12 +193,32 @@ class Generation:
         """What would draft for it if it were loaded now, or why nothing would."""
         return await asyncio.to_thread(self._pairs.pair, model)
 
-    def render(self, request: core.GenerateRequest) -> str:
-        """The prompt before anything is left out to make it fit; `[img-0]` is the first image.
+    async def render(self, request: core.GenerateRequest) -> str:
+        """Return the prompt before anything is left out of it; `[img-0]` is the first image.
 
-        Reads files: call in a thread.
+        Only the tokens of a `context` need the model to be loaded.
         """
-        return self._call(request, self._library.resolve(request.model)).shown()
+        call = await asyncio.to_thread(self._resolve_call, request)
+        text = await asyncio.to_thread(call.shown)
+        if not call.context:
+            return text
+        try:
+            return await self._spelled(call) + text
+        except errors.EngineCrashed:
+            log.warning("%s: the engine died, trying once more", call.model.name)
+            return await self._spelled(call) + text
+
+    async def _spelled(self, call: Call) -> str:
+        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
+            try:
+                return await lease.detokenize(call.context)
+            except errors.EngineCrashed:
+                # Until it is gone, the scheduler would grant it again.
+                await lease.engine.ended()
+                raise
+
+    def _resolve_call(self, request: core.GenerateRequest) -> Call:
+        return self._call(request, self._library.resolve(request.model))
 
     def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> Call:
         options = Options.merge(model.parameters, request.options)

@@ -37,6 +37,7 @@ _WireToDaemon = (
     | messages.Tokens
     | _Finished
     | messages.Tokenized
+    | messages.Detokenized
     | messages.Embedded
     | messages.Learned
     | messages.Pong

@@ -1,9 +1,9 @@
 """Every word that daemon and engine say to each other, and nothing else.
 
-Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Ping, Shutdown.
+Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Detokenize, Ping, Shutdown.
 Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Begun, Tokens* and Finished
-(one), or Embedded, or Tokenized; Learned in between, and after Shutdown once more.  Pong at once
-for a Ping.
+(one), or Embedded, Tokenized or Detokenized; Learned in between, and after Shutdown once more.
+Pong at once for a Ping.
 """
 
 from __future__ import annotations
@@ -59,6 +59,16 @@ class Tokenize(_Message, frozen=True):
     add_bos: bool
 
 
+class Detokenize(_Message, frozen=True):
+    """Ask for the text of tokens; answered by Detokenized, or by Finished with a Failed.
+
+    Control tokens are spelled as a prompt spells them.
+    """
+
+    request_id: int
+    tokens: tuple[int, ...]
+
+
 class Ping(_Message, frozen=True):
     """Ask whether the loop moves."""
 
@@ -107,6 +117,11 @@ class Tokenized(_Message, frozen=True):
     tokens: list[int]
 
 
+class Detokenized(_Message, frozen=True):
+    request_id: int
+    text: str
+
+
 class Embedded(_Message, frozen=True):
     request_id: int
     embedding: core.Embedding
@@ -124,7 +139,7 @@ class Pong(_Message, frozen=True):
     n_steps: int
 
 
-ToEngine = Load | Submit | Embed | Cancel | Tokenize | Ping | Shutdown
+ToEngine = Load | Submit | Embed | Cancel | Tokenize | Detokenize | Ping | Shutdown
 ToDaemon = (
     LoadProgress
     | Loaded
@@ -133,6 +148,7 @@ ToDaemon = (
     | Tokens
     | Finished
     | Tokenized
+    | Detokenized
     | Embedded
     | Learned
     | Pong

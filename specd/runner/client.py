@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, TypeVar
 
 from specd import core, errors
@@ -66,6 +66,7 @@ class Client:
         self._ids = itertools.count(1)
         self._answers: dict[int, _Answer] = {}
         self._tokenized: dict[int, asyncio.Future[list[int]]] = {}
+        self._detokenized: dict[int, asyncio.Future[str]] = {}
         self._embedded: dict[int, asyncio.Future[core.Embedding]] = {}
         self._end: core.Failed | None = None
         self._asked = asyncio.Event()  # something is owed, or was until a moment ago
@@ -79,7 +80,7 @@ class Client:
     @property
     def owes(self) -> bool:
         """Answers; or to take note of who left: callers that come and go must not hide a stall."""
-        waiting = self._answers or self._tokenized or self._embedded
+        waiting = self._answers or self._tokenized or self._detokenized or self._embedded
         return bool(waiting) or not self._is_settled
 
     async def owing(self) -> None:
@@ -150,6 +151,16 @@ class Client:
         request = messages.Tokenize(next(self._ids), pieces, add_bos)
         return await self._ask(request, self._tokenized)
 
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens.
+
+        EngineCrashed, or InvalidRequest for an id that the model does not have.
+        """
+        if self._end is not None:
+            raise errors.EngineCrashed(self._end.message)
+        request = messages.Detokenize(next(self._ids), tuple(tokens))
+        return await self._ask(request, self._detokenized)
+
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         """The vector of `text`.  Leaving early takes the text out of the engine's queue.
 
@@ -167,7 +178,7 @@ class Client:
 
     async def _ask(
         self,
-        request: messages.Tokenize | messages.Embed,
+        request: messages.Tokenize | messages.Detokenize | messages.Embed,
         waiting: dict[int, asyncio.Future[T]],
     ) -> T:
         """What comes for `request`; it stands in `waiting` until then."""
@@ -180,7 +191,9 @@ class Client:
         finally:
             waiting.pop(request.request_id, None)
 
-    async def _send(self, request: messages.Tokenize | messages.Embed) -> None:
+    async def _send(
+        self, request: messages.Tokenize | messages.Detokenize | messages.Embed
+    ) -> None:
         try:
             await self._channel.send(request)
         except BadFrame as error:
@@ -203,8 +216,11 @@ class Client:
                 elif isinstance(event, core.Failed):
                     _fail(self._embedded.pop(request_id, None), event.error())
                     _fail(self._tokenized.pop(request_id, None), event.error())
+                    _fail(self._detokenized.pop(request_id, None), event.error())
             case messages.Tokenized(request_id, tokens):
                 _fulfil(self._tokenized.pop(request_id, None), tokens)
+            case messages.Detokenized(request_id, text):
+                _fulfil(self._detokenized.pop(request_id, None), text)
             case messages.Embedded(request_id, embedding):
                 _fulfil(self._embedded.pop(request_id, None), embedding)
             case _:
@@ -230,6 +246,9 @@ class Client:
         for tokenized in self._tokenized.values():
             _fail(tokenized, errors.EngineCrashed(end.message))
         self._tokenized.clear()
+        for detokenized in self._detokenized.values():
+            _fail(detokenized, errors.EngineCrashed(end.message))
+        self._detokenized.clear()
         for embedded in self._embedded.values():
             _fail(embedded, end.error())
         self._embedded.clear()

@@ -118,6 +118,10 @@ class Process:
         assert self._client is not None, "tokenize before ready"
         return await self._client.tokenize(*pieces, add_bos=add_bos)
 
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        assert self._client is not None, "detokenize before ready"
+        return await self._client.detokenize(tokens)
+
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         assert self._client is not None, "embed before ready"
         return await self._client.embed(text, truncate=truncate, n_ctx=n_ctx)

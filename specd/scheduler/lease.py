@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,6 +32,9 @@ class Engine(Protocol):
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""
 
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens; EngineCrashed where the engine died, InvalidRequest."""
+
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none.
 
@@ -60,6 +63,9 @@ class Lease:
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return await self.engine.tokenize(*pieces, add_bos=add_bos)
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        return await self.engine.detokenize(tokens)
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         return await self.engine.embed(text, truncate=truncate, n_ctx=n_ctx)

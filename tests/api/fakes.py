@@ -184,7 +184,7 @@ class FakeGeneration:
             )
         return core.Pair(target=model, drafter=self.drafter, rule="plain*", expected={"code": 1.5})
 
-    def render(self, request: core.GenerateRequest, /) -> str:
+    async def render(self, request: core.GenerateRequest, /) -> str:
         self.requests.append(request)
         return "<rendered>"
 

@@ -154,6 +154,17 @@ async def test_the_prompt_is_shown_in_place_of_an_answer(asker: Asker) -> None:
     }
 
 
+@pytest.mark.contract("render-only")
+async def test_a_shown_prompt_begins_with_the_text_of_its_context(asker: Asker) -> None:
+    first = (await asker.ask("generate", asking(stream=False))).json
+    shown = await asker.rendered("generate", **asking(), context=first["context"])
+    turn = "<|user|>x<|end|><|assistant|>A"
+    assert shown == f"<|begin|>{turn}{WORDS}{turn}"
+    bad = asking(_debug_render_only=True, context=[-1])
+    reply = await asker.ask("generate", bad)
+    assert (reply.status, "out of range" in reply.json["error"]) == (400, True)
+
+
 @pytest.mark.contract("generate.system", "generate.modelfile")
 async def test_the_modelfile_comes_first_and_may_be_overruled(asker: Asker) -> None:
     turns = "<|user|>Hi<|end|><|assistant|>Ho<|end|><|user|>x<|end|><|assistant|>A"

@@ -94,6 +94,25 @@ def test_a_long_prompt_is_counted_in_a_thread() -> None:
     assert counted == [VOCABULARY.tokenize(LONG, add_bos=True)]
 
 
+@pytest.mark.parametrize("n", [1, MAX_AT_ONCE + 1])
+@pytest.mark.parametrize("token, said", [(2, "A"), (-1, "out of range"), (10**6, "out of range")])
+def test_tokens_are_spelled_however_many_there_are(n: int, token: TokenId, said: str) -> None:
+    found: list[str | InvalidRequest] = []
+    answered = threading.Event()
+
+    def answer(text: str | InvalidRequest) -> None:
+        found.append(text)
+        answered.set()
+
+    PieceTokenizer(VOCABULARY).detokenize([token] * n, answer)
+    assert answered.wait(10)
+    [text] = found
+    if isinstance(text, InvalidRequest):
+        assert said in str(text)
+    else:
+        assert text == said * n
+
+
 class Encoder:
     n_ctx, n_shared, n_texts = 8, 8, 1
 

@@ -7,7 +7,7 @@ import contextlib
 import math
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +66,9 @@ class FakeEngine:
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         return [len(pieces)]
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        return f"{len(tokens)} tokens"
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         raise errors.EngineError("no model")

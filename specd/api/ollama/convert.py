@@ -9,7 +9,7 @@ from specd import core
 from specd.api.logprobs import logprob_entries
 from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody, InvalidFormat
 from specd.api.speculation import speculation_object
-from specd.api.wire import dump, present, quote, utc_time
+from specd.api.wire import debug_info, dump, present, quote, utc_time
 
 Json = dict[str, object]
 
@@ -91,9 +91,9 @@ class GenerateWriter:
         """After a load or an unload."""
         return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
 
-    def rendered(self, prompt: str, now_ns: int) -> Json:
+    def rendered(self, prompt: str, n_images: int, now_ns: int) -> Json:
         head = self._head(core.Delta(), now_ns, done=False)
-        return head | {"_debug_info": {"rendered_template": prompt}}
+        return head | {"_debug_info": debug_info(prompt, n_images)}
 
     def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
         return (
@@ -127,9 +127,9 @@ class ChatWriter:
         """After a load or an unload."""
         return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
 
-    def rendered(self, prompt: str, now_ns: int) -> Json:
+    def rendered(self, prompt: str, n_images: int, now_ns: int) -> Json:
         head = self._head(core.Delta(), now_ns, done=False, role="")
-        return head | {"_debug_info": {"rendered_template": prompt}}
+        return head | {"_debug_info": debug_info(prompt, n_images)}
 
     def _head(self, delta: core.Delta, now_ns: int, *, done: bool, role: str = "assistant") -> Json:
         message: Json = {"role": role, "content": delta.content}

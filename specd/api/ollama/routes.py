@@ -121,7 +121,7 @@ class OllamaRoutes:
         _check_generate(body, ref)
         if not body.prompt:
             return await self._load(body, ref, writer)
-        if body.images:
+        if body.images and not body.debug_render_only:
             lookup.require_images(ref)
         asked = await converted(request, lambda: generate_request(body, ref))
         return await self._answer(request, body, asked, writer, started_ns)
@@ -139,7 +139,7 @@ class OllamaRoutes:
         _check_chat(body, ref)
         if not body.messages:
             return await self._load(body, ref, writer)
-        if any(message.images for message in body.messages):
+        if any(message.images for message in body.messages) and not body.debug_render_only:
             lookup.require_images(ref)
         asked = await converted(request, lambda: chat_request(body, ref))
         return await self._answer(request, body, asked, writer, started_ns)
@@ -163,8 +163,8 @@ class OllamaRoutes:
         started_ns: int,
     ) -> web.StreamResponse:
         if body.debug_render_only:
-            prompt = await asyncio.to_thread(self._generation.render, asked)
-            return json_reply(writer.rendered(prompt, self._clock.wall_ns()))
+            prompt = await self._generation.render(asked)
+            return json_reply(writer.rendered(prompt, asked.n_images, self._clock.wall_ns()))
         if body.stream:
             lines = self._lines(asked, writer, started_ns)
             return await stream(request, lines, content_type=NDJSON, error_piece=error_line)

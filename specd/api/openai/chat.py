@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 
 from specd import core
@@ -15,6 +13,7 @@ from specd.api.openai.chat_completion import ChatWriter
 from specd.api.openai.convert import chat_request, effort, to_messages
 from specd.api.openai.reply import AnswerRoute
 from specd.api.openai.schema import ChatBody, read_chat
+from specd.api.wire import debug_info
 from specd.errors import InvalidRequest
 
 
@@ -32,11 +31,11 @@ class ChatRoute(AnswerRoute):
         if not body.model:
             raise InvalidRequest("model is required")
         ref = await lookup.find_model(self._library, body.model)
-        check_chat(ref, body.model, prompt, think)
+        check_chat(ref, body.model, prompt, think, is_answered=not body.debug_render_only)
         asked = await converted(request, lambda: chat_request(body, ref, prompt, think))
         if body.debug_render_only:
-            text = await asyncio.to_thread(self._generation.render, asked)
-            return json_reply({"model": body.model, "_debug_info": {"rendered_template": text}})
+            info = debug_info(await self._generation.render(asked), asked.n_images)
+            return json_reply({"model": body.model, "_debug_info": info})
         return await self._reply(request, asked, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: ChatBody) -> ChatWriter:
@@ -49,12 +48,20 @@ class ChatRoute(AnswerRoute):
 
 
 def check_chat(
-    ref: core.ModelRef, sent_name: str, prompt: core.ChatPrompt, think: bool | str | None
+    ref: core.ModelRef,
+    sent_name: str,
+    prompt: core.ChatPrompt,
+    think: bool | str | None,
+    *,
+    is_answered: bool = True,
 ) -> None:
-    """What the model cannot do, in Ollama's order."""
+    """Raise for what the model cannot do, in Ollama's order.
+
+    is_answered: False where the prompt is only rendered, which any model can with images, too.
+    """
     lookup.require_thinking(ref, sent_name, think)
     lookup.require_completion(ref, sent_name, "chat")
     if prompt.tools:
         lookup.require(ref, "tools")
-    if any(message.images for message in prompt.messages):
+    if is_answered and any(message.images for message in prompt.messages):
         lookup.require_images(ref)
