@@ -56,6 +56,7 @@ class Subject:
             kv_cache_type=settings.kv_cache_type,
             acceptance_threshold=settings.acceptance_threshold,
             trace_dir=str(settings.trace_dir or ""),
+            exact=settings.exact,
         )
 
 

@@ -120,7 +120,27 @@ def pair_lines(specd: Json) -> list[str]:
         lines = [_joined("drafts: prompt lookup", *_gain(specd)), _target(specd), none]
     else:
         lines = [f"plain: {why}" if why else "plain", _target(specd)]
+    lines.append(_exact(specd))
     return [line for line in lines if line]
+
+
+#: In the words of people: what the text for a seed is the same for.
+_EXACT: Final = {
+    "speculation": "with drafts or without",
+    "parallel": "alone or beside others",
+    "prompt_cache": "with a cached prompt or a new one",
+}
+
+
+def _exact(specd: Json) -> str:
+    """Empty where the self-check found nothing out."""
+    found = specd.get("exact")
+    if not found:
+        return ""
+    same = [words for kind, words in _EXACT.items() if found.get(kind)]
+    price = [str(name).replace("_", " ") for name in found.get("enforced") or []]
+    at = [f"by {', '.join(price)}"] if price else []
+    return _joined(f"exact: {', '.join(same)}" if same else "not exact", *at)
 
 
 def _joined(*facts: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 #: Number formats of a KV cache, as llama.cpp spells them.
 KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -24,6 +25,7 @@ class EngineSpec:
     embeds: the engine gives vectors instead of answers.
     main_gpu: the device that the caller asked for, by its number among those of the daemon.
     max_draft: no draft is longer; None is the controller's own bound.
+    exact: the text for a seed must not depend on drafts, on other requests, or on the prompt cache.
 
     What placement decides: devices are the accelerators that the engine may see, in its own order
     (NVIDIA's by UUID, others by llama.cpp's name); () is none, None whatever llama.cpp finds.
@@ -54,6 +56,7 @@ class EngineSpec:
     embeds: bool = False
     use_mlock: bool = False
     max_draft: int | None = None
+    exact: bool = False
     devices: tuple[str, ...] | None = None
     tensor_split: tuple[float, ...] = ()
     draft_device: int | None = None
@@ -95,8 +98,36 @@ class PassCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exactness:
+    """Of what the text for a seed does not depend, to the last bit of the logits behind it.
+
+    speculation: whether and how far anything is drafted.  parallel: requests in other slots, at the
+    same time or before.  prompt_cache: whether the prompt was read anew or found in the cache.
+    enforced: what SPECD_EXACT changed to make all three true, see `Enforced`.
+    """
+
+    speculation: bool
+    parallel: bool
+    prompt_cache: bool
+    enforced: tuple[str, ...] = ()
+
+
+class Enforced(StrEnum):
+    """What SPECD_EXACT costs a model where the self-check finds that rows depend on their pass."""
+
+    NO_DRAFTS = "no_drafts"
+    CACHE_PER_SLOT = "cache_per_slot"
+    ONE_SLOT_AT_A_TIME = "one_slot_at_a_time"
+    NARROW_PROMPTS = "narrow_prompts"
+    PROMPTS_IN_PIECES = "prompts_in_pieces"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What came true after a load.  drafter None: the reason and its sentence say why."""
+    """What came true after a load.  drafter None: the reason and its sentence say why.
+
+    exact: None where it could not be found out, and for a model that gives vectors.
+    """
 
     n_ctx: int
     n_ctx_train: int
@@ -107,3 +138,4 @@ class EngineFacts:
     no_pair_detail: str = ""
     plain_tokens_per_s: float = 0.0
     costs: PassCosts = PassCosts()
+    exact: Exactness | None = None

@@ -94,6 +94,7 @@ class NoPair(StrEnum):
     EMBEDS = "embedding_model"
     NO_VRAM = "drafter_no_vram"
     DOES_NOT_PAY = "does_not_pay"
+    NOT_EXACT = "not_exact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

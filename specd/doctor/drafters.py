@@ -27,6 +27,7 @@ WHY: Final[Mapping[NoPair | None, str]] = {
     NoPair.EMBEDS: "that only embed",
     NoPair.NO_VRAM: "whose drafter found no room on the GPU",
     NoPair.DOES_NOT_PAY: "whose drafter did not pay",
+    NoPair.NOT_EXACT: "whose text drafts could change",
 }
 
 

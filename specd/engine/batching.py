@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specd.core import TokenId
@@ -36,6 +36,31 @@ class Pass:
     groups: list[Group] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     drafted: bool = False
+
+
+class SharedPasses:
+    """One pass for all that is to be done: the fastest way, and the usual one."""
+
+    def __init__(self, n_batch: int) -> None:
+        self._n_batch = n_batch
+
+    def passes(
+        self,
+        decoding: Sequence[Slot],
+        drafts: Mapping[int, Sequence[TokenId]],
+        prefilling: Sequence[Slot],
+    ) -> Iterator[Pass]:
+        """The passes of a step; each is to be run before the next is asked for."""
+        plan = build(decoding, drafts, prefilling, self._n_batch)
+        if len(plan.batch):
+            yield plan
+
+    def note(self, slot: Slot) -> None:
+        """The slot has read on in its prompt, not up to its end."""
+
+    def reusable(self, slot: Slot, n: int) -> int:  # noqa: ARG002
+        """How many of the slot's first n tokens may be taken from its cache."""
+        return n
 
 
 def build(

@@ -21,7 +21,9 @@ from specd.core import (
 )
 from specd.engine import batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
+from specd.engine.batching import SharedPasses
 from specd.engine.controls import spoken
+from specd.engine.exact_passes import ExactPasses
 from specd.engine.grammar.state import GrammarStuck
 from specd.engine.media_cache import MediaCache
 from specd.engine.queue import Queue
@@ -52,16 +54,18 @@ class Loop:
         drafter: Drafter | None = None,
         drafter_facts: DrafterFacts | None = None,
         media: MediaCache | None = None,
+        exact: ExactPasses | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
 
-        media: None where the model has no projector.
+        media: None where the model has no projector.  exact: None is one pass for all.
         """
         self.slots = [Slot(i) for i in range(n_slots)]
         self._target = target
         self._vocabulary = vocabulary
         self._emit = emit
+        self._passes = exact or SharedPasses(target.n_batch)
         self.reader = Reader(target, vocabulary, media, n_ctx)
         self._speculation = Speculation(
             controller,
@@ -69,7 +73,7 @@ class Loop:
             drafter_facts or DrafterFacts(),
             clock_ns,
             n_slots=n_slots,
-            rewind_limit=target.rewind_limit,
+            rewind_limit=target.rewind_limit if exact is None or exact.drafts else 0,
             splits_ragged=target.splits_ragged,
         )
         self._clock_ns = clock_ns
@@ -123,21 +127,29 @@ class Loop:
         return False
 
     def _pass(self) -> bool:
-        began_ns = self._clock_ns()
-        decoding = self._decoding()
+        began_ns, decoding = self._clock_ns(), self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
         drafts = self._speculation.draft(decoding, self._target.n_batch)
-        plan = batching.build(decoding, drafts, prefilling, self._target.n_batch)
+        draft_ns, ran = self._speculation.draft_ns, False
+        for plan in self._passes.passes(decoding, drafts, prefilling):
+            self._run(plan, began_ns, draft_ns)
+            began_ns, draft_ns, ran = self._clock_ns(), 0, True
+        return ran
+
+    def _run(self, plan: batching.Pass, began_ns: int, draft_ns: int) -> None:
+        """draft_ns: what drafting took of the time since began_ns."""
         plan.drafted = self._speculation.draft_ns > 0
-        if not len(plan.batch):
-            return False
-        self._decode(plan)
+        decode_ns = self._clock_ns()
+        self._target.decode(plan.batch)
+        native_ns = self._clock_ns() - decode_ns + self._speculation.draft_native_ns
+        # Noted before any answer ends, so that its last pass is in its usage.
+        for group in plan.groups:
+            group.slot.tally.native_ns += native_ns
         for group in plan.groups:
             self._verify(group)
         for chunk in plan.chunks:
             self._advance(chunk)
-        self._account(plan, self._clock_ns() - began_ns)
-        return True
+        self._account(plan, self._clock_ns() - began_ns, draft_ns)
 
     def _media_pass(self) -> bool:
         """Read on in an image."""
@@ -151,14 +163,6 @@ class Loop:
         self._advance(chunk)
         return True
 
-    def _decode(self, plan: batching.Pass) -> None:
-        began_ns = self._clock_ns()
-        self._target.decode(plan.batch)
-        native_ns = self._clock_ns() - began_ns + self._speculation.draft_native_ns
-        # Noted before any answer ends, so that its last pass is in its usage.
-        for group in plan.groups:
-            group.slot.tally.native_ns += native_ns
-
     def _admit(self) -> None:
         """Give waiting requests to idle slots, in the queue's order."""
         while (waiting := self._queue.first()) is not None:
@@ -168,7 +172,7 @@ class Loop:
                 self._queue.remove(waiting.request_id)
                 self._refuse(waiting.request_id, error)
                 continue
-            found = best_slot(self.slots, prompt.tokens, self._target.reusable)
+            found = best_slot(self.slots, prompt.tokens, self._reusable)
             if found is None:
                 return
             self._queue.remove(waiting.request_id)
@@ -184,6 +188,9 @@ class Loop:
             self._speculation.open(slot)
             self.reader.begin(slot)
             self._emit(Begun(slot.request_id, slot.tally.n_prompt, n_cached))
+
+    def _reusable(self, slot_id: int, n_past: int) -> int:
+        return self._target.reusable(slot_id, self._passes.reusable(self.slots[slot_id], n_past))
 
     def _decoding(self) -> list[Slot]:
         """Decoding slots with room for one more row: shifted, or ended where they may not be.
@@ -212,6 +219,7 @@ class Loop:
         n_discard = (slot.n_past - n_keep) // 2
         self._speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
+        slot.n_repeatable = min(slot.n_repeatable, n_keep)
         if self._target.can_shift:
             self._target.shift(slot.id, n_keep, n_discard)
             slot.n_past -= n_discard
@@ -249,6 +257,7 @@ class Loop:
         assert slot.sampler is not None
         slot.n_past += chunk.n_tokens
         if chunk.last_row < 0:
+            self._passes.note(slot)
             return
         slot.state = SlotState.DECODE
         slot.tally.first_token_ns = slot.tally.first_token_ns or self._clock_ns()
@@ -303,15 +312,15 @@ class Loop:
             token = Token(text=text, n_tokens=n_tokens, logprobs=tuple(entries))
             self._emit(Tokens(slot.request_id, token))
 
-    def _account(self, plan: batching.Pass, step_ns: int) -> None:
-        """Tell the controller what the step cost; one with prompt in its pass says nothing.
+    def _account(self, plan: batching.Pass, step_ns: int, draft_ns: int) -> None:
+        """Tell the controller what the pass cost; one with prompt in it says nothing.
 
         All that was not drafting is the price of the pass: ours is part of it.
         """
         n_slots = len(plan.groups)
         if plan.chunks or not n_slots:
             return
-        seconds = (step_ns - self._speculation.draft_ns) * 1e-9
+        seconds = (step_ns - draft_ns) * 1e-9
         plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds)
         if len(plan.batch) == n_slots and not plan.drafted:
             # Nobody drafted: this was the plain pass itself, no estimate needed.
@@ -368,6 +377,7 @@ class Loop:
         kept = self._target.rewind(slot.id, n_past)
         self._speculation.rewind(slot, kept)
         slot.n_past = kept
+        slot.n_repeatable = min(slot.n_repeatable, kept)
         del slot.tokens[kept:]
         return kept
 
@@ -376,8 +386,8 @@ class Loop:
             return self._fail(request_id, FailureKind.ENGINE, str(error))
         if not isinstance(error, ContextLengthExceeded):
             return self._fail(request_id, FailureKind.INVALID, str(error))
-        kind = FailureKind.CONTEXT_LENGTH
-        return self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
+        sizes = error.n_prompt, error.n_ctx
+        return self._fail(request_id, FailureKind.CONTEXT_LENGTH, str(error), *sizes)
 
     def _fail_slot(self, slot: Slot, kind: FailureKind, message: str) -> None:
         self._fail(slot.request_id, kind, message)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
+from specd.engine import self_check
 from specd.engine.backend import Backend, DecodeFailed
 from specd.engine.calibration import calibrate, computes
+from specd.engine.exact_passes import ExactPasses
 from specd.engine.llama import library
 from specd.engine.llama.context import LlamaContext
 from specd.engine.llama.model import LlamaModel, LlamaVocabulary
@@ -27,12 +29,17 @@ log = logging.getLogger("specd.engine")
 
 #: Rows for an image whose tokens see each other; Gemma 4's largest has 1120.
 _NON_CAUSAL_BATCH = 1152
+#: Why nothing is drafted where SPECD_EXACT forbids it.
+_ROUNDS_BY_WIDTH = (
+    "SPECD_EXACT is on, and this build rounds differently by how many rows a pass has"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
     """drafter None: facts.no_pair_reason says why.  media None: it cannot be shown images.
 
+    exact: how passes are made where the text must depend on nothing else; None: as suits best.
     Everything lives as long as the process.
     """
 
@@ -42,6 +49,7 @@ class LoadedPair:
     media: MediaCache | None
     costs: CostModel
     facts: EngineFacts
+    exact: ExactPasses | None = None
 
 
 def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
@@ -64,8 +72,21 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     longest = longest_draft(spec.max_draft)
+    verdict = self_check.check(model, spec, native_log, longest=longest)
+    if verdict.passes is not None and not verdict.passes.drafts:
+        spec = replace(
+            spec,
+            drafter=None,
+            no_pair_reason=NoPair.NOT_EXACT,
+            no_pair_detail=_ROUNDS_BY_WIDTH,
+        )
     target = _make_context(
-        model, spec, native_log, longest=longest, n_rewind=longest if drafts else 0
+        model,
+        spec,
+        native_log,
+        longest=longest,
+        n_rewind=longest if drafts else 0,
+        cache_per_slot=verdict.passes is not None,
     )
     _check(target, spec.weights, native_log)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
@@ -80,9 +101,10 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         no_pair_detail=detail,
         plain_tokens_per_s=1.0 / costs.target_s(1),
         costs=_shown(costs),
+        exact=verdict.exactness,
     )
     media = MediaCache(projector) if projector is not None else None
-    return LoadedPair(target, model.vocabulary, drafter, media, costs, facts)
+    return LoadedPair(target, model.vocabulary, drafter, media, costs, facts, verdict.passes)
 
 
 def _check(backend: Backend, path: str, native_log: library.NativeLog) -> None:
@@ -175,6 +197,7 @@ def _make_context(
     longest: int = MAX_DRAFT,
     n_rewind: int = 0,
     n_ahead: int = 0,
+    cache_per_slot: bool = False,
 ) -> LlamaContext:
     """longest: draft that is verified in a pass."""
     return LlamaContext(
@@ -189,4 +212,5 @@ def _make_context(
         kv_cache_type=spec.kv_cache_type,
         n_rewind=n_rewind,
         n_ahead=n_ahead,
+        cache_per_slot=cache_per_slot,
     )

@@ -99,6 +99,7 @@ class Slot:
 
     media: the images among the tokens, by where each begins.
     n_ctx: how many its request may have there.
+    n_repeatable: how many of the cache's tokens were read as any prompt that begins so is read.
     While decoding, the last token has been sampled but not evaluated, so n_past is one less than
     len(tokens).  An idle slot keeps its tokens: they are the prefix that a later request may reuse.
     """
@@ -108,6 +109,7 @@ class Slot:
     tokens: list[TokenId] = field(default_factory=list)
     media: dict[int, Media] = field(default_factory=dict)
     n_past: int = 0
+    n_repeatable: int = 0
     n_ctx: int = 0
     last_used: int = 0
     request_id: int = -1
@@ -131,6 +133,7 @@ class Slot:
         self.state = SlotState.PREFILL
         self.request_id, self.request = request_id, request
         self.tokens, self.media, self.n_past = prompt.tokens, prompt.media, n_cached
+        self.n_repeatable = min(self.n_repeatable, n_cached)
         free = CoupledSampler(request.sampling)
         self.sampler = free if grammar is None else GuidedSampler(free, grammar)
         self.detokenizer = Detokenizer()

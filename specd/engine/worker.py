@@ -251,6 +251,7 @@ def make_loop(
         n_slots=spec.n_slots,
         drafter=drafter,
         media=loaded.media,
+        exact=loaded.exact,
         drafter_facts=DrafterFacts(
             name=spec.drafter_name or None,
             pair_source=spec.pair_source or None,

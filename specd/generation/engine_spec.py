@@ -56,6 +56,7 @@ def engine_spec(
         embeds=embeds,
         use_mlock=settings.mlock,
         max_draft=drafter.max_draft if drafter else None,
+        exact=settings.exact and not embeds,
     )
 
 

@@ -256,6 +256,8 @@ def _of_pair(stats: core.SpeculationStats, pair: core.Pair, lease: Lease) -> cor
     pair may change while it is loaded.
     """
     facts, own = lease.facts, pair.drafter
+    if facts.no_pair_reason == core.NoPair.NOT_EXACT:
+        return stats
     if facts.drafter is not None:
         is_own = own is not None and str(own.weights) == lease.drafter
         if own is None or not is_own or stats.pair_source in {None, core.BUILTIN}:

@@ -177,6 +177,14 @@ class Settings(BaseSettings):
         "1",
         "Draft what followed the same tokens earlier in prompt or answer, where that pays.",
     )
+    exact: FlagSetting = _setting(
+        "SPECD_EXACT",
+        "0",
+        "Make the text for a seed the same with drafts and without, alone and beside other"
+        " requests, for a prompt read anew and one found in the cache. A check at every load finds"
+        " what that takes on this machine, at times drafts: the price is in `docs/speculation.md`;"
+        " `specd ps` says what holds without it.",
+    )
     pairs_file: FileSetting = _setting(
         "SPECD_PAIRS",
         "",

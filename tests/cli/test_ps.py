@@ -195,3 +195,22 @@ async def test_the_program_prints_what_the_daemon_has_loaded(tmp_path: Path) -> 
         assert told["specd"]["requests"] == 1
         nothing = json.loads(await specd(daemon, "ps", "other", "--json", folder=tmp_path))
         assert nothing == {"models": []}
+
+
+@pytest.mark.parametrize(
+    "found, line",
+    [
+        (None, []),
+        ({"speculation": False, "parallel": False, "prompt_cache": False}, ["not exact"]),
+        (
+            {"speculation": True, "parallel": True, "prompt_cache": False, "enforced": []},
+            ["exact: with drafts or without, alone or beside others"],
+        ),
+        (
+            {"speculation": True, "enforced": ["no_drafts", "cache_per_slot"]},
+            ["exact: with drafts or without · by no drafts, cache per slot"],
+        ),
+    ],
+)
+def test_a_person_is_told_what_a_text_is_the_same_for(found: Any, line: list[str]) -> None:
+    assert pair_lines({**PAIRED, "exact": found})[2:] == line

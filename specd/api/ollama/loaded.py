@@ -91,6 +91,20 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
         "device": facts.target.device,
         "slots": resident.spec.n_slots,
         "plain_tokens_per_s": round(facts.plain_tokens_per_s, 2),
+        "exact": exact_object(resident),
+    }
+
+
+def exact_object(resident: Resident | None) -> Json | None:
+    """Of what the text for a seed does not depend; None where that is not known."""
+    found = resident.facts.exact if resident is not None else None
+    if found is None:
+        return None
+    return {
+        "speculation": found.speculation,
+        "parallel": found.parallel,
+        "prompt_cache": found.prompt_cache,
+        "enforced": list(found.enforced),
     }
 
 
@@ -144,8 +158,8 @@ def _why_none(resident: Resident) -> tuple[str, str]:
     return str(reason), detail
 
 
-def pair_object(pair: core.Pair, efforts: Efforts) -> Json:
-    """What would draft for a model that is loaded now."""
+def pair_object(pair: core.Pair, efforts: Efforts, resident: Resident | None) -> Json:
+    """What would draft for a model that is loaded now.  resident: the model, where it is."""
     return {
         "drafter": pair.drafter.name if pair.drafter else None,
         "pair_source": pair.drafter.source if pair.drafter else None,
@@ -154,6 +168,7 @@ def pair_object(pair: core.Pair, efforts: Efforts) -> Json:
         "detail": _with_efforts(pair, pair.reason or "", pair.detail, efforts),
         "expected": dict(pair.expected),
         "pull": list(pair.pull),
+        "exact": exact_object(resident),
     }
 
 

@@ -106,7 +106,9 @@ class OllamaRoutes:
             model = await asyncio.to_thread(self._library.resolve, info.summary.name)
         except SpecdError:
             return None
-        return pair_object(await self._generation.pair(model), self._efforts)
+        pair = await self._generation.pair(model)
+        loaded = (one for one in self._scheduler.residents() if one.model.name == model.name)
+        return pair_object(pair, self._efforts, next(loaded, None))
 
     # ------------------------------------------------------------------ inference
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import replace
 
 import llama_cpp
@@ -32,6 +33,9 @@ from specd.errors import LoadFailed
 #: that are kept whatever they cost: drafts are rarely shorter where they pay.
 _SNAPSHOT_SHARE, _FEWEST_SNAPSHOTS = 1 / 8, 3
 
+#: A cache has a multiple of so many cells.
+_CELLS = 256
+
 #: The same function as the bindings', but returning a bare address, which costs far less.
 _logits_address = llama_cpp.llama_cpp._lib["llama_get_logits_ith"]  # noqa: SLF001
 _logits_address.argtypes = [ctypes.c_void_p, ctypes.c_int32]
@@ -55,8 +59,14 @@ class LlamaContext(NativeContext):
         kv_cache_type: str = "f16",
         n_rewind: int = 0,
         n_ahead: int = 0,
+        cache_per_slot: bool = False,
+        watcher: Callable[[object, bool, object], bool] | None = None,
     ) -> None:
         """n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
+
+        cache_per_slot: each slot has cells of its own, in order of its positions; what a row
+        attends to then lies alike whatever the other slots hold.
+        watcher: a native callback that sees the results of a pass (`probe.py`).
 
         n_rewind: longest draft to be tried on this model; how far it goes back in truth is
         `rewind_limit`.  n_ahead: longest draft that this model itself makes, where it is a drafter.
@@ -70,6 +80,12 @@ class LlamaContext(NativeContext):
         params.n_batch = params.n_ubatch = n_batch
         # Windows keep what they still look at: `cache` knows when that is too little.
         params.swa_full = False
+        if cache_per_slot:
+            params.kv_unified = False
+            # llama.cpp rounds each slot's share up to that, and warns where it had to.
+            params.n_ctx = -(-n_ctx // _CELLS) * _CELLS * n_slots
+        if watcher is not None:
+            params.cb_eval = watcher
         forks = n_ahead > 0 and model.is_recurrent
         params.n_seq_max = 2 * n_slots if forks else n_slots
         params.n_outputs_max = n_outputs
@@ -84,7 +100,7 @@ class LlamaContext(NativeContext):
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
         self._cache = _make_cache(self._handle, NativeMemory(memory), model, n_slots, n_ahead)
         self.rewind_limit = self._cache.rewind_limit
-        self.splits_ragged = self._cache.splits_ragged
+        self.splits_ragged = self._cache.splits_ragged or (cache_per_slot and n_slots > 1)
         self.n_vocab = model.vocabulary.n_vocab
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs

@@ -76,6 +76,10 @@ class LlamaModel:
         self.adapters.append(adapter)
 
     @property
+    def n_parameters(self) -> int:
+        return int(llama_cpp.llama_model_n_params(self.handle))
+
+    @property
     def n_ctx_train(self) -> int:
         """0 is unknown; a length beyond 2^31 - 1 comes out of llama.cpp as a negative one."""
         return max(int(llama_cpp.llama_model_n_ctx_train(self.handle)), 0)
@@ -85,6 +89,11 @@ class LlamaModel:
         """Recurrent or hybrid: it keeps a running state, if not of all its layers."""
         recurrent = llama_cpp.llama_model_is_recurrent(self.handle)
         return bool(recurrent or llama_cpp.llama_model_is_hybrid(self.handle))
+
+    @property
+    def is_stateful_only(self) -> bool:
+        """Recurrent throughout: no layer has attention, and the past is one state."""
+        return bool(llama_cpp.llama_model_is_recurrent(self.handle))
 
     @property
     def window(self) -> int:

@@ -51,6 +51,9 @@ def resident(name: str, expires_at: float = math.inf, *, paired: bool = False) -
         target=TARGET,
         drafter=DRAFTER if paired else None,
         plain_tokens_per_s=12.345,
+        exact=core.Exactness(
+            speculation=True, parallel=False, prompt_cache=False, enforced=("no_drafts",)
+        ),
     )
     spec = core.EngineSpec(weights="x", n_slots=2, **PAIRED)
     return Resident(model=ref, pair=pair, spec=spec, facts=facts, expires_at=expires_at)
@@ -125,6 +128,12 @@ async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
         "device": "CUDA0",
         "slots": 2,
         "plain_tokens_per_s": 12.35,
+        "exact": {
+            "speculation": True,
+            "parallel": False,
+            "prompt_cache": False,
+            "enforced": ["no_drafts"],
+        },
     }
     assert (forever["size"], forever["size_vram"]) == (110, 88)
     assert forever["expires_at"].startswith("2318-")
@@ -255,9 +264,11 @@ async def test_what_will_never_draft_is_off_from_the_start(how: dict[str, Any]) 
 # --------------------------------------------------------------------------- show
 
 
-async def shown(generation: FakeGeneration, model: str = "plain") -> dict[str, Any]:
+async def shown(
+    generation: FakeGeneration, model: str = "plain", loaded: Sequence[Resident] = ()
+) -> dict[str, Any]:
     async with (
-        client(generation, efforts=lambda _: "tiny:1b is being pulled.") as http,
+        client(generation, loaded=loaded, efforts=lambda _: "tiny:1b is being pulled.") as http,
         http.post("/api/show", json={"model": model}) as reply,
     ):
         found: dict[str, Any] = await reply.json()
@@ -273,6 +284,7 @@ async def test_show_says_who_would_draft_or_why_nobody() -> None:
         "detail": "No drafter fits. tiny:1b is being pulled.",
         "expected": {},
         "pull": ["tiny:1b"],
+        "exact": None,
     }
     found = core.Drafter(name="tiny:1b", weights=model_ref("tiny").weights, source="registry")
     assert (await shown(FakeGeneration(drafter=found)))["specd"] == {
@@ -283,4 +295,11 @@ async def test_show_says_who_would_draft_or_why_nobody() -> None:
         "detail": "",
         "expected": {"code": 1.5},
         "pull": [],
+        "exact": None,
+    }
+    assert (await shown(FakeGeneration(), loaded=[resident("plain")]))["specd"]["exact"] == {
+        "speculation": True,
+        "parallel": False,
+        "prompt_cache": False,
+        "enforced": ["no_drafts"],
     }

@@ -69,8 +69,7 @@ def load(target: Path, drafter: Path | None = None, **fields: Any) -> Engine:
         weights=str(target),
         drafter=str(drafter) if drafter else None,
         drafter_name="drafter" if drafter else "",
-        n_threads=1,
-        **{"n_ctx": 512, **fields},
+        **{"n_ctx": 512, "n_threads": 1, **fields},
     )
     loaded = pair.load(spec, lambda _: None)
     engine = Engine.__new__(Engine)

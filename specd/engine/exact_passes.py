@@ -1,0 +1,104 @@
+"""Passes under SPECD_EXACT: each row is computed as it would be alone, after any other request.
+
+What that takes is decided at load from what the self-check found (`exactness.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from specd.core import TokenId
+from specd.engine import batching
+from specd.engine.batching import Pass
+from specd.engine.exactness import MAX_SLOTS, Findings
+from specd.engine.slot import Slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactPasses:
+    """drafts: whether drafts may be verified, several rows of a slot in a pass.
+
+    n_shared: most rows of a pass with several slots; 0: each slot has passes of its own.
+    n_chunk: prompts are read in pieces that end where their position is a multiple of it.
+    reuses_all: whether what stands in the cache is as good as what would be computed anew, however
+    it was computed; else whole pieces of prompts are, and nothing else.
+    """
+
+    drafts: bool
+    n_shared: int
+    n_chunk: int
+    reuses_all: bool
+
+    @classmethod
+    def of(cls, findings: Findings | None, longest: int, n_batch: int) -> ExactPasses:
+        """findings: of a cache per slot; None where nothing could be found out."""
+        if findings is None:
+            return cls(drafts=False, n_shared=0, n_chunk=n_batch, reuses_all=False)
+        drafts = findings.n_even > longest
+        shares = findings.parallel and findings.depth
+        n_shared = min(findings.n_even if drafts else MAX_SLOTS, n_batch)
+        n_chunk = min(findings.n_even, n_batch) if drafts else n_batch
+        return cls(
+            drafts=drafts,
+            n_shared=n_shared if shares else 0,
+            n_chunk=n_chunk,
+            reuses_all=drafts,
+        )
+
+    def passes(
+        self,
+        decoding: Sequence[Slot],
+        drafts: Mapping[int, Sequence[TokenId]],
+        prefilling: Sequence[Slot],
+    ) -> Iterator[Pass]:
+        """The passes of a step: those of all decoding slots, then one piece of one prompt."""
+        for slots in self._shared(decoding, drafts):
+            yield batching.build(slots, drafts, (), 0)
+        waiting = [slot for slot in prefilling if slot.n_text_ahead > 0]
+        if waiting:
+            # The one with least to read, so that a long prompt does not hold up a short one.
+            slot = min(waiting, key=lambda slot: slot.n_text_ahead)
+            yield batching.build((), {}, (slot,), self._end(slot) - slot.n_past)
+
+    def _shared(
+        self, decoding: Sequence[Slot], drafts: Mapping[int, Sequence[TokenId]]
+    ) -> Iterator[list[Slot]]:
+        shared: list[Slot] = []
+        n_rows = 0
+        for slot in decoding:
+            n_own = 1 + len(drafts.get(slot.id, ()))
+            if shared and n_rows + n_own > self.n_shared:
+                yield shared
+                shared, n_rows = [], 0
+            shared.append(slot)
+            n_rows += n_own
+        if shared:
+            yield shared
+
+    def _end(self, slot: Slot) -> int:
+        """Where the slot's next piece of prompt ends: its last token has a pass of its own."""
+        text_end = slot.n_past + slot.n_text_ahead
+        is_whole = text_end == len(slot.tokens)
+        end = min((slot.n_past // self.n_chunk + 1) * self.n_chunk, text_end - is_whole)
+        return max(end, slot.n_past + 1)
+
+    def note(self, slot: Slot) -> None:
+        """The slot has read on in its prompt, not up to its end.
+
+        What is read again after a context shift does not begin where another prompt's piece would.
+        """
+        if slot.tally.n_generated == 0 and slot.n_past == self._boundary(slot, slot.n_past):
+            slot.n_repeatable = slot.n_past
+
+    def reusable(self, slot: Slot, n: int) -> int:
+        """How many of the slot's first n tokens stand in its cache as they would be read anew."""
+        if self.reuses_all:
+            return n
+        return self._boundary(slot, min(n, slot.n_repeatable))
+
+    def _boundary(self, slot: Slot, n: int) -> int:
+        """The last end of a piece that any prompt with the same n first tokens has, too."""
+        ends = [first + part.n_tokens for first, part in slot.media.items()]
+        n = next((f for f, part in slot.media.items() if f < n < f + part.n_tokens), n)
+        return max([n // self.n_chunk * self.n_chunk, *(end for end in ends if end <= n)])

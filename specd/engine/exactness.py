@@ -1,0 +1,223 @@
+"""The self-check at load: does a row come out the same, bit by bit, whatever shares its pass?
+
+It depends on the kernels that this build has for this model, cache and flash attention.  What is
+compared is what each layer computes (`llama/probe.py`), not the tokens that come of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+import numpy as np
+
+from specd.core import Exactness
+from specd.engine.backend import Batch
+from specd.engine.sampler import Row
+
+#: Tokens of history below the compared rows, so that attention has something to read.
+N_HISTORY = 16
+#: Slots beside the compared one that fill the cache beyond 256 cells, or the tokens that do, where
+#: slots are dear.  Kernels split a longer cache among threads; 512 cells are the least they split.
+N_CROWD, N_DEEPER = 17, 256
+#: Widths that are compared besides those of drafts: pieces that prompts may be read in.
+WIDER = (32, 64)
+#: Of a model too large for all widths: where kernels are known to change, beside the widest draft.
+_FEW = (2, 5)
+#: Rows that are computed alone, of a model too large for as many as its widest pass has.
+_FEW_ALONE = 3
+#: Slots that share a pass in the check.
+MAX_SLOTS = 16
+_READ_AT_ONCE = 32
+
+
+class Probe(Protocol):
+    """A backend of several slots whose rows hold all that is to be compared."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    def decode(self, batch: Batch) -> None:
+        """Raises DecodeFailed, as all that follows."""
+        ...
+
+    def row(self, index: int) -> Row: ...
+
+    def rewind(self, slot: int, n_past: int) -> int: ...
+
+    def remember(self) -> None:
+        """Keep what slot 0 holds."""
+        ...
+
+    def recall(self, slots: Sequence[int]) -> None:
+        """Empty the cache, then give each slot what was remembered, in this order."""
+        ...
+
+
+class Depth(Enum):
+    """How a probe comes to use more than 256 cells."""
+
+    NONE = auto()
+    CROWD = auto()
+    READ = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the self-check found of one way to lay out the cache.
+
+    n_even: rows come out the same in all passes up to this width, 1 where already two rows differ.
+    parallel: a slot's row is the same beside other slots, each with a row of its own.
+    depth: a row alone is the same whether few or many cells are in use.
+    """
+
+    n_even: int
+    parallel: bool
+    depth: bool
+
+    def exactness(self, longest: int, n_slots: int, n_batch: int) -> Exactness:
+        """What holds where passes are made as suits best.
+
+        longest: draft, in tokens.  n_batch: rows of the widest pass, in which prompts are read.
+        """
+        is_even = self.n_even >= n_batch
+        return Exactness(
+            speculation=self.n_even > longest,
+            # How wide the passes of a prompt are depends on who else reads one.
+            parallel=n_slots == 1 or (is_even and self.parallel and self.depth),
+            prompt_cache=is_even,
+        )
+
+
+def measure(
+    probe: Probe,
+    *,
+    n_slots: int,
+    longest: int,
+    widest: int,
+    depth: Depth,
+    thorough: bool,
+    shares_cells: bool = True,
+) -> Findings:
+    """Compare rows alone with rows in passes of many widths, and beside other slots.
+
+    widest: rows of the widest pass that is tried.
+    depth: how more than 256 cells come into use.
+    thorough: compare all widths and all rows of a draft; else the few that tell most.
+    shares_cells: whether the slots lie in one cache, and so may lie in any order.
+    Raises DecodeFailed.
+    """
+    probe.decode(_rows(probe, 0, N_HISTORY, 0))
+    probe.remember()
+    few = [width for width in (*_FEW, longest + 1, *WIDER, widest) if width <= widest]
+    widths = sorted({*few, *range(2, longest + 2)}) if thorough else sorted({*few})
+    expected = _alone(probe, (0,), longest + 1 if thorough else _FEW_ALONE)
+    n_even = _n_even(probe, widths, (0,), expected)
+    parallel = n_slots > 1 and _slots_agree(probe, n_slots, expected, thorough=thorough)
+    if shares_cells:
+        parallel = parallel and _order_agrees(probe, expected)
+    same_deep = True
+    if depth is Depth.CROWD:
+        slots = range(N_CROWD + 1)
+        deep = _alone(probe, slots, len(expected) if n_even > 1 else 1)
+        same_deep = _same(expected, deep)
+        n_even = min(n_even, _n_even(probe, sorted({*few}), slots, deep))
+    elif depth is Depth.READ:
+        _read_on(probe)
+        deep = _alone(probe, (0,), len(expected), N_DEEPER)
+        n_even = min(n_even, _n_even(probe, sorted({*few}), (0,), deep, N_DEEPER))
+        # Another row than before: that it does not depend on its width speaks for both.
+        same_deep = n_even > 1
+    return Findings(n_even=n_even, parallel=parallel, depth=same_deep)
+
+
+def _read_on(probe: Probe) -> None:
+    """Make the history longer by N_DEEPER tokens."""
+    probe.recall((0,))
+    for begin in range(N_HISTORY, N_HISTORY + N_DEEPER, _READ_AT_ONCE):
+        probe.decode(_rows(probe, begin, _READ_AT_ONCE, 0))
+    probe.remember()
+
+
+def _n_even(
+    probe: Probe,
+    widths: Sequence[int],
+    slots: Sequence[int],
+    expected: Sequence[Row],
+    deeper: int = 0,
+) -> int:
+    """The widest pass up to which all give the expected rows.  deeper: tokens of more history."""
+    n_even = 1
+    for width in widths:
+        probe.recall(slots)
+        probe.decode(_rows(probe, N_HISTORY + deeper, width, min(width, len(expected))))
+        if not _same(expected, [probe.row(i) for i in range(min(width, len(expected)))]):
+            break
+        n_even = width
+    return n_even
+
+
+def _alone(probe: Probe, slots: Sequence[int], n: int, deeper: int = 0) -> list[Row]:
+    """Rows of slot 0, each from a pass of its own, while all of the slots hold the history."""
+    probe.recall(slots)
+    found = []
+    for i in range(n):
+        probe.decode(_rows(probe, N_HISTORY + deeper + i, 1, 1))
+        found.append(probe.row(0).copy())
+    return found
+
+
+def _slots_agree(probe: Probe, n_slots: int, expected: Sequence[Row], *, thorough: bool) -> bool:
+    """Whether a slot's rows are the same with a row of each other slot in the pass."""
+    n_slots = min(n_slots, MAX_SLOTS)
+    for n in range(2, n_slots + 1) if thorough else {2, n_slots}:
+        for probed in {0, n - 1}:
+            probe.recall(range(n))
+            for i in range(min(len(expected), _FEW_ALONE)):
+                batch = Batch()
+                for slot in range(n):
+                    _add(probe, batch, slot, N_HISTORY + i, own=slot != probed)
+                probe.decode(batch)
+                if not _same(expected[i : i + 1], [probe.row(probed)]):
+                    return False
+    return True
+
+
+def _order_agrees(probe: Probe, expected: Sequence[Row]) -> bool:
+    """Whether a row is the same wherever its slot's tokens lie in the cache that slots share."""
+    probe.recall([1, 0])
+    # What leaves the cache before slot 0 leaves cells that its next row takes, out of order.
+    probe.rewind(1, 0)
+    probe.decode(_rows(probe, N_HISTORY, 1, 1))
+    return _same(expected[:1], [probe.row(0)])
+
+
+def _rows(probe: Probe, begin: int, n: int, n_wanted: int) -> Batch:
+    """Of slot 0, n of its tokens; the first n_wanted of them have logits, or the last alone."""
+    batch = Batch()
+    for i in range(n):
+        wanted = i < n_wanted or (n_wanted == 0 and i == n - 1)
+        _add(probe, batch, 0, begin + i, wants_logits=wanted)
+    return batch
+
+
+def _add(
+    probe: Probe,
+    batch: Batch,
+    slot: int,
+    position: int,
+    *,
+    own: bool = False,
+    wants_logits: bool = True,
+) -> None:
+    """own: a token that the probed slot does not have there."""
+    token = (7 * position + 3 + 11 * own * (slot + 1)) % probe.n_vocab
+    batch.add(token, position, slot, wants_logits=wants_logits)
+
+
+def _same(a: Sequence[Row], b: Sequence[Row]) -> bool:
+    """Bit by bit, over as many rows as both have."""
+    pairs = zip(a, b, strict=False)
+    return all(np.array_equal(x.view(np.uint32), y.view(np.uint32)) for x, y in pairs)

@@ -1,0 +1,151 @@
+"""A context whose passes show what goes into each multiplication with weights.
+
+The self-check compares rows in it.  Logits alone hide what it looks for: weights of few bits round
+their input to 8 bits, so that a difference in attention reaches the logits of a small model in one
+row of a hundred.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.llama.context import LlamaContext
+from specd.engine.llama.library import NativeLog
+from specd.engine.llama.model import LlamaModel
+from specd.engine.sampler import Row
+
+_WATCHED = frozenset({b"MUL_MAT", b"MUL_MAT_ID"})
+
+
+class _Tensor(ctypes.Structure):
+    """The head of a `ggml_tensor`, as the pinned llama.cpp has it (library.VERSION)."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("buffer", ctypes.c_void_p),
+        ("extents", ctypes.c_int64 * 4),
+        ("strides", ctypes.c_size_t * 4),
+        ("operation", ctypes.c_int32),
+        ("parameters", ctypes.c_int32 * 16),
+        ("flags", ctypes.c_int32),
+        ("sources", ctypes.c_void_p * 10),
+    )
+
+
+def _native(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of ggml, which the bindings lack."""
+    function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001
+    function.argtypes, function.restype = arguments, result
+    return function
+
+
+_name_of = _native("ggml_get_name", ctypes.c_char_p, ctypes.c_void_p)
+_operation_of = _native("ggml_op_desc", ctypes.c_char_p, ctypes.c_void_p)
+_n_bytes_of = _native("ggml_nbytes", ctypes.c_size_t, ctypes.c_void_p)
+_read = _native(
+    "ggml_backend_tensor_get",
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_size_t,
+)
+
+
+def _multiplies_weights(tensor: Any) -> bool:
+    if _operation_of(tensor) not in _WATCHED:
+        return False
+    weights = _Tensor.from_address(tensor).sources[0]
+    if b".weight" not in _name_of(weights):
+        return False
+    # Where each head has weights of its own, what is multiplied lies head by head.
+    per_head = _Tensor.from_address(weights).extents[2] > 1
+    return not per_head or _operation_of(tensor) == b"MUL_MAT_ID"
+
+
+def _values(tensor: Any) -> npt.NDArray[np.uint8]:
+    """Its bytes in order, row after row, whatever lies between them."""
+    head = _Tensor.from_address(tensor)
+    span = np.empty(_n_bytes_of(tensor), np.uint8)
+    _read(tensor, span.ctypes.data, 0, len(span))
+    n_bytes = head.extents[0] * head.strides[0]
+    shape = (*head.extents[:0:-1], n_bytes)
+    rows = np.lib.stride_tricks.as_strided(span, shape, (*head.strides[:0:-1], 1))
+    return np.ascontiguousarray(rows).reshape(-1)
+
+
+class ProbeContext(LlamaContext):
+    """Implements `exactness.Probe` over llama.cpp."""
+
+    def __init__(self, model: LlamaModel, native_log: NativeLog, **fields: Any) -> None:
+        """fields: those of LlamaContext.  Raises LoadFailed where there is no room for it."""
+        self._watching = False
+        self._seen: list[npt.NDArray[np.uint8]] = []
+        self._history: Any = None
+        # Referenced by native code as long as the context lives.
+        self._watcher = llama_cpp.ggml_backend_sched_eval_callback(self._watch)
+        super().__init__(model, native_log, watcher=self._watcher, **fields)
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        self._wants: list[bool] = []
+        #: Of each watched result, from a pass of one row.
+        self._row_bytes: list[int] = []
+
+    def _watch(self, tensor: Any, ask: bool, _user_data: Any) -> bool:
+        """Called for each result of a pass: first whether it is wanted, then with its values."""
+        if ask:
+            return self._watching and _multiplies_weights(tensor)
+        self._seen.append(_values(_Tensor.from_address(tensor).sources[1]))
+        return True
+
+    def decode(self, batch: Batch) -> None:
+        self._seen.clear()
+        self._wants = batch.wants_logits
+        self._watching = True
+        try:
+            super().decode(batch)
+        finally:
+            self._watching = False
+        if len(batch) == 1:
+            self._row_bytes = [len(values) for values in self._seen]
+
+    def row(self, index: int) -> Row:
+        """All that was computed for the row, its logits last; as bits, to be compared.
+
+        Known after a first pass of one row.
+        """
+        parts = []
+        for values, n_bytes in zip(self._seen, self._row_bytes, strict=True):
+            rows = values.reshape(-1, n_bytes)
+            # Behind the last attention llama.cpp goes on with the rows that want logits alone.
+            is_whole = len(rows) == len(self._wants)
+            parts.append(rows[index if is_whole else sum(self._wants[:index])])
+        logits = super().row(index).view(np.uint8)
+        return np.concatenate([*parts, logits]).view(np.float32)
+
+    def remember(self) -> None:
+        """Keep what slot 0 holds, for `recall`.  Raises DecodeFailed."""
+        sequence = self._cache.sequence(0)
+        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
+        self._history = (ctypes.c_uint8 * size)()
+        n = llama_cpp.llama_state_seq_get_data(self._handle, self._history, size, sequence)
+        if not n:
+            raise DecodeFailed("llama.cpp could not copy the state of a sequence")
+
+    def recall(self, slots: Sequence[int]) -> None:
+        """Empty the cache, then give each slot what was remembered, in this order.
+
+        Raises DecodeFailed.
+        """
+        llama_cpp.llama_memory_clear(self._memory, True)
+        for slot in slots:
+            sequence = self._cache.sequence(slot)
+            size = len(self._history)
+            if not llama_cpp.llama_state_seq_set_data(self._handle, self._history, size, sequence):
+                raise DecodeFailed("llama.cpp could not restore the state of a sequence")
