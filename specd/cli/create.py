@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import sys
 from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ _EXPERIMENTAL = (
 
 
 def create(
-    model: Annotated[str, typer.Argument(help="The name of the new model.")],
+    model: Annotated[str, typer.Argument(help="The name of the new model.")] = "",
     file: Annotated[
         Path, typer.Option("--file", "-f", help="The Modelfile; `-` reads it from stdin.")
     ] = Path("Modelfile"),
@@ -42,25 +43,43 @@ def create(
     force: Annotated[
         bool, typer.Option("--force", help="Keep a drafter that does not fit the model.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Prepare the converter without a question.")
+    ] = False,
+    prepare_converter: Annotated[
+        bool,
+        typer.Option("--prepare-converter", help="Only get what safetensors are converted with."),
+    ] = False,
     experimental: Annotated[bool, typer.Option("--experimental", hidden=True)] = False,
 ) -> None:
-    from specd.cli.create_files import check_drafter, check_files
+    from specd.cli import create_convert, create_files
 
+    if prepare_converter:
+        typer.echo(f"the converter is prepared: {create_convert.prepared(yes=yes).folder}")
+        return
+    if not model:
+        raise typer.BadParameter("the new model has a name", param_hint="MODEL")
     if experimental:
         raise InvalidRequest(_EXPERIMENTAL)
     source = "stdin" if file == _STDIN else str(file)
     commands = modelfile.parse(modelfile.decode(_read(file)), source)
     wanted = create_body.wanted(commands, _folder(file))
-    check_files(wanted)
-    if not force:
-        check_drafter(wanted)
+    create_files.check_files(wanted)
     if draft_quantize and "draft_files" not in wanted.files:
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     if quantize:
         wanted.fields["quantize"] = quantize
     if draft_quantize:
         wanted.fields["draft_quantize"] = draft_quantize
-    asyncio.run(_create(daemon_client(), make_console(), model, wanted))
+    console = make_console()
+    with contextlib.ExitStack() as stack:
+        if create_convert.has_safetensors(wanted):
+            environment = create_convert.prepared(yes=yes)
+            with make_bars(console) as bars:
+                asyncio.run(create_convert.with_ggufs(wanted, environment, bars, stack))
+        if not force:
+            create_files.check_drafter(wanted)
+        asyncio.run(_create(daemon_client(), console, model, wanted))
 
 
 def _read(file: Path) -> bytes:

@@ -91,7 +91,11 @@ def _files_of(path: Path, command: Command) -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield path.name, path
         return
-    found = sorted(path.glob("*.gguf")) or sorted(path.glob("*.safetensors"))
+    found = sorted(path.glob("*.gguf"))
+    if not found and any(path.glob("*.safetensors")):
+        from specd.converter import takes
+
+        found = sorted(file for file in path.iterdir() if takes(file.name) and file.is_file())
     if not found:
         raise command.error(f"no model files in {path}")
     yield from ((file.name, file) for file in found)

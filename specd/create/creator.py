@@ -21,6 +21,7 @@ from specd.create.gather import gather, type_of
 from specd.create.new_blobs import NewBlobs
 from specd.create.parts import Base, Part, from_model, has_base, keep, sources_version
 from specd.create.request import Checked, CheckTemplate, CreateRequest, check
+from specd.create.safetensors import NO_DIGEST, Safetensors
 from specd.create.texts import added, config_text, texts
 from specd.errors import ModelNotFound, ShuttingDown, StoreError
 from specd.runner import ENGINE
@@ -34,15 +35,13 @@ Tell = Callable[[Progress], None]
 #: Of the sources of one create, while it reads them.  The last error is then told.
 _MAX_CHANGES: Final = 8
 
-#: What the line of a quantization names in place of a digest; Ollama's command expects one.
-_NO_DIGEST: Final = "0000000000000000000"
-
 
 class Creator:
     """check_template: raises InvalidRequest for a Go template that does not parse.
 
     pull: fetches a model that `from` names and the store has not; None where nothing is fetched.
-    command: what starts an engine.  stall_s: how long a quantization may show no progress.
+    command: what starts an engine.  stall_s: how long a quantization or a conversion may show no
+    progress.  converter_dir: where the converter of safetensors is prepared.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class Creator:
         pull: Pull | None = None,
         command: Sequence[str] = ENGINE,
         stall_s: float = math.inf,
+        converter_dir: Path | None = None,
     ) -> None:
         self._writer = writer
         self._do = writer.threads.do
@@ -60,6 +60,7 @@ class Creator:
         self._pull = pull
         self._command = command
         self._stall_s = stall_s
+        self._safetensors = Safetensors(writer, folder=converter_dir, stall_s=stall_s)
         self._works: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -97,6 +98,7 @@ class Creator:
         new = NewBlobs(self._writer)
         try:
             wanted = await self._do(partial(check, request, self._check_template))
+            request = await self._safetensors.converted(request, wanted, new, tell)
             base, found, imported = await self._gathered(request, wanted, new, tell)
             for _ in imported:
                 tell(Progress(status="parsing GGUF"))
@@ -176,12 +178,12 @@ class Creator:
         file_type = wanted.type_of(part.kind)
         if part.header is None or not file_type or type_of(part.header) == file_type:
             if part in imported and part.kind in {"model", "draft"}:
-                tell(Progress(status="validating GGUF model", digest=_NO_DIGEST))
+                tell(Progress(status="validating GGUF model", digest=NO_DIGEST))
             return part
         with contextlib.ExitStack() as stack:
             path = await self._do(partial(stack.enter_context, self._writer.staged()))
             status = f"quantizing {type_of(part.header)} model to {file_type}"
-            line = Progress(status=status, digest=_NO_DIGEST, total=part.layer.size)
+            line = Progress(status=status, digest=NO_DIGEST, total=part.layer.size)
             tell(line)
             steps = quantize(
                 part.header.path, path, file_type, command=self._command, stall_s=self._stall_s

@@ -106,12 +106,7 @@ def from_files(writer: Writer, files: Files) -> tuple[Part, ...]:
     """Uploaded GGUFs, each as what it says it is, the model first; InvalidRequest for others."""
     if not files:
         raise InvalidRequest("no files provided to convert")
-    if any(name.endswith(".safetensors") for name in files):
-        raise InvalidRequest(
-            "safetensors are not converted here: make a GGUF of them first, for instance with"
-            " llama.cpp's convert_hf_to_gguf.py"
-        )
-    paths = {digest: _uploaded(writer, digest) for digest in files.values()}
+    paths = {digest: uploaded(writer, digest) for digest in files.values()}
     begins = [_is_gguf(path) for path in paths.values()]
     if not any(begins) and not any(name.endswith(".gguf") for name in files):
         raise InvalidRequest("unknown type")
@@ -145,7 +140,8 @@ def check_adapter(part: Part, model: Part | None) -> None:
         raise InvalidRequest(f"the adapter is made for {given}, and the model is of {of}")
 
 
-def _uploaded(writer: Writer, digest: str) -> Path:
+def uploaded(writer: Writer, digest: str) -> Path:
+    """Return where that blob lies; InvalidRequest where it does not."""
     path = writer.blob_path(digest)
     if not path.is_file():
         raise InvalidRequest(f'blob "{digest}" not found')

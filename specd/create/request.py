@@ -84,9 +84,9 @@ def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
     if not request.base and request.files is None:
         raise InvalidRequest("neither 'from' or 'files' was specified")
     base = parse(request.base) if request.base else None
-    if len(request.adapters) > 1:
+    if len(request.adapters) > 1 and not has_safetensors(request.adapters):
         raise InvalidRequest("only one adapter is currently supported")
-    if len(request.draft_files) > 1:
+    if len(request.draft_files) > 1 and not has_safetensors(request.draft_files):
         raise InvalidRequest("only one draft model is currently supported")
     if request.remote_host and (request.draft_files or request.draft_quantize):
         raise InvalidRequest("DRAFT cannot be used with remote models")
@@ -100,6 +100,10 @@ def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
         file_type=_file_type(request.quantize),
         draft_type=_file_type(request.draft_quantize),
     )
+
+
+def has_safetensors(files: Files) -> bool:
+    return any(name.endswith(".safetensors") for name in files)
 
 
 def _check_counts(request: CreateRequest) -> None:

@@ -164,6 +164,7 @@ def _creator(
         pull=registry.pull,
         command=command,
         stall_s=settings.load_timeout_s,
+        converter_dir=settings.converter_dir,
     )
 
 

@@ -8,15 +8,15 @@ import math
 import os
 import re
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Final
 
 from specd.errors import EngineError
 from specd.runner.environment import environment
-from specd.runner.patience import Patience
-from specd.runner.supervisor import ENGINE, MAX_LINE_BYTES, is_stopped
+from specd.runner.output import ended, lines_of
+from specd.runner.supervisor import ENGINE
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def quantize(
         raise EngineError(f"the engine cannot be started: {error}") from error
     last_line = b""
     try:
-        async for line in _lines(process, stall_s):
+        async for line in lines_of(process, stall_s):
             if found := _PROGRESS.fullmatch(line):
                 yield int(found[1]), int(found[2])
             else:
@@ -63,7 +63,7 @@ async def quantize(
         log.warning("%s", said)
         raise EngineError(said) from error
     finally:
-        await _end(process)
+        await ended(process)
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
         words = last_line.decode(errors="replace").removeprefix("failed to quantize: ")
@@ -82,40 +82,3 @@ def _refusal_of_disk(target: Path) -> str:
     except OSError as error:
         return (error.strerror or str(error)).lower()
     return ""
-
-
-async def _lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
-    """What it writes, line by line, without empty ones; the end of an overlong line alone.
-
-    Raises TimeoutError where nothing comes for so long.
-    """
-    assert process.stdout is not None
-    rest = b""
-    while chunk := await _patiently(process, process.stdout.read(65_536), stall_s):
-        *lines, rest = (rest + chunk).split(b"\n")
-        rest = rest[-MAX_LINE_BYTES:]
-        for line in lines:
-            if line.strip():
-                yield line.strip()
-    if rest.strip():
-        yield rest.strip()
-
-
-async def _patiently(process: Process, reading: Awaitable[bytes], stall_s: float) -> bytes:
-    patience = Patience(stall_s, lambda: is_stopped(process.pid))
-    read = asyncio.ensure_future(reading)
-    try:
-        while not read.done():
-            await asyncio.wait({read}, timeout=patience.look_s)
-            if why := patience.look(moved=read.done()):
-                log.warning("the quantizer %d is ended: %s", process.pid, why)
-                raise TimeoutError(why)
-        return read.result()
-    finally:
-        read.cancel()
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.wait()

@@ -124,6 +124,18 @@ def _default_state_dir() -> Path | None:
         return None
 
 
+def _default_converter_dir() -> Path | None:
+    """Where systemd or the XDG rules put it; None for a user who has no home."""
+    if of_service := os.environ.get("STATE_DIRECTORY", ""):
+        return Path(of_service.split(":")[0]) / "converter"
+    of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        cache = of_user if of_user.is_absolute() else Path("~/.cache").expanduser()
+    except RuntimeError:
+        return None
+    return cache / "specd" / "converter"
+
+
 def own_config_dir() -> Path | None:
     """Where the XDG rules put a user's own configuration; None for a user who has no home."""
     of_user = Path(os.environ.get("XDG_CONFIG_HOME", ""))
@@ -160,6 +172,7 @@ PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
 FileSetting = Annotated[Path | None, Rule(_parse_path, "the path of a file")]
 FolderSetting = Annotated[Path | None, Rule(_parse_path, "a path")]
 StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
+ConverterSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_converter_dir)]
 FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]
 AutoFlagSetting = Annotated[
     bool | None, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")

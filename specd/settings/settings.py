@@ -23,6 +23,7 @@ from specd.errors import BadSetting
 from specd.no_effect import NO_EFFECT, OF_INSTALLER
 from specd.settings.rules import (
     AutoFlagSetting,
+    ConverterSetting,
     CountSetting,
     DebugSetting,
     DeviceSetting,
@@ -197,6 +198,13 @@ class Settings(BaseSettings):
         "",
         "Where what was learned of the pairs is kept; unset is systemd's `$STATE_DIRECTORY`, else"
         " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
+    )
+    converter_dir: ConverterSetting = _setting(
+        "SPECD_CONVERTER_DIR",
+        "",
+        "Where `specd create --prepare-converter` puts what safetensors are converted with, some"
+        " gigabytes; unset is `converter` in systemd's `$STATE_DIRECTORY`, else"
+        " `$XDG_CACHE_HOME/specd/converter`, else `~/.cache/specd/converter`.",
     )
     trace_dir: FolderSetting = _setting(
         "SPECD_TRACE_DIR",

@@ -32,7 +32,11 @@ BENCH = ROOT / "specd" / "bench"
 #: They run before anything is installed.
 INSTALLERS = ("install.py", "accelerator.py", "progress.py", "__init__.py")
 #: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
-ELSEWHERE = (ROOT / "specd" / "demo", ROOT / "tests" / "clients" / "programs")
+ELSEWHERE = (
+    ROOT / "specd" / "demo",
+    ROOT / "tests" / "clients" / "programs",
+    ROOT / "tests" / "converter" / "programs",
+)
 
 
 def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:

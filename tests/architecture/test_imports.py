@@ -28,6 +28,8 @@ COMMANDS = {
     "cli/serve.py": {"daemon"},
     "cli/bench.py": {"bench"},
     "cli/install.py": {"install"},
+    "cli/create_body.py": {"converter"},
+    "cli/create_convert.py": {"converter"},
     "cli/create_files.py": {"pairs", "store"},
     "cli/doctor.py": {"doctor"},
     "cli/audit.py": {"doctor"},

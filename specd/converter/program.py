@@ -1,0 +1,147 @@
+"""Runs llama.cpp's converter on files of strangers, in the converter's own environment.
+
+`python -I program.py SCRIPT MEMORY_BYTES CPU_S FILE_BYTES -- ARGUMENTS` runs SCRIPT with ARGUMENTS.
+It loads no code that lies beside a model, unpickles nothing, and reaches no network.  Each line of
+JSON on standard output is progress in bytes, or the sentence that says why it failed.  The end of
+standard input ends it: then specd is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import resource
+import runpy
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+#: What a conversion has no use for, and a model's files could be made for.
+_FORBIDDEN: Final = frozenset(
+    (
+        *("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"),
+        *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
+        "pickle.find_class",
+    )
+)
+#: Of an answer of the kernel: it may end this process first where memory runs out.
+_OOM_SCORE: Final = "1000"
+_TOKENIZER: Final = "BPE pre-tokenizer was not recognized"
+
+
+def say(**fields: object) -> None:
+    sys.__stdout__.write(json.dumps(fields) + "\n")  # type: ignore[union-attr]  # it is a pipe
+    sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
+class Bar:
+    """Stands in for tqdm's bar: the writer of a GGUF reports its bytes to it."""
+
+    def __init__(self, *_: object, total: int | None = None, **__: object) -> None:
+        self._total, self._done = total or 0, 0
+
+    def update(self, n: int = 1) -> None:
+        self._done += n
+        say(done=self._done, total=self._total)
+
+    def reset(self, total: int | None = None) -> None:
+        self._total, self._done = total or 0, 0
+
+    def set_description(self, *_: object, **__: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class LastError(logging.Handler):
+    """Keeps the last error that the converter logs before it exits."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+
+def limit(memory_bytes: int, cpu_s: int, file_bytes: int) -> None:
+    for what, most in (
+        (resource.RLIMIT_DATA, memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def end_with_specd() -> None:
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def guard() -> None:
+    """Import what the converter needs, then forbid what only a stranger's code would do."""
+    torch: Any = importlib.import_module("torch")
+    progress: Any = importlib.import_module("tqdm")
+    dynamic: Any = importlib.import_module("transformers.dynamic_module_utils")
+    # Before any other part of transformers has a reference to them.
+    dynamic.resolve_trust_remote_code = lambda *_, **__: False
+    dynamic.get_class_from_dynamic_module = _refuse_code
+    torch.load = _refuse_code
+    progress.tqdm = Bar
+    sys.addaudithook(_refuse)
+
+
+def _refuse_code(*_: object, **__: object) -> None:
+    raise PermissionError("the model wants to run code of its own")
+
+
+def _refuse(event: str, _: tuple[object, ...]) -> None:
+    if event in _FORBIDDEN:
+        raise PermissionError(f"the converter may not use {event}")
+
+
+def explanation(error: BaseException, last_error: str) -> str:
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "it takes more memory than is free"
+    if _TOKENIZER in str(error):
+        return "llama.cpp does not know its tokenizer"
+    if isinstance(error, SystemExit):
+        return last_error or "it gave up without a reason"
+    words = " ".join(str(error).split())[:500]
+    return f"{words or 'no reason was given'} ({type(error).__name__})"
+
+
+def main() -> int:
+    script, *limits = sys.argv[1:5]
+    end_with_specd()
+    limit(*map(int, limits))
+    sys.path.insert(0, str(Path(script).parent))
+    guard()
+    last = LastError()
+    logging.getLogger().addHandler(last)
+    sys.argv = [script, *sys.argv[6:]]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except BaseException as error:  # noqa: BLE001  # its sentence is all that specd sees
+        if isinstance(error, SystemExit) and not error.code:
+            return 0
+        say(error=explanation(error, last.text))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Uploaded safetensors, made GGUFs before anything else is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from specd.converter import Environment, Source, convert, environment_in, out_type
+from specd.core import Progress
+from specd.create.new_blobs import NewBlobs
+from specd.create.parts import keep, uploaded
+from specd.create.request import Checked, CreateRequest, has_safetensors
+from specd.errors import InvalidRequest
+from specd.store import Writer
+
+#: What a line of progress names in place of a digest; Ollama's command expects one.
+NO_DIGEST: Final = "0000000000000000000"
+_KINDS: Final = {"files": "model", "adapters": "adapter", "draft_files": "draft"}
+_NOT_PREPARED: Final = (
+    "safetensors are converted by llama.cpp's converter, which needs PyTorch and is not prepared"
+    " here: run `specd create --prepare-converter` on the server, as the user that the daemon runs"
+    " as (docs/safetensors.md)"
+)
+
+
+class Safetensors:
+    """One conversion at a time: each may take most of the free memory.
+
+    folder: where the converter's environment is prepared; None where there is no such place.
+    stall_s: how long the converter may show no progress.
+    """
+
+    def __init__(
+        self, writer: Writer, *, folder: Path | None = None, stall_s: float = math.inf
+    ) -> None:
+        self._writer = writer
+        self._do = writer.threads.do
+        self._folder = folder
+        self._stall_s = stall_s
+        self._one = asyncio.Lock()
+
+    async def converted(
+        self,
+        request: CreateRequest,
+        wanted: Checked,
+        new: NewBlobs,
+        tell: Callable[[Progress], None],
+    ) -> CreateRequest:
+        """Return the request with a GGUF in the place of each set of safetensors.
+
+        Raises InvalidRequest where the environment is missing, for files that cannot be converted,
+        and EngineError where the converter dies.
+        """
+        sources = await self._do(lambda: dict(_sources(self._writer, request)))
+        if not sources:
+            return request
+        environment = await self._do(self._environment)
+        made: dict[str, Any] = {}
+        for field, source in sources.items():
+            kind = _KINDS[field]
+            file_type = "f32" if source.is_adapter else out_type(wanted.type_of(kind))
+            line = Progress(status=f"converting {kind}", digest=NO_DIGEST)
+            async with self._one:
+                with contextlib.ExitStack() as stack:
+                    path = await self._do(partial(stack.enter_context, self._writer.staged()))
+                    steps = convert(
+                        source,
+                        path,
+                        environment=environment,
+                        file_type=file_type,
+                        stall_s=self._stall_s,
+                    )
+                    tell(replace(line, total=source.n_bytes))
+                    async with contextlib.aclosing(steps):
+                        async for done, total in steps:
+                            tell(replace(line, completed=done, total=total))
+                    digest = await self._do(partial(self._keep, kind, path, new))
+            made[field] = {f"{kind}.gguf": digest}
+        return replace(request, **made)
+
+    def _environment(self) -> Environment:
+        found = environment_in(self._folder) if self._folder is not None else None
+        if found is None:
+            raise InvalidRequest(_NOT_PREPARED)
+        return found
+
+    def _keep(self, kind: str, path: Path, new: NewBlobs) -> str:
+        part = keep(self._writer, kind, path)
+        new.add([part])
+        return part.layer.digest
+
+
+def _sources(writer: Writer, request: CreateRequest) -> Iterator[tuple[str, Source]]:
+    """By the request's field; InvalidRequest for files that cannot be converted."""
+    config = (request.files or {}).get("config.json") or request.adapters.get("config.json")
+    base = uploaded(writer, config) if config else None
+    for field in _KINDS:
+        files = getattr(request, field) or {}
+        if not has_safetensors(files):
+            continue
+        paths = {name: uploaded(writer, digest) for name, digest in files.items()}
+        is_adapter = field == "adapters"
+        source = Source(files=paths, base=base if is_adapter else None, is_adapter=is_adapter)
+        source.check()
+        yield field, source

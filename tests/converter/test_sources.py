@@ -1,0 +1,70 @@
+"""What is refused before any converter runs, and what is said where none is prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specd.cli.app import app
+from specd.converter import Source, environment_in
+from specd.create import CreateRequest, Creator
+from specd.errors import InvalidRequest, SpecdError
+from specd.store import Writer
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["evil.py", "pytorch_model.bin", "a/config.json", "..", ".json", "a.json\n", "a\\b.json", "x"],
+)
+def test_names_that_are_no_plain_files_of_data(name: str, tmp_path: Path) -> None:
+    files = {"config.json": tmp_path, "model.safetensors": tmp_path, name: tmp_path}
+    with pytest.raises(InvalidRequest, match="a model of safetensors cannot have the file"):
+        Source(files=files).check()
+
+
+def test_files_that_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"come without config.json"):
+        Source(files={"model.safetensors": tmp_path}).check()
+    files = {"adapter_model.safetensors": tmp_path}
+    with pytest.raises(InvalidRequest, match=r"come without adapter_config.json"):
+        Source(files=files, is_adapter=True).check()
+    files["adapter_config.json"] = tmp_path
+    with pytest.raises(InvalidRequest, match=r"needs the config.json of its base model"):
+        Source(files=files, is_adapter=True).check()
+
+
+@pytest.mark.contract("create.safetensors")
+async def test_the_daemon_says_how_the_converter_is_had(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "models")
+    files = {name: writer.put(name.encode())[0] for name in ("config.json", "model.safetensors")}
+    creator = Creator(writer, check_template=lambda _: None, converter_dir=tmp_path / "none")
+    with pytest.raises(InvalidRequest, match="run `specd create --prepare-converter`"):
+        await anext(creator.create(CreateRequest(model="m", files=files)))
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_command_asks_before_it_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECD_CONVERTER_DIR", str(tmp_path / "converter"))
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "model.safetensors", "evil.py", "model.bin"):
+        (tmp_path / "model" / name).touch()
+    (tmp_path / "Modelfile").write_text("FROM ./model")
+    for arguments in (["x", "-f", str(tmp_path / "Modelfile")], ["--prepare-converter"]):
+        result = CliRunner().invoke(app, ["create", *arguments])
+        assert isinstance(result.exception, SpecdError)
+        assert "--yes prepares it without" in str(result.exception)
+        assert f"  {tmp_path / 'converter'}\n" in result.output
+    assert environment_in(tmp_path / "converter") is None
+    assert not (tmp_path / "converter").exists()
+
+
+def test_a_model_has_a_name() -> None:
+    result = CliRunner().invoke(app, ["create"])
+    assert result.exit_code == 2
+    assert "the new model has a name" in result.output
