@@ -98,6 +98,7 @@ class Creator:
         new = NewBlobs(self._writer)
         try:
             wanted = await self._do(partial(check, request, self._check_template))
+            await self._do(partial(self._writer.check_name, wanted.name))
             request = await self._safetensors.converted(request, wanted, new, tell)
             base, found, imported = await self._gathered(request, wanted, new, tell)
             for _ in imported:

@@ -9,7 +9,7 @@ from typing import Final
 
 from specd.create.request import CreateRequest, Files
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
-from specd.store import Name, Writer, blobs, durable
+from specd.store import Name, Writer, blobs, durable, regular
 from specd.store.demo import NAME as DEMO
 from specd.store.demo import stored_demo
 from specd.store.gguf import GgufHeader, read_header
@@ -53,7 +53,7 @@ class Base:
 
 def has_base(writer: Writer, name: Name) -> bool:
     """Whether `from_model` finds it without a pull."""
-    return name.key == DEMO.key or writer.manifest_path(name.stored).is_file()
+    return name.key == DEMO.key or regular.is_file(writer.manifest_path(name.stored))
 
 
 def sources_version(writer: Writer, request: CreateRequest, base: Name | None) -> object:
@@ -71,7 +71,7 @@ def from_model(writer: Writer, name: Name) -> Base:
     The pair inside the package is one too.  Raises ModelNotFound, StoreError.
     """
     path = writer.manifest_path(name.stored)
-    if path.is_file():
+    if regular.is_file(path):
         found = from_parts(path.parts[-4:])
         assert found is not None, f"{path} was found by its name"
         return _from_manifest(writer, found.short, read_manifest(path))

@@ -80,6 +80,7 @@ class Registry:
     ) -> AsyncGenerator[core.Progress, None]:
         """Get a model, or what of it is new.  insecure: over plain HTTP."""
         name = await self._named(model)
+        await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="pulling manifest")
         manifest, layers = await fetch_manifest(remote, name.tag)

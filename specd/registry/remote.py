@@ -209,7 +209,8 @@ class Remote:
         raise AssertionError("the second answer is returned")
 
     def _session(self, url: URL, *, stray: bool) -> aiohttp.ClientSession:
-        """Raises RegistryError for what is inside by its name where it must not be."""
+        """Raises RegistryError for what is inside by its name where it must not be, or has none."""
+        _check_host(url)
         if not (stray or self._is_outside):
             return self._http.anywhere
         if is_inside(url.host or ""):
@@ -264,6 +265,18 @@ def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
     if response.status not in {301, 302, 303, 307, 308} or not location:
         return None
     return joined(response.url, location)
+
+
+def _check_host(url: URL) -> None:
+    """Raise RegistryError for a host that DNS has no name for; a socket raises UnicodeError."""
+    host = url.host or ""
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise RegistryError(
+            f"{host[:100]} cannot be the name of a host: a part of it is empty or longer than 63"
+            " characters"
+        ) from error
 
 
 def joined(base: URL, location: str) -> URL:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
+from specd.store import regular
 from specd.store.demo import stored_demo
 from specd.store.facts import GgufFacts, encodes_sounds, facts_of
 from specd.store.file_cache import FileCache
@@ -210,9 +211,9 @@ class Library:
     def _path(self, name: Name) -> Path | None:
         """Its manifest, which may be spelled in another case."""
         path = name.path(self._manifests)
-        if not _is_file(path):
+        if not regular.is_file(path):
             path = self._other_spelling(name) or path
-        return path if _is_file(path) else None
+        return path if regular.is_file(path) else None
 
     def _other_spelling(self, name: Name) -> Path | None:
         found = (path for known, path in self._tree.files() if known.key == name.key)
@@ -271,13 +272,6 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # in a container, users need no names
         return f"user {os.geteuid()}"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a host may be longer than a file system's names, or a folder closed to us
-        return False
 
 
 def _refuse_what_is_elsewhere(stored: Stored) -> None:

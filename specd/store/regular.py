@@ -15,6 +15,14 @@ class Unfit(OSError):
     """There is something, and it is no file, or far more than such a file ever has."""
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a file is there; False for a name that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:  # a host may be longer than a file system's names, or a folder closed to us
+        return False
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """For reading.  Raises Unfit for what is no regular file, OSError."""

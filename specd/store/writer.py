@@ -10,6 +10,7 @@ among processes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import hashlib
 import logging
@@ -20,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from specd.errors import ModelNotFound, StoreError
+from specd.errors import InvalidName, ModelNotFound, StoreError
 from specd.store import blobs, durable, regular
 from specd.store.manifest import parse_manifest
 from specd.store.name import Name
@@ -146,6 +147,21 @@ class Writer:
         host, namespace, model, tag = self.manifest_path(name).relative_to(self._manifests).parts
         return replace(name, host=host, namespace=namespace, model=model, tag=tag)
 
+    def check_name(self, name: Name) -> None:
+        """Raise InvalidName where the file system has no room for the name.
+
+        Ollama's grammar allows a host of 350 characters; most file systems take 255.
+        """
+        try:
+            os.lstat(self.manifest_path(name))
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                longest = max(map(len, (name.host, name.namespace, name.model, name.tag)))
+                raise InvalidName(
+                    f"invalid model name: a part of it has {longest} characters, more than the"
+                    " store's file system takes"
+                ) from error
+
     def publish(
         self, name: Name, manifest: bytes, *, prune: bool = True, hold: Closable | None = None
     ) -> bool:
@@ -156,6 +172,7 @@ class Writer:
         Raises StoreError where a blob that the manifest names is not in the store.
         """
         new = digests_of(parse_manifest(manifest, f"the manifest of {name.short}"))
+        self.check_name(name)
         with self._alone():
             missing = sorted(digest for digest in new if not self.has_blob(digest))
             if missing:
@@ -165,10 +182,11 @@ class Writer:
             return self._replace(self.manifest_path(name), manifest, prune=prune)
 
     def copy(self, source: Name, destination: Name) -> None:
-        """Raises ModelNotFound."""
+        """Raises ModelNotFound, InvalidName for a destination that no file can have."""
+        self.check_name(destination)
         with self._alone():
             path, target = self.manifest_path(source), self.manifest_path(destination)
-            if not path.is_file():
+            if not regular.is_file(path):
                 raise ModelNotFound(source.short)
             if path != target:
                 self._replace(target, blobs.read_bytes(path), prune=True)
@@ -180,7 +198,7 @@ class Writer:
         """
         with self._alone():
             path = self.manifest_path(name)
-            if not path.is_file():
+            if not regular.is_file(path):
                 raise ModelNotFound(name.short)
             old = digests_at(path)
             with durable.store_errors(f"delete {name.short}"):
