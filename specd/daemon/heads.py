@@ -1,6 +1,7 @@
 """How much of heads that are not whole yet is held: aiohttp bounds each line, and nothing in all.
 
-Whoever can connect can send them, with no key at all.
+Whoever can connect can send them, with no key at all.  Framing that aiohttp lets pass is refused
+here, too.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp import HttpVersion11, hdrs
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.streams import StreamReader
 
 #: Of one request: Go's net/http has the same (DefaultMaxHeaderBytes).
@@ -43,11 +46,14 @@ class BoundedParser:
     def feed_data(self, data: bytes) -> _Messages:
         """Raises LineTooLong for a head that is larger than it may be, or than there is room.
 
-        One that is whole with these bytes is told by its lines alone.
+        One that is whole with these bytes is told by its lines alone.  Raises BadHttpMessage for
+        framing that does not fit the protocol's version.
         """
         is_body = self._body is not None and not self._body.is_eof()
         found: _Messages = self._parser.feed_data(data)
         if messages := found[0]:
+            for message, _ in messages:
+                _check_framing(message)
             self._body = messages[-1][1]
             self.give_back()
         elif not is_body:
@@ -65,3 +71,17 @@ class BoundedParser:
     def give_back(self) -> None:
         self._room.n_free += self._n_taken
         self._n_bytes = self._n_taken = 0
+
+
+def _check_framing(message: object) -> None:
+    """Refuse Transfer-Encoding in HTTP/1.0, which has none (RFC 9112, 6.1).
+
+    A proxy before the daemon may have read the body by another length: the rest of it would then
+    be a request of its own.
+    """
+    if (
+        isinstance(message, RawRequestMessage)
+        and message.version < HttpVersion11
+        and hdrs.TRANSFER_ENCODING in message.headers
+    ):
+        raise BadHttpMessage("Transfer-Encoding in HTTP/1.0")

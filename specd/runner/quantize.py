@@ -16,7 +16,7 @@ from typing import Final
 from specd.errors import EngineError
 from specd.runner.environment import environment
 from specd.runner.output import ended, lines_of
-from specd.runner.supervisor import ENGINE
+from specd.runner.supervisor import ENGINE, without_source_folders
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ async def quantize(
         await ended(process)
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
-        words = last_line.decode(errors="replace").removeprefix("failed to quantize: ")
+        words = without_source_folders(last_line.decode(errors="replace"))
+        words = words.removeprefix("failed to quantize: ")
         why = await asyncio.to_thread(_refusal_of_disk, target) or words or how
         log.warning("quantizing to %s failed: %s", file_type, why)
         raise EngineError(f"quantizing to {file_type} failed: {why}")

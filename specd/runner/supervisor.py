@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 ENGINE = (sys.executable, "-m", "specd.engine")
 N_LAST_LINES = 20
 MAX_LINE_BYTES = 4096
+#: Of a source file and its line, as GGML_ASSERT writes them.
+_SOURCE_FOLDERS = re.compile(r"\S*/(?=[\w.+-]+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|inc):\d+)")
 LAST_WORDS_S = 1.0
 #: After SIGKILL.  A process that is not gone by then is held by the kernel: a driver, a disk.
 DEATH_S = 10.0
@@ -125,7 +128,7 @@ class Child:
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
         # What it only warned of is not what it died of.
         lines = [line for line in self._last_lines if not line.startswith(_WARNING)]
-        return ": ".join([how, *lines[-1:]])
+        return ": ".join([how, *map(without_source_folders, lines[-1:])])
 
     async def end(self, grace_s: float) -> None:
         """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then `kill`."""
@@ -158,6 +161,11 @@ class Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+def without_source_folders(line: str) -> str:
+    """Return llama.cpp's line without the folders of the machine that compiled it."""
+    return _SOURCE_FOLDERS.sub("", line)
 
 
 def is_stopped(pid: int) -> bool:

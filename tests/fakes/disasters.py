@@ -27,7 +27,8 @@ def _signal(number: signal.Signals) -> Callable[[int], None]:
 
 def _assert(_fd: int) -> None:
     """As ggml does it."""
-    sys.stderr.write("ggml.c:42: GGML_ASSERT(tensor) failed\n")
+    # As llama.cpp does: with the folder in which it was compiled.
+    sys.stderr.write("/build/vendor/llama.cpp/ggml/src/ggml.c:42: GGML_ASSERT(tensor) failed\n")
     sys.stderr.flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.abort()

@@ -86,6 +86,7 @@ async def a_moment() -> None:
         (f"{MARK}\r\n\r\n".encode(), 400, b"400 Bad Request"),
         (post("/api/show", b"", f"Content-Length: {MARK}"), 400, b"400 Bad Request"),
         (post("/api/show", f"{MARK}\r\n".encode(), CHUNKED), 400, b"400 Bad Request"),
+        (post("/api/show", b"0\r\n\r\n", CHUNKED, version="1.0"), 400, b"400 Bad Request"),
         (
             get("/", f"Cookie: {MARK * 12_000}"),
             431,
@@ -93,7 +94,14 @@ async def a_moment() -> None:
         ),
         (get("/", f"Expect: {MARK}"), 417, b"417 Expectation Failed"),
     ],
-    ids=["no method", "no length", "no chunk", "a header of 72 kB", "an expectation"],
+    ids=[
+        "no method",
+        "no length",
+        "no chunk",
+        "chunks in HTTP/1.0",
+        "a header of 72 kB",
+        "an expectation",
+    ],
 )
 async def test_it_is_refused_in_go_s_words_and_told_of(
     wire: Wire, raw: bytes, status: int, said: bytes
