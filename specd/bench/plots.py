@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 _INCHES = (7.2, 4.3)
 #: What a name at the end of a line takes of the axis.
 _NAME_SHARE = 0.04
-_OURS, _PEERS, _FAINT, _REFERENCE = "#1f6feb", "#c2570c", "#9aa4b2", "#57606a"
+#: How far right of the last line the names stand, of the axis.
+_NAME_GAP = 0.04
+_OURS, _PEERS, _REFERENCE = "#1f6feb", "#c2570c", "#57606a"
+#: Of the workloads' lines: each colour with each style, so that no two are the same.  Neither the
+#: strong lines' colours nor pairs that the colour-blind take for one another.
+_COLOURS = ("#7b4ea3", "#2a9d8f", "#b5a400", "#d1495b", "#6b7280")
+_STYLES = ("-", "--")
 
 Points = Sequence[tuple[int, float]]
 
@@ -84,7 +90,7 @@ def _plots(report: Report) -> Iterator[tuple[str, str, Callable[[Axes], None]]]:
 
 
 def _speed(compared: Sequence[Comparison], mix: Mix | None, axes: Axes) -> None:
-    """A faint line per workload; strong ones for the mix, auto and the peer."""
+    """A thin line per workload; strong ones for the mix, auto and the peer."""
     ours, peers = {Kind.PLAIN, Kind.FIXED}, {Kind.PEER_PLAIN, Kind.PEER_DRAFT}
     faint = {
         each.workload: [(f.mode.n_draft, f.ratio.median) for f in each.modes if f.mode.kind in ours]
@@ -153,16 +159,68 @@ def _strong(axes: Axes, points: Points, words: str, colour: str) -> None:
 
 
 def _finish(axes: Axes, faint: Mapping[str, Points], top: float | None = None) -> None:
-    """The faint lines with their names, the axis from 0, the legend of the strong ones."""
-    for points in faint.values():
+    """Thin lines with their names at their ends, whole ticks, the axis from 0, a legend."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    colours = {
+        words: (_COLOURS[n % len(_COLOURS)], _STYLES[n // len(_COLOURS) % len(_STYLES)])
+        for n, words in enumerate(faint)
+    }
+    for words, points in faint.items():
         x, y = zip(*points, strict=True)
-        axes.plot(x, y, color=_FAINT, linewidth=1)
+        colour, style = colours[words]
+        axes.plot(x, y, color=colour, linestyle=style, linewidth=1.2)
     axes.set_ylim(0, top)
-    height, lowest = axes.get_ylim()[1], 0.0
-    for words, points in sorted(faint.items(), key=lambda entry: entry[1][-1][1]):
-        x_end, y_end = points[-1]
-        y_name = max(y_end, lowest)
-        lowest = y_name + _NAME_SHARE * height
-        at = (x_end, y_name)
-        axes.annotate(words, at, (6, 0), textcoords="offset points", fontsize=7, va="center")
+    # Tokens and rows are whole.
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ends = {words: points[-1] for words, points in faint.items()}
+    heights = spread({words: y for words, (_, y) in ends.items()}, _NAME_SHARE * axes.get_ylim()[1])
+    right = max((x for x, _ in ends.values()), default=0)
+    for words, (x_end, y_end) in ends.items():
+        axes.annotate(
+            words,
+            (x_end, y_end),
+            (right + _NAME_GAP * (axes.get_xlim()[1] - axes.get_xlim()[0]), heights[words]),
+            color=colours[words][0],
+            fontsize=7,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colours[words][0],
+                "linewidth": 0.5,
+                "relpos": (0, 0.5),  # from the left edge of the name
+                "shrinkA": 1,
+                "shrinkB": 1,
+            },
+        )
     axes.legend(frameon=False, fontsize=8)
+
+
+def spread(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Return a height for each name, `gap` apart at least and near the one that is wanted.
+
+    Names that would touch move both ways from the middle of their lines.
+    """
+    groups: list[tuple[list[str], float]] = []  # the names from below, and their middle
+    for words, height in sorted(wanted.items(), key=lambda entry: entry[1]):
+        names, middle = [words], height
+        while groups and _bottom(names, middle, gap) < _top(*groups[-1], gap) + gap:
+            below, its_middle = groups.pop()
+            n, more = len(below), len(names)
+            middle = (its_middle * n + middle * more) / (n + more)
+            names = [*below, *names]
+        groups.append((names, middle))
+    return {
+        words: max(_bottom(names, middle, gap), 0.0) + n * gap
+        for names, middle in groups
+        for n, words in enumerate(names)
+    }
+
+
+def _bottom(names: Sequence[str], middle: float, gap: float) -> float:
+    return middle - (len(names) - 1) * gap / 2
+
+
+def _top(names: Sequence[str], middle: float, gap: float) -> float:
+    return middle + (len(names) - 1) * gap / 2

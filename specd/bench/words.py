@@ -122,14 +122,26 @@ def _lowest(compared: Sequence[Comparison]) -> str:
 
 
 def _worth(report: Report, mix: Mix) -> Iterator[str]:
-    memory = report.engine.drafter
-    gain = mix.auto_to_plain
-    if memory is None or gain is None or gain.value >= WORTH_IT:
+    """Whether the drafter is worth its memory, where other prompts would say the same."""
+    memory, gain = report.engine.drafter, mix.auto_to_plain
+    if memory is None or gain is None:
         return
-    yield (
-        f"auto is {gain.value:.2f} × plain on the mix, below {WORTH_IT} ×: on this machine"
-        f" the pair is not worth its memory ({memory.total_bytes / 1e6:.0f} MB)."
-    )
+    drafter = f"the pair is worth its memory ({memory.total_bytes / 1e6:.0f} MB)"
+    if gain.high is None:
+        yield (
+            f"One prompt of each workload is too little data to say whether {drafter}:"
+            " more --prompts tell."
+        )
+    elif gain.high < WORTH_IT:
+        yield (
+            f"auto is {gain.value:.2f} × plain on the mix, below {WORTH_IT} ×: on this machine"
+            f" the pair is not worth its memory ({memory.total_bytes / 1e6:.0f} MB)."
+        )
+    elif gain.value < WORTH_IT:
+        yield (
+            f"auto is {gain.value:.2f} × plain on the mix, but other prompts might show up to"
+            f" {gain.high:.2f} ×: too little data to say whether {drafter}."
+        )
 
 
 def _against_peer(mix: Mix) -> Iterator[str]:

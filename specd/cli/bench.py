@@ -112,7 +112,11 @@ def bench(
         bool, typer.Option("--overhead", help="Plain alone: time per token outside llama.cpp.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A look of about a minute: fewer prompts and modes.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="A first look: fewer prompts and modes. It says at once how long it takes.",
+        ),
     ] = False,
     targets: Annotated[
         bool,

@@ -46,10 +46,20 @@ def test_auto_is_set_against_plain_the_best_length_and_hindsight() -> None:
 
 
 def test_a_pair_that_gains_little_on_the_mix_is_said_not_to_be_worth_its_memory() -> None:
-    assert "auto is 1.10 × plain on the mix, below 1.3 ×" in said(SLOW)
-    assert "not worth its memory (12 MB)" in said(SLOW)
-    assert "not worth" not in said(FAST)
-    assert "not worth" in said(BOTH)
+    slow = report(runs({"plain": [20, 20, 20], "auto": [22, 22, 22]}))
+    assert "auto is 1.10 × plain on the mix, below 1.3 ×" in said(slow)
+    assert "not worth its memory (12 MB)" in said(slow)
+    assert "worth" not in said(report(runs({"plain": [20, 20], "auto": [30, 30]})))
+
+
+def test_a_verdict_is_withheld_where_other_prompts_might_change_it() -> None:
+    for one_prompt_each in (SLOW, FAST, BOTH):
+        assert "One prompt of each workload is too little data" in said(one_prompt_each)
+        assert "not worth" not in said(one_prompt_each)
+    words = said(report(runs({"plain": [20, 20, 20], "auto": [20, 24, 40]})))
+    assert "other prompts might show up to" in words
+    assert "too little data to say whether the pair is worth its memory (12 MB)" in words
+    assert "not worth" not in words
 
 
 def test_a_peer_is_told_of_with_its_build_and_its_best() -> None:
@@ -109,7 +119,7 @@ def test_a_missing_drafter_is_told_with_its_reason_and_is_no_waste_of_memory() -
     engine = replace(SLOW.engine, drafter=None, no_pair_detail="it would not load")
     alone = replace(SLOW, engine=engine)
     assert "Drafter: no model (it would not load)" in "\n".join(heading(alone))
-    assert "not worth" not in said(alone)
+    assert "worth" not in said(alone)
 
 
 def test_an_answerless_bench_says_so() -> None:
