@@ -13,8 +13,8 @@ from rich.console import Console
 from specd.cli.words import make_console
 from specd.doctor import Finding, Held, Level, examine, examine_here, held_here
 
-_MARKS = {Level.OK: "✓", Level.WARNING: "!", Level.PROBLEM: "✗"}
-_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+_MARKS = {Level.OK: "✓", Level.ABSENT: "-", Level.WARNING: "!", Level.PROBLEM: "✗"}
+_STYLES = {Level.OK: "green", Level.ABSENT: "dim", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 
 def doctor(

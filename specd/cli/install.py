@@ -76,10 +76,8 @@ def migrate(
     if store is not None:
         store = store.expanduser().absolute()
     if facts.unseen and facts.ollama.is_there:
-        raise InstallError(
-            f"Ollama's settings are not known, since {facts.unseen}; as root, --dry-run changes"
-            " nothing either"
-        )
+        remedy = "" if facts.unseen == room.NO_SYSTEMD else "; as root, --dry-run changes nothing"
+        raise InstallError(f"Ollama's settings are not known, since {facts.unseen}{remedy}")
     if facts.ollama.is_there:
         found = room.read_service(machine, store)
     elif store is not None:

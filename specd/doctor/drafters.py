@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from specd.core import NoPair, Pair
-from specd.doctor.finding import Finding, ok, warning
+from specd.doctor.finding import Finding, absent, ok, warning
 from specd.errors import SpecdError
 from specd.pairs import Pairs
 from specd.store import Library
@@ -40,7 +40,7 @@ def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
     with_one = [pair for pair in found if pair.drafter is not None]
     reasons = Counter(pair.reason for pair in found if pair.drafter is None)
     if not found:
-        return ok(_TOPIC, "no model here that could have one")
+        return absent(_TOPIC, "no model here that could have one")
     words = f"{len(with_one)} of {len(found)} models have a drafter{_named(with_one)}"
     if reasons:
         told = (f"{n} {WHY.get(why, why)}" for why, n in reasons.most_common())

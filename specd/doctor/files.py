@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from specd.doctor.finding import Finding, ok, problem, warning
+from specd.doctor.finding import Finding, absent, ok, problem, warning
 from specd.errors import SpecdError
 from specd.settings import Settings
 from specd.store import Library, Name
@@ -59,7 +59,7 @@ def _absent(models: Path) -> Finding:
         return problem("store", words, remedy)
     nearest = next(parent for parent in models.parents if os.path.exists(parent))  # noqa: PTH110
     if os.access(nearest, os.W_OK):
-        return ok("store", f"{models} is not there yet: the first pull makes it")
+        return absent("store", f"{models} is not there yet: the first pull makes it")
     words = f"{models} is not there and cannot be made"
     if not _is_read_only(nearest):
         return problem("store", words, _READABLE)

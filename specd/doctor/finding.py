@@ -8,6 +8,7 @@ from enum import StrEnum
 
 class Level(StrEnum):
     OK = "ok"
+    ABSENT = "absent"  # it is not there, and need not be
     WARNING = "warning"  # it works, and not as well or as safely as it could
     PROBLEM = "problem"  # something that a user would miss does not work
 
@@ -24,6 +25,10 @@ class Finding:
 
 def ok(topic: str, words: str) -> Finding:
     return Finding(level=Level.OK, topic=topic, words=words)
+
+
+def absent(topic: str, words: str) -> Finding:
+    return Finding(level=Level.ABSENT, topic=topic, words=words)
 
 
 def warning(topic: str, words: str, remedy: str) -> Finding:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import BackendDevice
-from specd.doctor.finding import Finding, ok, problem
+from specd.doctor.finding import Finding, absent, ok, problem
 from specd.placement import Devices
 from specd.placement.nvidia import Driver, Gpu
 
@@ -57,7 +57,7 @@ def gpus(
     cards = sorted(_cards(root))
     discrete = [card for card in cards if card != _INTEL]
     if not cards:
-        yield ok(_TOPIC, "no GPU on this machine's bus: models lie in main memory")
+        yield absent(_TOPIC, "no GPU on this machine's bus: models lie in main memory")
     for card in discrete or cards:
         yield _unused(card, offered, said, nvml() or [], root)
 

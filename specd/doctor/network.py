@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from specd.doctor.finding import Finding, ok, problem, warning
+from specd.doctor.finding import Finding, absent, ok, problem, warning
 from specd.doctor.held import Held
 from specd.port_holder import listener_on
 from specd.settings import HostAddress, Settings, is_loopback
@@ -79,7 +79,7 @@ def _open(settings: Settings, held: Held | None) -> Iterator[Finding]:
 def _port(address: HostAddress) -> Finding:
     server = _server(address)
     if server is None:
-        return ok(_TOPIC, f"{address.url} is free: nobody serves there now")
+        return absent(_TOPIC, f"{address.url} is free: nobody serves there now")
     if server.startswith("specd/"):
         return ok(_TOPIC, f"{server.replace('/', ' ')} answers on {address.url}")
     who = listener_on(address)

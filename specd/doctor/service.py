@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from specd.doctor.finding import Finding, ok, problem, warning
+from specd.doctor.finding import Finding, absent, ok, problem, warning
 
 _TOPIC: Final = "service"
 _PROPERTIES: Final = (
@@ -53,11 +53,11 @@ def service(
     """unit, ollama, socket: properties of specd.service, ollama.service and specd.socket."""
     if not unit:
         words = "systemd does not run here, or does not answer this user"
-        yield ok(_TOPIC, f"{words}: what follows is as this shell sees it")
+        yield absent(_TOPIC, f"{words}: what follows is as this shell sees it")
         return
     if not is_installed(unit):
         words = "specd is not installed as a service: it runs while `specd serve` does"
-        yield ok(_TOPIC, f"{words}; `specd install` makes it one")
+        yield absent(_TOPIC, f"{words}; `specd install` makes it one")
     else:
         yield _life(unit, socket)
         yield from _restarts(unit)

@@ -1,6 +1,6 @@
 """The service put in place, taken away, and in Ollama's stead: facts → plan → carried out."""
 
-from specd.install.facts import Facts, look, who_has_port
+from specd.install.facts import NO_SYSTEMD, Facts, look, who_has_port
 from specd.install.going_back import plan_back
 from specd.install.installing import plan_install
 from specd.install.interpreter import Choice, candidates, choose, running
@@ -12,6 +12,7 @@ from specd.install.sources import Sources, collect
 from specd.install.uninstalling import plan_uninstall
 
 __all__ = [
+    "NO_SYSTEMD",
     "Choice",
     "Facts",
     "Machine",

@@ -26,6 +26,7 @@ _NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
     UnitState(name, is_there=False) for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
 )
 _DEFAULT_HOST: Final = "127.0.0.1:11434"
+NO_SYSTEMD: Final = "systemd does not run here"
 #: Where units are, first of all those of a distribution.
 _UNIT_FOLDERS: Final = (
     *("/usr/lib/systemd/system", "/lib/systemd/system", "/usr/local/lib/systemd/system"),
@@ -80,13 +81,14 @@ def address_in(variables: Mapping[str, str]) -> HostAddress:
 
 
 def look(machine: Machine, *, dry_run: bool = False) -> Facts:
-    """dry_run: do without what only root may ask.
+    """dry_run: do without what only root may ask, and without systemd.
 
-    Raises InstallError where there is no systemd to ask, or nothing can be planned.
+    Raises InstallError where there is no systemd to change, or nothing can be planned.
     """
-    if not machine.at("/run/systemd/system").is_dir():
+    has_systemd = machine.at("/run/systemd/system").is_dir()
+    if not has_systemd and not dry_run:
         raise InstallError(
-            "systemd does not run here: `specd install` puts a service of systemd in place."
+            f"{NO_SYSTEMD}: `specd install` puts a service of systemd in place."
             "  Elsewhere (a container, another init) start `specd serve` by whatever starts"
             " programs there"
         )
@@ -108,6 +110,8 @@ def look(machine: Machine, *, dry_run: bool = False) -> Facts:
         read_only=tuple(_read_only(machine)),
         free_bytes=shutil.disk_usage(_nearest(machine.at(layout.ENVIRONMENT))).free,
     )
+    if not has_systemd:
+        return _without_systemd(facts, machine, NO_SYSTEMD)
     try:
         return _with_units(facts, machine)
     except CommandFailed as error:

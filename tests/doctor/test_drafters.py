@@ -42,7 +42,7 @@ def test_each_reason_has_words() -> None:
 
 
 def test_an_empty_shelf_is_in_order(tmp_path: Path) -> None:
-    assert finding(tmp_path).level is Level.OK
+    assert finding(tmp_path).level is Level.ABSENT
 
 
 def test_what_is_switched_off_is_told(tmp_path: Path) -> None:

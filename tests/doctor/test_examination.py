@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from specd.cli.doctor import _print
 from specd.doctor import Finding, Level, examine, examine_here
-from specd.doctor.finding import ok
+from specd.doctor.finding import absent, ok, warning
 from specd.doctor.held import Held
 
 INSTALLED = {
@@ -103,3 +106,12 @@ def test_a_setting_that_does_nothing_is_told(
     assert [f.level for f in found] == [Level.WARNING]
     assert words in found[0].words
     assert remedy in found[0].remedy
+
+
+def test_what_is_absent_gets_no_tick() -> None:
+    out = io.StringIO()
+    found = [ok("driver", "is there"), absent("gpu", "is not"), warning("a", "b", "c")]
+    _print(Console(file=out, width=80), found)
+    lines = out.getvalue().splitlines()
+    assert lines[:3] == ["✓ driver: is there", "- gpu: is not", "! a: b"]
+    assert lines[-1] == "no problems, 1 warning"

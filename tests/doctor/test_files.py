@@ -47,7 +47,7 @@ def test_a_model_that_cannot_be_served_is_named(tmp_path: Path) -> None:
 
 def test_a_store_that_is_not_there_yet_is_made_by_the_first_pull(tmp_path: Path) -> None:
     [finding] = store_findings(tmp_path / "a/b")
-    assert finding.level is Level.OK
+    assert finding.level is Level.ABSENT
 
 
 def test_a_store_that_may_not_be_read_is_a_problem(

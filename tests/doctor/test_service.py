@@ -44,7 +44,7 @@ def levels(
         ({"ActiveState": "activating"}, [Level.WARNING]),
         ({"NRestarts": "3"}, [Level.OK, Level.WARNING]),
         ({"UnitFileState": "disabled"}, [Level.OK, Level.WARNING]),
-        ({"LoadState": "not-found"}, [Level.OK]),
+        ({"LoadState": "not-found"}, [Level.ABSENT]),
     ],
 )
 def test_each_state_of_the_service_has_its_level(
@@ -54,7 +54,7 @@ def test_each_state_of_the_service_has_its_level(
 
 
 def test_without_systemd_there_is_nothing_wrong() -> None:
-    assert levels({}, {}) == [Level.OK]
+    assert levels({}, {}) == [Level.ABSENT]
 
 
 def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:

@@ -128,6 +128,18 @@ def test_no_systemd_is_said(machine: FakeMachine) -> None:
         look(machine)
 
 
+def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    machine.at("/run/systemd/system").rmdir()
+    before = machine.picture()
+    plan = plan_install(look(machine, dry_run=True), small_sources(tmp_path / "sources"))
+    words = "\n".join(plan.lines())
+    assert "let systemd read its units again: systemctl daemon-reload" in words
+    assert "which units run, and start at boot, is not known, since systemd does not run" in words
+    assert machine.picture() == before
+
+
 @pytest.mark.parametrize(
     "changes,said",
     [
