@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from specd.engine.llama import library
-from specd.engine.llama.model import LlamaModel
+from specd.engine.llama.model import MAX_CONTROL_TOKENS, LlamaModel
 from specd.engine.llama.tokenizer_stack import STACK_BYTES
 from specd.errors import InvalidRequest
-from tests.gguf_files import byte_vocabulary, write_llama
+from tests.gguf_files import SPECIAL_TOKENS, byte_vocabulary, write_llama
 
 pytestmark = pytest.mark.native
 
@@ -127,6 +127,20 @@ def test_a_run_that_takes_quadratic_time_is_refused(
     vocabulary = LlamaModel(str(path), library.start()).vocabulary
     with pytest.raises(InvalidRequest, match=r"a run of \d+ .*steps"):
         vocabulary.tokenize(text, add_bos=False)
+
+
+def test_control_tokens_beyond_the_bound_are_refused_before_they_are_searched_for(
+    tmp_path: Path,
+) -> None:
+    path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary())
+    vocabulary = LlamaModel(str(path), library.start()).vocabulary
+    user, end = SPECIAL_TOKENS[2], SPECIAL_TOKENS[-1]
+    half = MAX_CONTROL_TOKENS // 2
+    # Unless it is refused, llama.cpp searches this for more than a minute.
+    with pytest.raises(InvalidRequest, match=f"has {8 * half + 8} control"):
+        vocabulary.tokenize((user + "a" + end) * (4 * half + 4), add_bos=False)
+    # Words that begin like none of them are no control tokens, however many there are.
+    assert len(vocabulary.tokenize("<b> " * (half + 1), add_bos=False)) > half
 
 
 def test_indentation_takes_no_steps(tmp_path: Path) -> None:
