@@ -64,17 +64,14 @@ class ExactPasses:
     def _shared(
         self, decoding: Sequence[Slot], drafts: Mapping[int, Sequence[TokenId]]
     ) -> Iterator[list[Slot]]:
-        shared: list[Slot] = []
-        n_rows = 0
+        """Slots with equal numbers of rows: those of others llama.cpp would part from them."""
+        by_rows: dict[int, list[Slot]] = {}
         for slot in decoding:
-            n_own = 1 + len(drafts.get(slot.id, ()))
-            if shared and n_rows + n_own > self.n_shared:
-                yield shared
-                shared, n_rows = [], 0
-            shared.append(slot)
-            n_rows += n_own
-        if shared:
-            yield shared
+            by_rows.setdefault(1 + len(drafts.get(slot.id, ())), []).append(slot)
+        for n_rows, slots in by_rows.items():
+            n_slots = max(self.n_shared // n_rows, 1)
+            for begin in range(0, len(slots), n_slots):
+                yield slots[begin : begin + n_slots]
 
     def _end(self, slot: Slot) -> int:
         """Where the slot's next piece of prompt ends: its last token has a pass of its own."""

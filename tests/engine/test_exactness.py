@@ -82,6 +82,7 @@ def found(rounds: Rounds, n_slots: int = 3, *, thorough: bool = True) -> Finding
         widest=N_BATCH,
         depth=Depth.READ,
         thorough=thorough,
+        shares_cells=False,
     )
 
 

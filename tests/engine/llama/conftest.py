@@ -17,7 +17,8 @@ from specd.engine.backend import Backend, Batch
 from specd.engine.loop import Loop
 from specd.engine.media import Media
 from specd.engine.noise import negative_gumbel
-from specd.engine.sampler import Row
+from specd.engine.sampler import CoupledSampler, Row, penalize
+from specd.engine.slot import common_prefix
 from specd.engine.worker import make_loop
 from specd.ipc.messages import Finished, ToDaemon, Tokens
 
@@ -105,16 +106,65 @@ class Recorder:
         return row
 
 
-def assert_near_tie(a: Row, b: Row, x: int, y: int, seed: int, position: int) -> None:
+def assert_near_tie(
+    a: Row,
+    b: Row,
+    x: int,
+    y: int,
+    seed: int,
+    position: int,
+    temperature: float = SamplingParams().temperature,
+) -> None:
     """The token x was drawn from row a and y from row b, of the same position."""
+    assert x != y
     difference = float(np.abs(a - b).max())
     assert 0 < difference < ROUNDING
-    temperature = SamplingParams().temperature
     noise = -negative_gumbel(seed, position, np.array([x, y]))
+    if temperature <= 0:
+        temperature, noise = 1.0, np.zeros(2)
     for row, winner in ((a, 0), (b, 1)):
         scores = row[[x, y]].astype(np.float64) / temperature + noise
         gap = scores[winner] - scores[1 - winner]
         assert 0 <= gap <= 2 * difference / temperature
+
+
+def assert_same_text(
+    engine: Engine,
+    prompt: str | tuple[str | int | Image, ...],
+    drafting: dict[str, Any],
+    **asked: Any,
+) -> Done:
+    """With drafts as without, or parted at a near tie where the self-check says that may be.
+
+    Without filters, so that a token can win by its score alone.  The end of the drafted answer.
+    """
+    asked = {"top_k": 0, "top_p": 1.0, "want_context": True, **asked}
+    # Both find the prompt as the other does.
+    engine.answer(prompt, **{**asked, "n_predict": 1, "n_draft_max": 0})
+    target, ends, recorders = engine.loop._target, [], []
+    for how in ({"n_draft_max": 0}, drafting):
+        recorder: Any = Recorder(target)
+        engine.loop._target = engine.loop.reader._target = recorder
+        ends.append(engine.answer(prompt, **how, **asked)[1])
+        recorders.append(recorder)
+    engine.loop._target = engine.loop.reader._target = target
+    plain, drafted = (list(end.context) for end in ends)
+    if plain == drafted:
+        return ends[1]
+    exact = engine.loaded.facts.exact
+    assert exact is not None
+    assert not exact.speculation, "the self-check found that drafts change no bit"
+    n_same, n_prompt = common_prefix(plain, drafted), ends[0].usage.n_prompt
+    position = n_same - engine.loop.slots[0].n_words(n_prompt)
+    a, b = (recorder.rows[0, n_prompt + position - 1] for recorder in recorders)
+    params = request(prompt, **asked).sampling
+    sampler = CoupledSampler(params)
+    x, y = (sampler.token(row, plain[:n_same], position) for row in (a, b))
+    for token, said in ((x, plain), (y, drafted)):
+        assert [token] == said[n_same : n_same + 1] or engine.loaded.vocabulary.is_eog(token)
+    a, b = (penalize(row, plain[:n_same], params) for row in (a, b))
+    assert_near_tie(a, b, x, y, params.seed, position, params.temperature)
+    return ends[1]
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine
 CONTROLS = ("(", ":", "self", ",")
 DRAFTED = {"n_draft_max": 5, "mode": SpeculationMode.FIXED}
 PROMPT = "def read_file"
+#: Of which some answer has each of the signs, however this build rounds.
+OPENINGS = (PROMPT, "class Node", "import os\n\ndef main", "def test_equal", "    def close")
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}},
@@ -98,13 +100,13 @@ def test_an_answer_is_thought_of_freely_and_then_keeps_to_its_grammar(
     grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(SCHEMA), thinking=("", closing))
     (tag,) = parts(closing, vocabulary)
     n_closed = 0
-    for seed in range(4):
+    for seed, prompt in enumerate(OPENINGS):
         asked = {"seed": seed, "temperature": temperature, "n_predict": 120, "visible": CONTROLS}
-        free, _ = engine.answer(PROMPT, n_draft_max=0, **asked)
+        free, _ = engine.answer(prompt, n_draft_max=0, **asked)
         plain, done = engine.answer(
-            PROMPT, n_draft_max=0, grammar=grammar, want_context=True, **asked
+            prompt, n_draft_max=0, grammar=grammar, want_context=True, **asked
         )
-        assert engine.answer(PROMPT, grammar=grammar, **DRAFTED, **asked)[0] == plain
+        assert engine.answer(prompt, grammar=grammar, **DRAFTED, **asked)[0] == plain
         if isinstance(tag, str):
             thought, closed, answer = plain.partition(tag)
         else:

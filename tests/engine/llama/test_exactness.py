@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 
 from specd.core import Done, Exactness, NoPair, SpeculationMode
+from specd.engine.slot import common_prefix
 from specd.ipc.messages import Finished, Tokens
-from tests.engine.llama.conftest import DRAFTER, TARGET, Engine, Recorder, load, request
+from tests.engine.llama.conftest import (
+    DRAFTER,
+    TARGET,
+    Engine,
+    Recorder,
+    assert_near_tie,
+    load,
+    request,
+)
 from tests.gguf_files import write_llama
 
 #: Settings under which rows depend on others in one cache, and of the first two on x86 with AVX
@@ -143,3 +152,33 @@ def test_the_check_leaves_nothing_behind(tmp_path: Path) -> None:
     weights = path.stat().st_size
     assert loaded.facts.target.weights_bytes <= weights * 1.1 + (1 << 20)
     assert loaded.target.reusable(0, 100) == 0
+
+
+@pytest.mark.parametrize("drafting", [PLAIN, FIXED], ids=["plain", "drafted"])
+def test_without_it_texts_beside_others_part_at_near_ties_drafted_or_not(
+    drafting: dict[str, Any],
+) -> None:
+    """Four equal requests at once, over a cache of f32 without flash attention."""
+    engine = load(TARGET, DRAFTER, n_slots=4, **UNEVEN["f32"])
+    draw = {"top_k": 0, "top_p": 1.0, "n_predict": 48, "want_context": True}
+    for seed in range(4):
+        for slot in engine.loop.slots:
+            engine.loop._rewind(slot, 0)
+        alone = record(engine)
+        expected = engine.answer("def read_file(", seed=seed, **draw, **PLAIN)[1]
+        engine.loop._target = engine.loaded.target
+        for slot in engine.loop.slots:
+            engine.loop._rewind(slot, 0)
+        beside = record(engine)
+        together(engine, [("def read_file(", {"seed": seed, **draw, **drafting})] * 4)
+        engine.loop._target = engine.loaded.target
+        for number, end in enumerate(m.event for m in engine.said if isinstance(m, Finished)):
+            assert isinstance(end, Done), number
+        # Each slot's own answer, in whatever order they ended.
+        for slot in engine.loop.slots:
+            said, plain = slot.tokens, list(expected.context)
+            n_same = common_prefix(said, plain)
+            if n_same < min(len(said), len(plain)):
+                a, b = alone.rows[0, n_same - 1], beside.rows[slot.id, n_same - 1]
+                position = n_same - expected.usage.n_prompt
+                assert_near_tie(a, b, plain[n_same], said[n_same], seed, position)
