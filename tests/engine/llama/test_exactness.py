@@ -174,11 +174,12 @@ def test_without_it_texts_beside_others_part_at_near_ties_drafted_or_not(
         engine.loop._target = engine.loaded.target
         for number, end in enumerate(m.event for m in engine.said if isinstance(m, Finished)):
             assert isinstance(end, Done), number
+        rows = {position: row for (_, position), row in alone.rows.items()}
         # Each slot's own answer, in whatever order they ended.
         for slot in engine.loop.slots:
             said, plain = slot.tokens, list(expected.context)
             n_same = common_prefix(said, plain)
             if n_same < min(len(said), len(plain)):
-                a, b = alone.rows[0, n_same - 1], beside.rows[slot.id, n_same - 1]
+                a, b = rows[n_same - 1], beside.rows[slot.id, n_same - 1]
                 position = n_same - expected.usage.n_prompt
                 assert_near_tie(a, b, plain[n_same], said[n_same], seed, position)
