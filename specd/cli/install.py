@@ -75,11 +75,10 @@ def migrate(
         return
     if store is not None:
         store = store.expanduser().absolute()
-    if facts.unseen and facts.ollama.is_there:
-        remedy = "" if facts.unseen == room.NO_SYSTEMD else "; as root, --dry-run changes nothing"
-        raise InstallError(f"Ollama's settings are not known, since {facts.unseen}{remedy}")
     if facts.ollama.is_there:
-        found = room.read_service(machine, store)
+        # A dry run may be unable to ask systemd; what the unit's files say has to do then.
+        units = room.UnitFiles(machine) if facts.unseen else None
+        found = room.read_service(machine, store, units)
     elif store is not None:
         found = room.of_store(machine, store)
     else:

@@ -1,6 +1,6 @@
 """The service put in place, taken away, and in Ollama's stead: facts → plan → carried out."""
 
-from specd.install.facts import NO_SYSTEMD, Facts, look, who_has_port
+from specd.install.facts import Facts, look, who_has_port
 from specd.install.going_back import plan_back
 from specd.install.installing import plan_install
 from specd.install.interpreter import Choice, candidates, choose, running
@@ -10,15 +10,16 @@ from specd.install.ollama import Predecessor, of_store, read_service
 from specd.install.plan import Plan, carry_out
 from specd.install.sources import Sources, collect
 from specd.install.uninstalling import plan_uninstall
+from specd.install.unit_files import UnitFiles
 
 __all__ = [
-    "NO_SYSTEMD",
     "Choice",
     "Facts",
     "Machine",
     "Plan",
     "Predecessor",
     "Sources",
+    "UnitFiles",
     "address_of",
     "candidates",
     "carry_out",

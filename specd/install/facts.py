@@ -19,6 +19,7 @@ from specd.install.machine import CommandFailed, Machine, UnitState
 from specd.install.ollama import plain, read_environment
 from specd.install.record import Record, read_record
 from specd.install.systemd_text import shown_environment
+from specd.install.unit_files import UNIT_FOLDERS
 from specd.port_holder import Holder, holder_of
 from specd.settings import HostAddress, parse_host, read_env_file
 
@@ -27,11 +28,6 @@ _NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
 )
 _DEFAULT_HOST: Final = "127.0.0.1:11434"
 NO_SYSTEMD: Final = "systemd does not run here"
-#: Where units are, first of all those of a distribution.
-_UNIT_FOLDERS: Final = (
-    *("/usr/lib/systemd/system", "/lib/systemd/system", "/usr/local/lib/systemd/system"),
-    *("/run/systemd/system", layout.UNITS),
-)
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def _without_systemd(facts: Facts, machine: Machine, why: str) -> Facts:
 
 
 def _has_unit(machine: Machine, name: str) -> bool:
-    return any(machine.at(f"{folder}/{name}").exists() for folder in _UNIT_FOLDERS)
+    return any(machine.at(f"{folder}/{name}").exists() for folder in UNIT_FOLDERS)
 
 
 def _of_ollama(machine: Machine) -> tuple[dict[str, str], str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from specd.errors import BadSetting, InstallError
 from specd.install import layout
@@ -62,29 +62,50 @@ def plain(value: str) -> str:
     return value.strip().strip("\"'")
 
 
-def read_environment(machine: Machine) -> tuple[dict[str, str], dict[str, str]]:
-    """What ollama.service has from its units, and from their EnvironmentFile=, which is stronger.
+class Units(Protocol):
+    """What is asked of units: systemd through a Machine, or their files."""
 
-    Raises InstallError where such a file cannot be read.
+    def show(self, unit: str, *properties: str) -> dict[str, str]:
+        """Return these properties, each of one line; "" for those that are not set."""
+        ...
+
+    def value(self, unit: str, name: str) -> str:
+        """Return one property, which may have several lines."""
+        ...
+
+
+def read_environment(
+    machine: Machine, units: Units | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what ollama.service has from its units, and from their EnvironmentFile=.
+
+    The second is stronger.  units: None asks systemd.  Raises InstallError where such a file cannot
+    be read.
     """
+    units = units or machine
     from_files: dict[str, str] = {}
-    for path in shown_files(machine.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
+    for path in shown_files(units.value(layout.OLLAMA, "EnvironmentFiles").splitlines()):
         try:
             from_files |= read_env_file(machine.at(str(path)))
         except BadSetting as error:
             raise InstallError(f"ollama.service has settings in a file: {error}") from error
-    return shown_environment(machine.value(layout.OLLAMA, "Environment")), from_files
+    return shown_environment(units.value(layout.OLLAMA, "Environment")), from_files
 
 
-def read_service(machine: Machine, store: Path | None = None) -> Predecessor:
-    """ollama.service, drop-ins and all.  store: in place of its own.  Raises InstallError."""
-    said = machine.show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
+def read_service(
+    machine: Machine, store: Path | None = None, units: Units | None = None
+) -> Predecessor:
+    """Return ollama.service as it is set up, with its drop-ins.
+
+    store: in place of its own.  units: None asks systemd.  Raises InstallError.
+    """
+    said = (units or machine).show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
     if said["DynamicUser"] == "yes":
         raise InstallError(
             "ollama.service has DynamicUser=yes: its store belongs to a user that exists only while"
             " it runs; give it a user of its own (systemctl edit ollama: DynamicUser=no, User=...)"
         )
-    environment, from_files = read_environment(machine)
+    environment, from_files = read_environment(machine, units)
     user, of_user = _user(said["User"] or "root")
     both = {**environment, **from_files}
     home = Path(plain(both.get("HOME", "")) or of_user)

@@ -16,11 +16,38 @@ def machine(tmp_path: Path) -> FakeMachine:
     return FakeMachine(tmp_path / "root")
 
 
+_UNIT = """\
+[Unit]
+Description=Ollama
+
+[Service]
+# User=root
+User=root
+Environment=LOST=1
+Environment=
+Environment=HOME=/var/lib/ollama OLLAMA_HOST=127.0.0.1:0 \\
+  'OLLAMA_ORIGINS=a b'
+EnvironmentFile=/etc/default/nothing
+
+[Install]
+WantedBy=default.target
+"""
+_DROP_IN = """\
+[Service]
+User=nobody
+UMask=0022
+DynamicUser=false
+Environment="OLLAMA_VULKAN=1" PATH=/bin SECRET=x
+EnvironmentFile=
+EnvironmentFile=-/etc/default/ollama
+"""
+
+
 @pytest.fixture
 def with_ollama(machine: FakeMachine) -> FakeMachine:
     """ollama.service runs as nobody, with a drop-in, a file of settings and one model."""
-    machine.put(f"{layout.UNITS}/{layout.OLLAMA}", "[Service]\n")
-    machine.put(f"{layout.UNITS}/{layout.OLLAMA}.d/override.conf", "[Service]\n")
+    machine.put(f"{layout.UNITS}/{layout.OLLAMA}", _UNIT)
+    machine.put(f"{layout.UNITS}/{layout.OLLAMA}.d/override.conf", _DROP_IN)
     machine.put("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\n")
     machine.put("/var/lib/ollama/.ollama/id_ed25519", "key")
     OllamaStore(machine.at("/var/lib/ollama/.ollama/models")).add("tiny", weights=None)

@@ -55,8 +55,7 @@ def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
     assert not_known in said("install", "--no-start", "--dry-run")
     with pytest.raises(InstallError, match="Failed to connect to bus"):
         said("install", "--no-start", "--yes")
-    with pytest.raises(InstallError, match="Ollama's settings are not known, since Failed to"):
-        said("migrate", "--dry-run")
+    assert not_known in said("migrate", "--dry-run")
     here.answers = True
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     said("migrate", "--yes")

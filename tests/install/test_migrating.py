@@ -8,6 +8,7 @@ import pytest
 
 from specd.errors import InstallError
 from specd.install import (
+    UnitFiles,
     carry_out,
     layout,
     look,
@@ -46,6 +47,25 @@ def test_ollamas_settings_user_and_store_are_carried_over(
     said = words(plan)
     assert "OLLAMA_VULKAN is carried over, and has no effect" in said
     assert "not carried over, for Ollama's program alone: SECRET" in said
+
+
+def test_a_dry_run_without_systemd_reads_the_units_files(
+    with_ollama: FakeMachine, tmp_path: Path
+) -> None:
+    asked = read_service(with_ollama)
+    assert read_service(with_ollama, units=UnitFiles(with_ollama)) == asked
+    with_ollama.at("/run/systemd/system").rmdir()
+    facts = look(with_ollama, dry_run=True)
+    said = words(plan_migrate(facts, asked, small_sources(tmp_path / "sources")))
+    assert "systemctl stop ollama.service" in said
+    assert "which units run, and start at boot, is not known" in said
+
+
+def test_a_user_of_a_units_own_is_refused_by_its_files_too(with_ollama: FakeMachine) -> None:
+    path = f"{layout.UNITS}/{layout.OLLAMA}.d/zz.conf"
+    with_ollama.put(path, "[Service]\nDynamicUser=on\n")
+    with pytest.raises(InstallError, match="has DynamicUser=yes"):
+        read_service(with_ollama, units=UnitFiles(with_ollama))
 
 
 def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeMachine) -> None:
