@@ -26,8 +26,9 @@ N_CROWD, N_DEEPER = 17, 256
 WIDER = (32, 64)
 #: Of a model too large for all widths: where kernels are known to change, beside the widest draft.
 _FEW = (2, 5)
-#: Rows that are computed alone, of a model too large for as many as its widest pass has.
-_FEW_ALONE = 3
+#: Rows that are computed alone, of a model too large for as many as a draft has.  Some kernels
+#: differ at every sixth row of a cache alone.
+FEW_ALONE = 6
 #: Slots that share a pass in the check.
 MAX_SLOTS = 16
 _READ_AT_ONCE = 32
@@ -98,6 +99,7 @@ def measure(
     longest: int,
     widest: int,
     depth: Depth,
+    n_alone: int,
     thorough: bool,
     shares_cells: bool = True,
 ) -> Findings:
@@ -105,15 +107,18 @@ def measure(
 
     widest: rows of the widest pass that is tried.
     depth: how more than 256 cells come into use.
-    thorough: compare all widths and all rows of a draft; else the few that tell most.
+    n_alone: rows that are computed alone, to be compared with those of wider passes.
+    thorough: compare all widths of a draft, and the widest pass over a long cache too; else the few
+    widths that tell most.
     shares_cells: whether the slots lie in one cache, and so may lie in any order.
     Raises DecodeFailed.
     """
     probe.decode(_rows(probe, 0, N_HISTORY, 0))
     probe.remember()
-    few = [width for width in (*_FEW, longest + 1, *WIDER, widest) if width <= widest]
-    widths = sorted({*few, *range(2, longest + 2)}) if thorough else sorted({*few})
-    expected = _alone(probe, (0,), longest + 1 if thorough else _FEW_ALONE)
+    few = sorted({width for width in (*_FEW, longest + 1, *WIDER) if width <= widest})
+    widths = sorted({*few, widest, *(range(2, longest + 2) if thorough else ())})
+    deep_widths = sorted({*few, widest}) if thorough else few
+    expected = _alone(probe, (0,), n_alone)
     n_even = _n_even(probe, widths, (0,), expected)
     parallel = n_slots > 1
     if shares_cells and depth is not Depth.NONE:
@@ -124,18 +129,21 @@ def measure(
         # Slots with drafts bring several rows each, all of them as many.
         n_fit = min(n_slots, MAX_SLOTS, widest // n_rows)
         parallel = parallel and _slots_agree(probe, n_fit, expected, n_rows, thorough=thorough)
-    same_deep = True
+    same_deep, n_even_deep = True, deep_widths[-1]
     if depth is Depth.CROWD:
         slots = range(N_CROWD + 1)
-        deep = _alone(probe, slots, len(expected) if n_even > 1 else 1)
+        n_deep = min(n_alone, FEW_ALONE) if n_even > 1 else 1
+        deep = _alone(probe, slots, n_alone if thorough else n_deep)
         same_deep = _same(expected, deep)
-        n_even = min(n_even, _n_even(probe, sorted({*few}), slots, deep))
+        n_even_deep = _n_even(probe, deep_widths, slots, deep)
     elif depth is Depth.READ:
         _read_on(probe)
-        deep = _alone(probe, (0,), len(expected), N_DEEPER)
-        n_even = min(n_even, _n_even(probe, sorted({*few}), (0,), deep, N_DEEPER))
+        deep = _alone(probe, (0,), n_alone, N_DEEPER)
+        n_even_deep = _n_even(probe, deep_widths, (0,), deep, N_DEEPER)
         # Another row than before: that it does not depend on its width speaks for both.
-        same_deep = n_even > 1
+        same_deep = min(n_even, n_even_deep) > 1
+    if n_even_deep < deep_widths[-1]:
+        n_even = min(n_even, n_even_deep)
     return Findings(n_even=n_even, parallel=parallel, depth=same_deep)
 
 

@@ -6,12 +6,14 @@ It runs in contexts of its own, small ones, before the model's own is made.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 
 from specd.core import Enforced, EngineSpec, Exactness, NoPair
 from specd.engine.backend import DecodeFailed
 from specd.engine.exact_passes import ExactPasses
 from specd.engine.exactness import (
+    FEW_ALONE,
     MAX_SLOTS,
     N_CROWD,
     N_DEEPER,
@@ -23,13 +25,15 @@ from specd.engine.exactness import (
 )
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.probe import ProbeContext
+from specd.engine.llama.probe import OutOfTime, ProbeContext
 from specd.errors import LoadFailed
 
 log = logging.getLogger("specd.engine")
 
 #: A model of more parameters is compared at few widths: its passes take long.
 _LARGE = 500_000_000
+#: Longest time that the check of a large model takes, unless SPECD_EXACT depends on its findings.
+_BUDGET_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +102,26 @@ def _measure(
     *,
     cache_per_slot: bool,
 ) -> Findings | None:
-    """None where there is no room for the check, or the model's cache cannot be copied."""
-    thorough = model.n_parameters < _LARGE
+    """Return what was found; None without room or time, or where the cache cannot be copied."""
+    is_small = model.n_parameters < _LARGE
     depth = _depth(model, cache_per_slot=cache_per_slot)
-    if depth is Depth.READ and not (thorough or spec.exact):
-        # Hundreds of tokens through a large model, for a word in a list.
+    if depth is Depth.READ and not (is_small or spec.exact):
+        # It would read hundreds of tokens through a large model.
         return None
-    widest = WIDER[0]
-    if thorough:
-        widest = max(spec.n_batch, longest + 1) if spec.exact else WIDER[-1]
+    widest = WIDER[0] if spec.exact else longest + 1
+    if is_small:
+        widest = max(spec.n_batch, longest + 1)
     n_tested = min(max(spec.n_slots, 1), MAX_SLOTS)
     n_slots = max(n_tested, 2, N_CROWD + 1 if depth is Depth.CROWD else 0)
+    # Slots that share a cache share its cells, and one of them alone has the widest pass.
+    n_wide = widest if cache_per_slot else -(-widest // n_slots)
     # The check's own buffers and complaints are not the model's.
     buffers, errors = list(native_log.buffers), list(native_log.errors)
     try:
         probe = ProbeContext(
             model,
             native_log,
-            n_ctx=N_HISTORY + widest + (N_DEEPER if depth is Depth.READ else 0),
+            n_ctx=N_HISTORY + n_wide + (N_DEEPER if depth is Depth.READ else 0),
             n_slots=n_slots,
             n_batch=max(widest, 32),
             n_outputs=max(longest + 1, n_slots),
@@ -124,6 +130,7 @@ def _measure(
             kv_cache_type=spec.kv_cache_type,
             n_rewind=longest,
             cache_per_slot=cache_per_slot,
+            deadline=None if is_small or spec.exact else time.monotonic() + _BUDGET_S,
         )
         try:
             return measure(
@@ -132,11 +139,15 @@ def _measure(
                 longest=longest,
                 widest=widest,
                 depth=depth,
-                thorough=thorough,
+                n_alone=longest + 1 if is_small else FEW_ALONE,
+                thorough=is_small and spec.exact,
                 shares_cells=not cache_per_slot,
             )
         finally:
             probe.close()
+    except OutOfTime:
+        log.info("rows of %s: not known after %g s; SPECD_EXACT checks on", spec.weights, _BUDGET_S)
+        return None
     except (LoadFailed, DecodeFailed) as error:
         log.warning("the self-check of %s failed: %s", spec.weights, error)
         return None

@@ -81,6 +81,7 @@ def found(rounds: Rounds, n_slots: int = 3, *, thorough: bool = True) -> Finding
         longest=LONGEST,
         widest=N_BATCH,
         depth=Depth.READ,
+        n_alone=LONGEST + 1,
         thorough=thorough,
         shares_cells=False,
     )

@@ -8,6 +8,7 @@ row of a hundred.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,10 @@ from specd.engine.llama.model import LlamaModel
 from specd.engine.sampler import Row
 
 _WATCHED = frozenset({b"MUL_MAT", b"MUL_MAT_ID"})
+
+
+class OutOfTime(Exception):
+    """The deadline of the check has passed."""
 
 
 class _Tensor(ctypes.Structure):
@@ -84,8 +89,19 @@ def _values(tensor: Any) -> npt.NDArray[np.uint8]:
 class ProbeContext(LlamaContext):
     """Implements `exactness.Probe` over llama.cpp."""
 
-    def __init__(self, model: LlamaModel, native_log: NativeLog, **fields: Any) -> None:
-        """fields: those of LlamaContext.  Raises LoadFailed where there is no room for it."""
+    def __init__(
+        self,
+        model: LlamaModel,
+        native_log: NativeLog,
+        *,
+        deadline: float | None = None,
+        **fields: Any,
+    ) -> None:
+        """deadline: on time.monotonic(); no pass begins after it.
+
+        fields: those of LlamaContext.  Raises LoadFailed where there is no room for it.
+        """
+        self._deadline = deadline
         self._watching = False
         self._seen: list[npt.NDArray[np.uint8]] = []
         self._history: Any = None
@@ -105,6 +121,9 @@ class ProbeContext(LlamaContext):
         return True
 
     def decode(self, batch: Batch) -> None:
+        """Run a watched pass.  Raises DecodeFailed, OutOfTime."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise OutOfTime
         self._seen.clear()
         self._wants = batch.wants_logits
         self._watching = True
