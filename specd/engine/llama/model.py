@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import unicodedata
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import llama_cpp
 
 from specd.core import TokenId
+from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.place import ANYWHERE, Place
 from specd.engine.llama.tokenizer_stack import KINDS, TokenizerStack
@@ -27,16 +28,12 @@ _LOAD_MODES = {
 _PIECE_BYTES = 64
 _VALUE_BYTES = 256
 
-#: Of one text.  The time in which llama.cpp finds them grows with their square: some seconds here.
-MAX_CONTROL_TOKENS: Final = 2**15
 #: What llama.cpp looks for in a text before it tokenizes the rest.
 _CONTROL_ATTRIBUTES = (
     llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
     | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
     | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
 )
-#: Vocabularies have thousands of them, with few beginnings.
-_PREFIX_CHARACTERS = 6
 
 
 class LlamaModel:
@@ -142,7 +139,8 @@ class LlamaVocabulary:
         self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(handle))
         self._pieces: dict[TokenId, bytes] = {}
         self._ends: dict[TokenId, bool] = {}
-        self._control_prefixes: list[str] | None = None  # read when the first long text comes
+        #: Read when the first long text comes.
+        self._control_spellings: ControlSpellings | None = None
         self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
         kind = llama_cpp.llama_vocab_type(handle)
         self._is_word_piece = kind == llama_cpp.LLAMA_VOCAB_TYPE_WPM
@@ -173,27 +171,20 @@ class LlamaVocabulary:
         """Raise InvalidRequest for a text with too many places where one may begin."""
         if len(text) <= MAX_CONTROL_TOKENS:
             return
-        if self._control_prefixes is None:
-            self._control_prefixes = self._read_control_prefixes()
-        n_tokens = sum(text.count(prefix) for prefix in self._control_prefixes)
-        if n_tokens > MAX_CONTROL_TOKENS:
+        if self._control_spellings is None:
+            self._control_spellings = ControlSpellings.of(self._read_control_spellings())
+        if (n_tokens := self._control_spellings.count(text)) > MAX_CONTROL_TOKENS:
             raise InvalidRequest(
                 f"the prompt has {n_tokens} control or user-defined tokens: at most"
                 f" {MAX_CONTROL_TOKENS} are read"
             )
 
-    def _read_control_prefixes(self) -> list[str]:
-        """Return how the control tokens begin, each beginning once."""
-        spellings = (
+    def _read_control_spellings(self) -> list[str]:
+        return [
             self.spelling(token).decode(errors="replace")
             for token in range(self.n_vocab)
             if llama_cpp.llama_vocab_get_attr(self._handle, token) & _CONTROL_ATTRIBUTES
-        )
-        found: list[str] = []
-        for prefix in sorted({spelling[:_PREFIX_CHARACTERS] for spelling in spellings} - {""}):
-            if not found or not prefix.startswith(found[-1]):
-                found.append(prefix)
-        return found
+        ]
 
     def _tokenize(self, text: str, *, add_bos: bool = False) -> list[TokenId]:
         if self._is_word_piece:

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from specd.engine.llama import library
-from specd.engine.llama.model import MAX_CONTROL_TOKENS, LlamaModel
+from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
+from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.tokenizer_stack import STACK_BYTES
 from specd.errors import InvalidRequest
 from tests.gguf_files import SPECIAL_TOKENS, byte_vocabulary, write_llama
@@ -141,6 +142,16 @@ def test_control_tokens_beyond_the_bound_are_refused_before_they_are_searched_fo
         vocabulary.tokenize((user + "a" + end) * (4 * half + 4), add_bos=False)
     # Words that begin like none of them are no control tokens, however many there are.
     assert len(vocabulary.tokenize("<b> " * (half + 1), add_bos=False)) > half
+
+
+def test_whitespace_counts_as_the_tokens_that_it_becomes() -> None:
+    blanks = [*(" " * n for n in range(2, 32)), *("\n" * n for n in range(1, 9))]
+    spellings = ControlSpellings.of(["<s>", "</s>", "<|end|>", *blanks, ""])
+    assert spellings.prefixes == ("</s>", "<s>", "<|end|"[:6])
+    line = " " * 8 + "self.assert(a, b)\n"
+    assert spellings.count(line * 1000) == 2000  # a lone space is no such token
+    assert spellings.count(" " * 310) == 10
+    assert ControlSpellings.of(["<s>"]).count(line) == 0
 
 
 def test_indentation_takes_no_steps(tmp_path: Path) -> None:
