@@ -22,6 +22,8 @@ MAX_LICENSES: Final = 100
 #: The largest models come in some 200 files.
 MAX_FILES: Final = 1000
 MAX_PARAMETERS: Final = 256
+#: They begin every chat with the model, so that each of its prompts pays for them.
+MAX_MESSAGES: Final = 1000
 #: As a Modelfile spells it, and llama-server's `speculative.n_max`.
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MAX_ROLE: Final = 64
@@ -113,6 +115,7 @@ def _check_counts(request: CreateRequest) -> None:
         ("licenses", len(request.licenses), MAX_LICENSES),
         ("files", sum(map(len, files)), MAX_FILES),
         ("parameters", len(request.parameters), MAX_PARAMETERS),
+        ("messages", len(request.messages), MAX_MESSAGES),
     ):
         if n > most:
             raise InvalidRequest(f"the model has {n} {what}, and may have {most}")

@@ -366,6 +366,10 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
             {"base": "base", "parameters": {f"p{i}": 1 for i in range(257)}},
             "the model has 257 parameters, and may have 256",
         ),
+        (
+            {"base": "base", "messages": (core.Message(role="user", content="a"),) * 1001},
+            "the model has 1001 messages, and may have 1000",
+        ),
         ({"base": "base", "parameters": {"\n": 1}}, r'invalid parameter name "\\n"'),
         ({"base": "base", "parameters": {"seed\n": 1}}, r'invalid parameter name "seed\\n"'),
         ({"base": "base", "parameters": {"": 1}}, 'invalid parameter name ""'),
