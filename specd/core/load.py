@@ -99,7 +99,7 @@ class PassCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exactness:
-    """Of what the text for a seed does not depend, to the last bit of the logits behind it.
+    """Which conditions cannot change the text for a seed.
 
     speculation: whether and how far anything is drafted.  parallel: requests in other slots, at the
     same time or before.  prompt_cache: whether the prompt was read anew or found in the cache.

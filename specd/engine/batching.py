@@ -55,8 +55,8 @@ class SharedPasses:
         if len(plan.batch):
             yield plan
 
-    def note(self, slot: Slot) -> None:
-        """The slot has read on in its prompt, not up to its end."""
+    def record_piece(self, slot: Slot) -> None:
+        """Record that the slot read one more piece of its prompt."""
 
     def reusable(self, slot: Slot, n: int) -> int:  # noqa: ARG002
         """How many of the slot's first n tokens may be taken from its cache."""

@@ -21,8 +21,7 @@ class ExactPasses:
 
     n_shared: most rows of a pass with several slots; 0: each slot has passes of its own.
     n_chunk: prompts are read in pieces that end where their position is a multiple of it.
-    reuses_all: whether what stands in the cache is as good as what would be computed anew, however
-    it was computed; else whole pieces of prompts are, and nothing else.
+    reuses_all: every cached token may be reused; otherwise only whole prompt pieces may.
     """
 
     drafts: bool
@@ -64,7 +63,7 @@ class ExactPasses:
     def _shared(
         self, decoding: Sequence[Slot], drafts: Mapping[int, Sequence[TokenId]]
     ) -> Iterator[list[Slot]]:
-        """Slots with equal numbers of rows: those of others llama.cpp would part from them."""
+        """Group slots by row count; llama.cpp splits a batch of unequal ones."""
         by_rows: dict[int, list[Slot]] = {}
         for slot in decoding:
             by_rows.setdefault(1 + len(drafts.get(slot.id, ())), []).append(slot)
@@ -80,10 +79,11 @@ class ExactPasses:
         end = min((slot.n_past // self.n_chunk + 1) * self.n_chunk, text_end - is_whole)
         return max(end, slot.n_past + 1)
 
-    def note(self, slot: Slot) -> None:
-        """The slot has read on in its prompt, not up to its end.
+    def record_piece(self, slot: Slot) -> None:
+        """Record that the slot read one more piece of its prompt.
 
-        What is read again after a context shift does not begin where another prompt's piece would.
+        After a context shift, pieces begin elsewhere than in other prompts, so they are not
+        recorded.
         """
         if slot.tally.n_generated == 0 and slot.n_past == self._boundary(slot, slot.n_past):
             slot.n_repeatable = slot.n_past

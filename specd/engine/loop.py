@@ -257,7 +257,7 @@ class Loop:
         assert slot.sampler is not None
         slot.n_past += chunk.n_tokens
         if chunk.last_row < 0:
-            self._passes.note(slot)
+            self._passes.record_piece(slot)
             return
         slot.state = SlotState.DECODE
         slot.tally.first_token_ns = slot.tally.first_token_ns or self._clock_ns()

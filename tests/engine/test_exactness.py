@@ -208,6 +208,18 @@ def test_without_it_they_part(name: str) -> None:
     assert again != [alone, alone]
 
 
+@pytest.mark.parametrize("name, n_cached", [("by width", N_BATCH), ("never", 100)])
+def test_where_widths_round_only_whole_pieces_of_a_prompt_are_reused(
+    name: str, n_cached: int
+) -> None:
+    engine = Engine(ROUNDING[name])
+    request = EngineRequest(prompt=("HELLO" * 20,), n_predict=4, sampling=SamplingParams(seed=1))
+    expected = engine.answers([request])
+    assert engine.answers([request]) == expected
+    ends = [m.event for m in engine.said if isinstance(m, Finished)]
+    assert [end.usage.n_cached for end in ends if isinstance(end, Done)] == [n_cached]
+
+
 def test_what_needs_no_care_is_as_it_is_without() -> None:
     passes = ExactPasses.of(found(never), LONGEST, N_BATCH)
     assert passes == ExactPasses(drafts=True, n_shared=64, n_chunk=64, reuses_all=True)
