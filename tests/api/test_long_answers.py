@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 
-from specd.api.room import ALWAYS_ANSWER_BYTES, NoRoom, Room, answer_room
+from specd.api.room import ALWAYS_ANSWER_BYTES, MAX_CONVERSIONS, NoRoom, Room, answer_room
 from specd.store import ModelInfo
 from tests.api import fakes
 from tests.api.fakes import FakeGeneration, FakeLibrary, client
@@ -110,17 +110,24 @@ async def test_work_for_a_client_who_left_keeps_its_place() -> None:
     async def work() -> None:
         nonlocal n_running
         n_running += 1
-        await ended.wait()
-        n_running -= 1
+        try:
+            await ended.wait()
+        finally:
+            n_running -= 1
+
+    async def settle() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     asking = [asyncio.ensure_future(answers.run(work)) for _ in range(6)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await settle()
+    assert n_running == MAX_CONVERSIONS
     for each in asking:
         each.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
     last = asyncio.ensure_future(answers.run(work))
-    await asyncio.sleep(0)
-    assert n_running == 2
+    await settle()
+    assert n_running == MAX_CONVERSIONS
     ended.set()
     await last
+    assert n_running == 0
