@@ -52,6 +52,7 @@ turns = st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 10_000)), min_size=
 @example([(0.0, 0)] * 300, 1)
 @example([(1e6, 1)] * 300, 150)
 @example([(0.1, 100)] * 300, 150)
+@example([(0.0, 1)] * 300, 150)
 def test_the_cut_is_that_of_a_walk_over_all_whatever_the_sizes_say(
     turns: list[tuple[float, int]], n_ctx: int
 ) -> None:
@@ -82,3 +83,18 @@ def test_no_prompt_is_tried_that_is_much_too_long() -> None:
     found, guesses = searched([31.0] * 30_000, [each] * 30_000, n_ctx)
     assert found == 30_000 - n_ctx // each
     assert sum((30_000 - guess) * each for guess in guesses) < 8 * n_ctx
+
+
+def test_a_prompt_that_is_too_long_is_not_tried_again_for_a_refused_cut() -> None:
+    n_ctx, n_turns = 150, 300
+    accepted = [n % 40 == 0 or n == n_turns for n in range(n_turns + 1)]
+    search = CutSearch([1.0] * n_turns, n_turns, n_ctx)
+    too_long = []
+    while search.found is None:
+        guess = search.guess()
+        n_rendered = accepted.index(True, guess)
+        if not search.fits(guess, n_turns - n_rendered, n_rendered=n_rendered):
+            too_long.append(n_rendered)
+    assert too_long
+    assert len(too_long) == len(set(too_long))
+    assert accepted.index(True, search.found) == 160
