@@ -44,11 +44,14 @@ def create(
         bool, typer.Option("--force", help="Keep a drafter that does not fit the model.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Prepare the converter without a question.")
+        bool, typer.Option("--yes", "-y", help="Install the converter without asking.")
     ] = False,
     prepare_converter: Annotated[
         bool,
-        typer.Option("--prepare-converter", help="Only get what safetensors are converted with."),
+        typer.Option(
+            "--prepare-converter",
+            help="Only install the safetensors converter (PyTorch), then exit.",
+        ),
     ] = False,
     experimental: Annotated[bool, typer.Option("--experimental", hidden=True)] = False,
 ) -> None:
@@ -58,13 +61,14 @@ def create(
         typer.echo(f"the converter is prepared: {create_convert.prepared(yes=yes).folder}")
         return
     if not model:
-        raise typer.BadParameter("the new model has a name", param_hint="MODEL")
+        raise typer.BadParameter("name the new model: specd create NAME", param_hint="MODEL")
     if experimental:
         raise InvalidRequest(_EXPERIMENTAL)
     source = "stdin" if file == _STDIN else str(file)
     commands = modelfile.parse(modelfile.decode(_read(file)), source)
     wanted = create_body.wanted(commands, _folder(file))
     create_files.check_files(wanted)
+    create_convert.check_safetensors(wanted)
     if draft_quantize and "draft_files" not in wanted.files:
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     if quantize:

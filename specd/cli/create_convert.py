@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -20,9 +21,32 @@ Safetensors are converted by llama.cpp's converter, which needs PyTorch.  pip wo
 and nowhere else: some 200 MB to download and 1.2 GB on disk where pip finds PyTorch's build for
 processors alone, else up to 3 GB and 7 GB with NVIDIA's libraries (docs/safetensors.md)."""
 
+_NO_TERMINAL = (
+    "the converter is not installed, and there is no terminal to ask on;"
+    " run `specd create --prepare-converter --yes`"
+)
+
 
 def has_safetensors(wanted: Wanted) -> bool:
-    return any(name.endswith(".safetensors") for files in wanted.files.values() for name in files)
+    return any(True for _ in _sources(wanted))
+
+
+def check_safetensors(wanted: Wanted) -> None:
+    """Raise InvalidRequest, with file and line, where a file that they need is missing."""
+    for field, source in _sources(wanted):
+        try:
+            source.check()
+        except InvalidRequest as error:
+            raise wanted.named[field].error(str(error)) from error
+
+
+def _sources(wanted: Wanted) -> Iterator[tuple[str, Source]]:
+    """Yield each set of safetensors, with the field of the request that names it."""
+    config = wanted.files.get("files", {}).get("config.json")
+    for field, files in wanted.files.items():
+        if any(name.endswith(".safetensors") for name in files):
+            base = config or files.get("config.json")
+            yield field, Source(files=files, base=base, is_adapter=field == "adapters")
 
 
 def prepared(*, yes: bool) -> Environment:
@@ -33,7 +57,7 @@ def prepared(*, yes: bool) -> Environment:
     typer.echo(_QUESTION.format(folder=folder))
     if not yes:
         if not sys.stdin.isatty():
-            raise InstallError("nobody is there to ask; --yes prepares it without")
+            raise InstallError(_NO_TERMINAL)
         typer.confirm("Prepare it now?", abort=True)
     return prepare(folder)
 
@@ -45,19 +69,12 @@ async def with_ggufs(
 
     Raises InvalidRequest, with file and line, and EngineError.
     """
-    config = wanted.files.get("files", {}).get("config.json")
-    for field, files in wanted.files.items():
-        if not any(name.endswith(".safetensors") for name in files):
-            continue
+    for field, source in list(_sources(wanted)):
         command = wanted.named[field]
-        is_adapter = field == "adapters"
-        source = Source(
-            files=files, base=(config or files.get("config.json")), is_adapter=is_adapter
-        )
         scratch = Path(stack.enter_context(_scratch()))
         target = scratch / f"{command.name}.gguf"
         asked = wanted.fields.get("draft_quantize" if field == "draft_files" else "quantize", "")
-        file_type = "f32" if is_adapter else out_type(asked)
+        file_type = "f32" if source.is_adapter else out_type(asked)
         bar = bars.add_task(f"converting {command.value}", total=None)
         steps = convert(source, target, environment=environment, file_type=file_type)
         try:

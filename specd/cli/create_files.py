@@ -1,4 +1,4 @@
-"""What of a Modelfile's own files can be refused before they are copied to the daemon."""
+"""Checks a Modelfile's files before they are copied to the daemon."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from specd.store.gguf import read_header
 
 
 def check_files(wanted: Wanted) -> None:
-    """Raise InvalidRequest, with file and line, for a GGUF that is damaged or has missing bytes."""
+    """Raise InvalidRequest, with file and line, for a file that no model can be made of.
+
+    That is a GGUF that is damaged or has missing bytes, and a file of another format, except for
+    those that go with safetensors.
+    """
     for field, files in wanted.files.items():
-        for path in files.values():
+        has_safetensors = any(name.endswith(".safetensors") for name in files)
+        for name, path in files.items():
             if not _is_gguf(path):
+                if name.endswith(".gguf") or not has_safetensors:
+                    raise wanted.named[field].error(f"{path} is neither GGUF nor safetensors")
                 continue
             try:
                 read_header(path)

@@ -90,6 +90,25 @@ def test_errors_name_the_users_file_and_line(tmp_path: Path) -> None:
     assert said.startswith("…/My.modelfile:2: …/cut.gguf is not a usable GGUF file: ")
 
 
+def test_a_file_that_is_no_model_is_refused_before_it_is_copied(tmp_path: Path) -> None:
+    write_llama(tmp_path / "big.gguf")
+    for name in ("bad.gguf", "weights.bin"):
+        (tmp_path / name).write_bytes(b"no model")
+        said = refused(tmp_path, f"# A comment.\nFROM ./{name}")
+        assert said == f"…/My.modelfile:2: …/{name} is neither GGUF nor safetensors"
+        said = refused(tmp_path, f"FROM big.gguf\nADAPTER {name}")
+        assert said == f"…/My.modelfile:2: …/{name} is neither GGUF nor safetensors"
+
+
+def test_safetensors_without_their_config_are_refused_before_the_converter(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "st").mkdir()
+    (tmp_path / "st" / "model.safetensors").touch()
+    said = refused(tmp_path, "FROM ./st")
+    assert said == "…/My.modelfile:1: the safetensors come without config.json"
+
+
 def test_a_drafter_that_does_not_fit_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def test_the_command_asks_before_it_fetches(
     for arguments in (["x", "-f", str(tmp_path / "Modelfile")], ["--prepare-converter"]):
         result = CliRunner().invoke(app, ["create", *arguments])
         assert isinstance(result.exception, SpecdError)
-        assert "--yes prepares it without" in str(result.exception)
+        assert "run `specd create --prepare-converter --yes`" in str(result.exception)
         assert f"  {tmp_path / 'converter'}\n" in result.output
     assert environment_in(tmp_path / "converter") is None
     assert not (tmp_path / "converter").exists()
@@ -67,4 +67,4 @@ def test_the_command_asks_before_it_fetches(
 def test_a_model_has_a_name() -> None:
     result = CliRunner().invoke(app, ["create"])
     assert result.exit_code == 2
-    assert "the new model has a name" in result.output
+    assert "name the new model: specd create NAME" in result.output
