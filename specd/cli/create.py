@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from specd.cli import create_body, modelfile
+from specd.cli.answers import DaemonRefused
 from specd.cli.client import Client, daemon_client
 from specd.cli.progress import make_bars, show_progress
 from specd.cli.words import make_console
@@ -22,6 +23,8 @@ from specd.errors import InvalidRequest
 
 _CHUNK_BYTES = 1 << 20
 _STDIN = Path("-")
+#: How the daemon's errors about the model of FROM begin.
+_OF_FROM = ("pull model manifest: ", "model '")
 _EXPERIMENTAL = (
     "--experimental is not supported: it would keep safetensors as they are, for an engine that"
     " specd does not have; create the model without it"
@@ -107,7 +110,12 @@ async def _create(client: Client, console: Console, model: str, wanted: create_b
                 body[field] = {
                     name: await _uploaded(client, bars, path) for name, path in files.items()
                 }
-        await show_progress(console, client.progress("/api/create", body))
+        try:
+            await show_progress(console, client.progress("/api/create", body))
+        except DaemonRefused as error:
+            if "from" in wanted.named and str(error).startswith(_OF_FROM):
+                raise wanted.named["from"].error(str(error)) from error
+            raise
 
 
 async def _uploaded(client: Client, bars: Progress, path: Path) -> str:

@@ -16,7 +16,7 @@ from specd.cli.answers import DaemonRefused
 from specd.cli.app import app
 from specd.cli.client import Client
 from specd.cli.create import _create
-from specd.errors import SpecdError
+from specd.errors import InvalidRequest, SpecdError
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import VOCABULARY, OllamaStore, write_llama, write_truncated
 
@@ -63,6 +63,11 @@ async def test_what_the_daemon_refuses_is_said(daemon: Daemon, tmp_path: Path) -
     (tmp_path / "bad.gguf").write_bytes(b"no model")
     with pytest.raises(DaemonRefused, match="not in GGUF format"):
         await make(daemon, tmp_path, "FROM bad.gguf")
+
+
+async def test_a_base_that_is_nowhere_is_said_with_its_line(daemon: Daemon, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"^Modelfile:2: pull model manifest: "):
+        await make(daemon, tmp_path, "# A comment.\nFROM http://localhost:1/library/nothing")
 
 
 def test_a_modelfile_that_is_not_there(tmp_path: Path) -> None:
