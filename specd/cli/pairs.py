@@ -5,6 +5,7 @@ What they do: pairs_show.py, pairs_suggest.py and pairs_edit.py (add, refuse, re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -24,8 +25,17 @@ class PairsGroup(TyperGroup):
             args.remove(first)
             args = [first, *args]  # `specd pairs --json suggest` too
         elif args[:1] not in (["--help"], ["-h"]):
+            # `show` takes one model: what follows more is another command, misspelt.
+            names = [arg for arg in args if not arg.startswith("-")]
+            if len(names) > 1 and (close := _near_command(first, self.commands)):
+                raise InvalidRequest(f"no command {first!r}; did you mean `specd pairs {close}`?")
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+
+def _near_command(word: str, commands: Iterable[str]) -> str:
+    """Return the command that the word nearly is, else ""."""
+    return next(iter(get_close_matches(word, commands, n=1)), "")
 
 
 def _complete_models_and_commands(context: typer.Context, incomplete: str) -> list[str]:
@@ -55,7 +65,8 @@ _Target = Annotated[
 ]
 
 _Machine = Annotated[
-    bool, typer.Option("--machine", help="In the file of this machine, which a service reads.")
+    bool,
+    typer.Option("--machine", help="Write /etc/specd/pairs.toml, which the service reads."),
 ]
 
 
@@ -64,7 +75,7 @@ def show(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model, or a pattern in quotes; all of the store without it.",
+            help="A model, or a pattern in quotes; default: all models.",
             autocompletion=_complete_models_and_commands,
         ),
     ] = "",
@@ -81,8 +92,8 @@ def show(
         pairs_show.show(model, as_json=as_json, forget=forget)
     except ModelNotFound as error:
         names = [command.name for command in app.registered_commands if command.name]
-        if close := get_close_matches(model, names, n=1):
-            raise InvalidRequest(f"{error}; did you mean `specd pairs {close[0]}`?") from error
+        if close := _near_command(model, names):
+            raise InvalidRequest(f"{error}; did you mean `specd pairs {close}`?") from error
         raise
 
 
@@ -91,7 +102,8 @@ def suggest(
     model: Annotated[
         str,
         typer.Argument(
-            help="One model; all without a drafter else.", autocompletion=complete_models
+            help="One model; default: all models without a drafter.",
+            autocompletion=complete_models,
         ),
     ] = "",
     *,
@@ -113,9 +125,7 @@ def add(
         ),
     ],
     *,
-    max_draft: Annotated[
-        int | None, typer.Option(min=1, help="No draft is longer, in tokens.")
-    ] = None,
+    max_draft: Annotated[int | None, typer.Option(min=1, help="Longest draft, in tokens.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Add a drafter that does not fit all the same.")
     ] = False,

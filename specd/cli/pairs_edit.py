@@ -21,7 +21,7 @@ from specd.store.facts import GgufFacts
 from specd.store.name import parse
 from specd.store.stored import Stored
 
-#: What says that a drafter is wrong for a target, and not that it is not there yet.
+#: Reasons to refuse a drafter; a missing one is only a warning.
 _UNFIT: Final = {
     NoPair.VOCABULARY_DIFFERS,
     NoPair.CANNOT_REWIND,
@@ -41,6 +41,7 @@ def add(
         )
     shelf = _Shelf.open()
     _check_name(target)
+    drafters = [_absolute(drafter) for drafter in drafters]
     path = user_file.file_to_write(_places(), of_machine=of_machine)
     for drafter in drafters:
         _check_drafter(drafter, target, shelf, force=force)
@@ -50,6 +51,7 @@ def add(
     typer.echo(f"wrote {home_short(path)}: {', '.join(drafters)} may draft for {target}")
     _say_what_it_replaces(before, _rule_in(path, target))
     _say_what_it_is_for(path, target, shelf)
+    _say_whose_own_goes_before(target, shelf)
 
 
 def refuse(target: str, *, reason: str, of_machine: bool) -> None:
@@ -118,8 +120,8 @@ def _say_who_reads(path: Path) -> None:
     places = _places()
     if places.named is None and path == places.own:
         typer.echo(
-            f"A daemon of yours reads it by itself; one of another user reads {places.machine},"
-            " which --machine writes."
+            "Your own daemon reads this file at once. The systemd service reads"
+            f" {places.machine}: use --machine."
         )
 
 
@@ -134,6 +136,17 @@ def _say_what_it_is_for(path: Path, target: str, shelf: _Shelf) -> None:
         found = rules.rule_for(name)
         if found is not None and not (found.file == path and key_of(found.won) == key_of(target)):
             typer.echo(f"For {name} another rule goes before it: {found.said}")
+
+
+def _say_whose_own_goes_before(target: str, shelf: _Shelf) -> None:
+    """Warn of models that were made with a DRAFT."""
+    for model in shelf.models_like(target):
+        if model.draft is not None:
+            typer.echo(
+                f"Warning: {model.name} has a drafter of its own (DRAFT in its Modelfile), which"
+                " goes before every rule.",
+                err=True,
+            )
 
 
 def _say_what_decides(rules: RuleBook, target: str) -> None:
@@ -259,10 +272,17 @@ def _say_what_is_too_large(
     reads = shelf.library.facts(largest.weights).read_bytes
     if shelf.facts(smallest).read_bytes > reads:
         typer.echo(
-            f"Warning: {smallest} is larger than {largest.name}: a guess takes longer than what it"
-            " is to save.",
+            f"Warning: {smallest} is larger than {largest.name}: drafting would take longer than"
+            " it saves.",
             err=True,
         )
+
+
+def _absolute(drafter: str) -> str:
+    """Return a file's path from here as one from the root: a daemon runs in another folder."""
+    if drafter.startswith(("./", "../")):
+        return str(Path.cwd().joinpath(drafter).resolve())
+    return drafter
 
 
 def _exists(drafter: str) -> bool:

@@ -112,12 +112,35 @@ def test_a_file_is_checked_like_a_model(own: Path, tmp_path: Path) -> None:
     assert row("big")["drafter"] == "small.gguf"
 
 
+def test_a_file_may_be_named_from_here(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    said("add", "big", "../small.gguf")
+    assert read_rules(own, "user")[0].drafters == (str(tmp_path / "small.gguf"),)
+    assert row("big")["drafter"] == "small.gguf"
+    (tmp_path / "here" / "bad.gguf").write_bytes(b"no model")
+    with pytest.raises(InvalidRequest, match=r"bad\.gguf.*--force"):
+        said("add", "big", "./bad.gguf")
+
+
+def test_a_target_with_a_drafter_of_its_own_is_warned_of(
+    store: OllamaStore, tmp_path: Path
+) -> None:
+    store.add("both", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
+    warning = "Warning: both:latest has a drafter of its own"
+    assert warning in said("add", "both", "small")
+    assert row("both")["pair_source"] == "manifest"
+    assert "of its own" not in said("add", "big", "small")
+
+
 def test_a_model_that_is_not_here_yet_can_be_given_a_drafter(own: Path) -> None:
     said("add", "hf.co/*/Future-70B-GGUF:*", "small")
     assert read_rules(own, "user")[0].targets == ("hf.co/*/Future-70B-GGUF:*",)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b:c", "../x", "-x", "a/b/c/d/e"])
+@pytest.mark.parametrize("name", ["", "a b", "a:b:c", ".../x", "-x", "a/b/c/d/e"])
 def test_what_is_no_name_is_refused(name: str, own: Path) -> None:
     with pytest.raises(InvalidName, match="neither a model's name nor a pattern"):
         said("add", "--", name, "small")
@@ -201,6 +224,14 @@ def test_a_command_that_is_misspelt_is_suggested() -> None:
         said("sugest")
     with pytest.raises(ModelNotFound):
         said("quite-another")
+
+
+@pytest.mark.parametrize(
+    "words, command", [(("remov", "big"), "remove"), (("ad", "big", "small"), "add")]
+)
+def test_a_misspelt_command_with_models_is_suggested(words: tuple[str, ...], command: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"did you mean `specd pairs {command}`"):
+        said(*words)
 
 
 def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> None:
