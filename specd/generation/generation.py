@@ -198,15 +198,13 @@ class Generation:
 
         Only the tokens of a `context` need the model to be loaded.
         """
-        call = await asyncio.to_thread(self._resolve_call, request)
-        text = await asyncio.to_thread(call.shown)
-        if not call.context:
-            return text
-        try:
-            return await self._spelled(call) + text
-        except errors.EngineCrashed:
-            log.warning("%s: the engine died, trying once more", call.model.name)
-            return await self._spelled(call) + text
+
+        async def render(model: core.ModelRef) -> str:
+            call = self._call(request, model)
+            text = await asyncio.to_thread(call.shown)
+            return await self._spelled(call) + text if call.context else text
+
+        return await attempted(self._library, request.model, render)
 
     async def _spelled(self, call: Call) -> str:
         async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
@@ -216,9 +214,6 @@ class Generation:
                 # Until it is gone, the scheduler would grant it again.
                 await lease.engine.ended()
                 raise
-
-    def _resolve_call(self, request: core.GenerateRequest) -> Call:
-        return self._call(request, self._library.resolve(request.model))
 
     def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> Call:
         options = Options.merge(model.parameters, request.options)

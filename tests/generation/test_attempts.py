@@ -20,6 +20,9 @@ ACTS: dict[str, Act] = {
     "count": lambda house: house.generation.count_tokens(
         core.GenerateRequest(model="tiny", prompt=chat("x"))
     ),
+    "render": lambda house: house.generation.render(
+        core.GenerateRequest(model="tiny", prompt=core.TextPrompt(text="x", context=(1, 2)))
+    ),
 }
 
 
