@@ -100,8 +100,8 @@ class Workers:
                 answer, status = self._ask(line)
         if answer is None and status not in self._work_ends_by:
             raise WorkerDied(
-                f"the server's process for it {_ending(status)}, and so did the one before; try"
-                " again, and see the server's log"
+                f"the server's process for it crashed twice (it {_ending(status)}); try again, and"
+                " see the server's log"
             )
         return None if answer is None else answer[1:]
 

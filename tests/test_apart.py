@@ -86,7 +86,7 @@ def test_work_over_which_two_processes_die_is_an_error_that_says_how(
     how = f"ended with status {by}"
     if isinstance(by, signal.Signals):
         how = f"ended by {by.name}"
-    with pytest.raises(WorkerDied, match=f"process for it {how}, and so did the one before"):
+    with pytest.raises(WorkerDied, match=rf"process for it crashed twice \(it {how}\); try again"):
         workers.ask(PING)
 
 

@@ -40,7 +40,7 @@ class Commands(LazyGroup):
             "run:app",
             """Ask a model, or chat with it.
 
-            Of an embedding model it prints the vector of a text.
+            Print the vector for an embedding model.
             """,
         ),
         _command("list", "list_:list_models", _LIST),
@@ -51,13 +51,13 @@ class Commands(LazyGroup):
             "show:show",
             """Show what is known of a model.
 
-            One part of it alone comes as it is stored.
+            With a flag, print only that part, unchanged.
             """,
         ),
         _command(
             "pull",
             "pull:pull",
-            """Download a model, or what is new of it.
+            """Download a model or update it.
 
             Started again, it goes on where it was.
             """,
@@ -72,7 +72,7 @@ class Commands(LazyGroup):
             """,
         ),
         _command("stop", "stop:stop", "Unload a model once its running answers have ended."),
-        _command("cp", "cp:cp", "Copy a model; the copy takes no room of its own."),
+        _command("cp", "cp:cp", "Copy a model without using more disk space."),
         _command("rm", "rm:rm", "Remove models; what others share of them stays."),
         _command(
             "pairs",

@@ -1,6 +1,6 @@
 """What TAB offers for the name of a model: the names that the daemon knows.
 
-Nothing is said where it does not answer at once: the shell then completes as it would by itself.
+Returns nothing if the daemon does not answer within 0.5 s.
 """
 
 from __future__ import annotations

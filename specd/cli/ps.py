@@ -31,7 +31,7 @@ _ADDED = ("DRAFTER", "GAIN")
 
 
 def ps(
-    model: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    model: Annotated[str, typer.Argument(help="Only models whose name begins with this.")] = "",
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="All that is known, for a script.")
@@ -124,23 +124,41 @@ def pair_lines(specd: Json) -> list[str]:
     return [line for line in lines if line]
 
 
-#: In the words of people: what the text for a seed is the same for.
-_EXACT: Final = {
-    "speculation": "with drafts or without",
-    "parallel": "alone or beside others",
+#: The conditions under which the text for a seed may be the same.
+_CONDITIONS: Final = {
+    "speculation": "with and without drafts",
+    "parallel": "alone or with parallel requests",
     "prompt_cache": "with a cached prompt or a new one",
+}
+#: What SPECD_EXACT changed.
+_ENFORCED: Final = {
+    "no_drafts": "drafting off",
+    "cache_per_slot": "one cache per slot",
+    "one_slot_at_a_time": "one slot at a time",
+    "narrow_prompts": "prompts read in narrower passes",
+    "prompts_in_pieces": "prompts read in pieces",
 }
 
 
-def _exact(specd: Json) -> str:
-    """Empty where the self-check found nothing out."""
+def exact_words(specd: Json) -> str:
+    """Return under which conditions a seed gives the same text; "" where that is not known."""
     found = specd.get("exact")
     if not found:
         return ""
-    same = [words for kind, words in _EXACT.items() if found.get(kind)]
-    price = [str(name).replace("_", " ") for name in found.get("enforced") or []]
-    at = [f"by {', '.join(price)}"] if price else []
-    return _joined(f"exact: {', '.join(same)}" if same else "not exact", *at)
+    same = [words for kind, words in _CONDITIONS.items() if found.get(kind)]
+    other = [words for kind, words in _CONDITIONS.items() if not found.get(kind)]
+    sentences = [f"{'; '.join(same)}."] if same else []
+    if other:
+        sentences.append(f"{'Not' if same else 'not'} guaranteed: {'; '.join(other)}.")
+    if enforced := found.get("enforced"):
+        changes = ", ".join(_ENFORCED.get(name, str(name)) for name in enforced)
+        sentences.append(f"(SPECD_EXACT: {changes})")
+    return " ".join(sentences)
+
+
+def _exact(specd: Json) -> str:
+    words = exact_words(specd)
+    return f"same text for a seed: {words}" if words else ""
 
 
 def _joined(*facts: str) -> str:

@@ -70,7 +70,7 @@ class SyncClient:
         try:
             connection = kind(parts.hostname or "", parts.port, timeout=self._connect_s)
             connection.connect()
-        # What is no host name is one or the other of the last two.
+        # A malformed host name raises UnicodeError or InvalidURL.
         except (OSError, UnicodeError, http.client.InvalidURL) as error:
             raise no_daemon(self._url) from error
         return connection

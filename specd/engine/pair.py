@@ -31,7 +31,8 @@ log = logging.getLogger("specd.engine")
 _NON_CAUSAL_BATCH = 1152
 #: Why nothing is drafted where SPECD_EXACT forbids it.
 _ROUNDS_BY_WIDTH = (
-    "SPECD_EXACT is on, and this build rounds differently by how many rows a pass has"
+    "SPECD_EXACT turned drafting off:"
+    " with this build, results depend on how many tokens one pass checks"
 )
 
 

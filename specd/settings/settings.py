@@ -202,8 +202,9 @@ class Settings(BaseSettings):
     converter_dir: ConverterSetting = _setting(
         "SPECD_CONVERTER_DIR",
         "",
-        "Where `specd create --prepare-converter` puts what safetensors are converted with, some"
-        " gigabytes; unset is `converter` in systemd's `$STATE_DIRECTORY`, else"
+        "Folder of the safetensors converter (PyTorch, some gigabytes), which"
+        " `specd create --prepare-converter` installs; unset is `converter` in systemd's"
+        " `$STATE_DIRECTORY`, else"
         " `$XDG_CACHE_HOME/specd/converter`, else `~/.cache/specd/converter`.",
     )
     trace_dir: FolderSetting = _setting(

@@ -200,17 +200,35 @@ async def test_the_program_prints_what_the_daemon_has_loaded(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "found, line",
     [
-        (None, []),
-        ({"speculation": False, "parallel": False, "prompt_cache": False}, ["not exact"]),
+        (None, ""),
         (
-            {"speculation": True, "parallel": True, "prompt_cache": False, "enforced": []},
-            ["exact: with drafts or without, alone or beside others"],
+            {"speculation": False, "parallel": False, "prompt_cache": False},
+            (
+                "same text for a seed: not guaranteed: with and without drafts; alone or with"
+                " parallel requests; with a cached prompt or a new one."
+            ),
         ),
         (
-            {"speculation": True, "enforced": ["no_drafts", "cache_per_slot"]},
-            ["exact: with drafts or without · by no drafts, cache per slot"],
+            {"speculation": True, "parallel": True, "prompt_cache": False, "enforced": []},
+            (
+                "same text for a seed: with and without drafts; alone or with parallel requests."
+                " Not guaranteed: with a cached prompt or a new one."
+            ),
+        ),
+        (
+            {
+                "speculation": True,
+                "parallel": True,
+                "prompt_cache": True,
+                "enforced": ["no_drafts", "cache_per_slot"],
+            },
+            (
+                "same text for a seed: with and without drafts; alone or with parallel requests;"
+                " with a cached prompt or a new one. (SPECD_EXACT: drafting off, one cache per"
+                " slot)"
+            ),
         ),
     ],
 )
-def test_a_person_is_told_what_a_text_is_the_same_for(found: Any, line: list[str]) -> None:
-    assert pair_lines({**PAIRED, "exact": found})[2:] == line
+def test_a_person_is_told_what_a_text_is_the_same_for(found: Any, line: str) -> None:
+    assert pair_lines({**PAIRED, "exact": found})[2:] == ([line] if line else [])

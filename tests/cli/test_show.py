@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli.app import app
+from specd.cli.ps import pair_lines
 from specd.cli.show import _show, sections
 from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
@@ -141,6 +142,19 @@ def test_who_would_draft_is_told_behind_all_that_is_ollamas(
     pair: dict[str, object], said: list[str]
 ) -> None:
     assert sections(ANSWER | {"specd": pair})[-1] == ("Drafter", said)
+
+
+def test_a_model_in_memory_says_what_its_text_is_the_same_for_as_ps_does() -> None:
+    exact = {"speculation": True, "parallel": False, "prompt_cache": True, "enforced": []}
+    pair = {"drafter": "small:1b", "exact": exact}
+    _, lines = sections(ANSWER | {"specd": pair})[-1]
+    same = "with and without drafts; with a cached prompt or a new one."
+    not_same = "Not guaranteed: alone or with parallel requests."
+    assert [line.split("  ")[-1].strip() for line in lines] == ["small:1b", f"{same} {not_same}"]
+    assert lines[-1].startswith("same text for a seed ")
+    assert f"same text for a seed: {same} {not_same}" in pair_lines(
+        {"state": "active", "exact": exact}
+    )
 
 
 def test_one_part_at_a_time() -> None:

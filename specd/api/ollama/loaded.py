@@ -96,7 +96,7 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
 
 
 def exact_object(resident: Resident | None) -> Json | None:
-    """Of what the text for a seed does not depend; None where that is not known."""
+    """Return which conditions cannot change the text for a seed; None where not known."""
     found = resident.facts.exact if resident is not None else None
     if found is None:
         return None

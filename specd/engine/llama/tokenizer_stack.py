@@ -150,8 +150,8 @@ def _check_time(text: str, slow: SlowRuns) -> None:
     if (n_steps := slow.n_steps(text)) > MAX_STEPS:
         longest = max(len(run[0]) for run in slow.pattern.finditer(text))
         raise InvalidRequest(
-            f"the prompt has a run of {longest} {slow.name}, and this model's tokenizer would take"
-            f" {n_steps} steps for such: at most {MAX_STEPS} are taken"
+            f"the prompt has a run of {longest} {slow.name}, and this model's tokenizer is too"
+            f" slow on it ({n_steps} steps, limit {MAX_STEPS}); shorten the run"
         )
 
 
