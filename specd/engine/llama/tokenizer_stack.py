@@ -84,14 +84,26 @@ class SlowRuns:
         return sum(len(run[0]) ** 2 for run in self.pattern.finditer(text)) // self.divisor
 
 
-#: By tokenizer.ggml.pre.  Runs below 256 characters take no time that counts.
+#: Shorter runs are not counted: of the longest prompt they take fewer than MAX_STEPS.
+_MIN_SLOW_RUN = 4
+#: Whitespace but for the line ends.
+_BLANK: Final = _SPACE.replace(r"\t-\r", r"\t\v\f")
+
+#: By tokenizer.ggml.pre.
 _SLOW_RUNS: Final = {
-    # Its `\s+$` is tried at each of the spaces where neither a letter nor punctuation follows.
-    "deepseek-llm": SlowRuns("spaces", re.compile(r"(?<!\s)\s{256,}(?=[0-9\u0080-\U0010ffff])")),
+    # It cuts at line ends, letters and punctuation, and then tries `\s+$` at each space left.
+    "deepseek-llm": SlowRuns(
+        "spaces",
+        re.compile(f"(?<![{_BLANK}])[{_BLANK}]{{{_MIN_SLOW_RUN},}}+(?=[^{_BLANK}\\r\\n!-/:-~])"),
+    ),
     # Its `\s*[\r\n]+` looks ahead to the end after each 512 of them.
-    "jais-2": SlowRuns("whitespace characters", re.compile(r"(?<!\s)\s{256,}"), divisor=512),
+    "jais-2": SlowRuns(
+        "whitespace characters",
+        re.compile(f"(?<![{_SPACE}])[{_SPACE}]{{{_MIN_SLOW_RUN},}}+"),
+        divisor=512,
+    ),
     # Its look ahead reads to the end of a number from each of the digits.
-    "superbpe": SlowRuns("digits", re.compile(r"(?<![0-9])[0-9]{256,}")),
+    "superbpe": SlowRuns("digits", re.compile(f"(?<![0-9])[0-9]{{{_MIN_SLOW_RUN},}}+")),
 }
 
 
@@ -108,7 +120,7 @@ class TokenizerStack:
     def call(self, text: str, tokenize: Callable[[], T]) -> T:
         """Return what `tokenize` returns for the text, called where its stack suffices.
 
-        Raises InvalidRequest for a run that no stack here holds, or that would take minutes.
+        Raises InvalidRequest for a run that no stack here holds, or runs that would take minutes.
         """
         if len(text) <= MAX_SHALLOW_RUN:
             return tokenize()
@@ -150,8 +162,8 @@ def _check_time(text: str, slow: SlowRuns) -> None:
     if (n_steps := slow.n_steps(text)) > MAX_STEPS:
         longest = max(len(run[0]) for run in slow.pattern.finditer(text))
         raise InvalidRequest(
-            f"the prompt has a run of {longest} {slow.name}, and this model's tokenizer is too"
-            f" slow on it ({n_steps} steps, limit {MAX_STEPS}); shorten the run"
+            f"the prompt has runs of up to {longest} {slow.name}, and this model's tokenizer is"
+            f" too slow on them ({n_steps} steps, limit {MAX_STEPS}); shorten the runs"
         )
 
 

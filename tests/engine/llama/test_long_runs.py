@@ -16,7 +16,7 @@ import pytest
 from specd.engine.llama import library
 from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.tokenizer_stack import STACK_BYTES
+from specd.engine.llama.tokenizer_stack import STACK_BYTES, TokenizerStack
 from specd.errors import InvalidRequest
 from tests.gguf_files import SPECIAL_TOKENS, byte_vocabulary, write_llama
 
@@ -119,6 +119,10 @@ def test_a_run_of_400_000_letters_is_read(tmp_path: Path) -> None:
         ("deepseek-llm", (" " * 4_000 + "中") * 5),
         ("superbpe", "1" * 9_000),
         ("jais-2", " " * 200_000 + "a"),
+        # Many short runs take as long as a long one.
+        ("deepseek-llm", (" " * 255 + "1") * 1_100),
+        ("deepseek-llm", (" " * 255 + "\x01") * 1_100),
+        ("superbpe", ("1" * 255 + " ") * 1_100),
     ],
 )
 def test_a_run_that_takes_quadratic_time_is_refused(
@@ -126,7 +130,7 @@ def test_a_run_that_takes_quadratic_time_is_refused(
 ) -> None:
     path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary(pre=pre_tokenizer))
     vocabulary = LlamaModel(str(path), library.start()).vocabulary
-    with pytest.raises(InvalidRequest, match=r"a run of \d+ .*steps"):
+    with pytest.raises(InvalidRequest, match=r"runs of up to \d+ .*steps"):
         vocabulary.tokenize(text, add_bos=False)
 
 
@@ -154,11 +158,24 @@ def test_whitespace_counts_as_the_tokens_that_it_becomes() -> None:
     assert ControlSpellings.of(["<s>"]).count(line) == 0
 
 
-def test_indentation_takes_no_steps(tmp_path: Path) -> None:
-    path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary(pre="deepseek-llm"))
+@pytest.mark.parametrize(
+    "pre_tokenizer, line",
+    [
+        ("deepseek-llm", " " * 40 + "1\n"),
+        ("deepseek-llm", " " * 4 + "中"),
+        ("jais-2", " " * 40 + "1\n"),
+        ("superbpe", "1" * 16 + ", "),
+    ],
+)
+def test_a_megabyte_of_indentation_or_of_numbers_is_read(
+    tmp_path: Path, pre_tokenizer: str, line: str
+) -> None:
+    path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary(pre=pre_tokenizer))
     vocabulary = LlamaModel(str(path), library.start()).vocabulary
-    text = (" " * 200 + "1\n") * 300
-    assert len(vocabulary.tokenize(text, add_bos=False)) > 300
+    assert vocabulary.tokenize(line * 500, add_bos=False)
+    # All of it would take seconds: here its steps are counted alone.
+    stack = TokenizerStack(lambda _: None, pre_tokenizer)
+    assert stack.call(line * (2**20 // len(line)), lambda: "read") == "read"
 
 
 @pytest.mark.parametrize("text", ["a" * 50_000, "word " * 9_000, " " * 30_000 + "\n" * 30_000])
