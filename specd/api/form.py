@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import BodyPartReader, MultipartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -43,7 +43,7 @@ async def read_form(request: web.Request, names: Collection[str]) -> Form:
         _check_length(request, request.content_length or 0)
     form = Form()
     try:
-        reader = await request.multipart()
+        reader = _reader(request)
         await _read_parts(request, reader, names, form)
     except web.RequestPayloadError as error:
         raise _unreadable("unexpected EOF") from error
@@ -51,6 +51,27 @@ async def read_form(request: web.Request, names: Collection[str]) -> Form:
         # aiohttp's own words quote the body.
         raise _unreadable("the parts do not fit the boundary, or the end is missing") from error
     return form
+
+
+class _Part(BodyPartReader):
+    """A part of a form, whose end is its boundary and not its Content-Length."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options | {"subtype": "form-data"})
+
+
+class _Parts(MultipartReader):
+    part_reader_cls = _Part
+
+
+def _reader(request: web.Request) -> MultipartReader:
+    """Return a reader of the parts.  Raises ValueError where the header has no boundary.
+
+    aiohttp takes a form's first part for the charset of all others where its name is `_charset_`,
+    and cannot read one of another meaning.  In `multipart/mixed` it is a part as any other.
+    """
+    _, _, parameters = request.headers[hdrs.CONTENT_TYPE].partition(";")
+    return _Parts({hdrs.CONTENT_TYPE: f"multipart/mixed;{parameters}"}, request.content)
 
 
 async def _read_parts(

@@ -54,6 +54,11 @@ async def heard(body: bytes, **query: str) -> list[bytes]:
     return [image for message in prompt.messages for image in message.images]
 
 
+@pytest.mark.parametrize("value", [b"", b"utf-8", b"no-such-charset", b"x" * 100, b"\xff"])
+async def test_a_field_called_charset_is_a_field_as_any_other(value: bytes) -> None:
+    assert await heard(part("_charset_", value) + MODEL + FILE + END) == [SOUND]
+
+
 async def test_a_file_comes_as_it_was_sent() -> None:
     content = SOUND + b"\r\n--a\r\n\r\n-b\r--b\n--b--\r\n"  # much like a boundary
     body = b"preamble\r\n" + MODEL + part("file", content, "a.mp3") + END + b"epilogue"
@@ -98,7 +103,6 @@ async def test_a_field_may_stand_in_the_url() -> None:
             "a part is a multipart body",
         ),
         (MODEL * (MAX_PARTS + 1) + END, FORM_DATA, "more than 1000 parts"),
-        (part("_charset_", b"\xff") + MODEL + END, FORM_DATA, "the parts"),
     ],
 )
 async def test_what_is_no_form_is_told_in_a_sentence(
