@@ -142,6 +142,7 @@ class Registry:
     ) -> AsyncGenerator[core.Progress, None]:
         """Give a model to the registry that its name says."""
         name = await self._named(model)
+        await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="retrieving manifest")
         try:

@@ -152,8 +152,13 @@ class Writer:
 
         Ollama's grammar allows a host of 350 characters; most file systems take 255.
         """
+        path = self.manifest_path(name)
+        # A folder that is missing would hide that what is to lie in it has too long a name.
         try:
-            os.lstat(self.manifest_path(name))
+            folder = next(folder for folder in path.parents if folder.exists())
+            for part in (path, *(folder / part for part in path.relative_to(folder).parts)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.lstat(part)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 longest = max(map(len, (name.host, name.namespace, name.model, name.tag)))

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from specd import core
-from specd.errors import RegistryError, StoreError
+from specd.errors import InvalidName, RegistryError, StoreError
 from specd.registry.means import Sizes
 from specd.registry.upload import STALL_S
 from specd.store import name as names
@@ -229,3 +229,14 @@ def test_upload_parts_are_a_64th_of_100_mb_to_1_gb() -> None:
         2 * 10**8,
         10**9,
     ]
+
+
+@pytest.mark.parametrize("has_models", [False, True])
+async def test_a_host_that_no_file_can_be_called_after_is_an_invalid_name(
+    client: Client, remote: FakeRegistry, has_models: bool
+) -> None:
+    if has_models:
+        stored(client, remote)
+    with pytest.raises(InvalidName, match="a part of it has 300 characters") as raised:
+        await client.push(f"{'a' * 300}/me/m:latest")
+    assert str(client.writer.root) not in str(raised.value)
