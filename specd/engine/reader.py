@@ -148,8 +148,11 @@ class PieceTokenizer:
         answer: Callable[[list[TokenId] | InvalidRequest], None],
         *,
         add_bos: bool,
-    ) -> None:
-        """Answer with the tokens, or why there are none, from whatever thread."""
+    ) -> Future[None] | None:
+        """Answer with the tokens, or why there are none, from whatever thread.
+
+        Returns what is left to do: cancelled before it begins, it answers nothing.  None: nothing.
+        """
         parts: Callable[[bytes], Sequence[Part]] = _no_images
         if self._cache is not None:
             parts = self._cache.parts
@@ -172,18 +175,18 @@ class PieceTokenizer:
             n_characters = admission.check_size(pieces)
         except InvalidRequest as error:
             answer(error)
-            return
+            return None
         if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
-            self._cache.submit(work)
-        elif n_characters > MAX_AT_ONCE:
-            self._threads.submit(work)
-        else:
-            work()
+            return self._cache.submit(work)
+        if n_characters > MAX_AT_ONCE:
+            return self._threads.submit(work)
+        work()
+        return None
 
     def detokenize(
         self, tokens: Sequence[TokenId], answer: Callable[[str | InvalidRequest], None]
-    ) -> None:
-        """Answer with the text of the tokens, or why there is none, from whatever thread."""
+    ) -> Future[None] | None:
+        """Answer with the text of the tokens, or why there is none, as `tokenize` does."""
 
         def work() -> None:
             try:
@@ -197,6 +200,6 @@ class PieceTokenizer:
             answer(found)
 
         if len(tokens) > MAX_AT_ONCE:
-            self._threads.submit(work)
-        else:
-            work()
+            return self._threads.submit(work)
+        work()
+        return None

@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -67,6 +68,7 @@ class Worker:
         self._outbox: queue.SimpleQueue[ToDaemon | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._n_steps = 0  # the main thread's, and read by the reader
+        self._counts: dict[int, Future[None]] = {}  # by request: texts that threads still read
 
     def run(self) -> int:
         """Load, serve until told to stop; the exit status."""
@@ -146,13 +148,22 @@ class Worker:
                 self._outbox.put(Finished(message.request_id, refusal))
             case Cancel():
                 work.cancel(message.request_id)
+                if (count := self._counts.get(message.request_id)) is not None:
+                    count.cancel()
             case Tokenize(request_id, pieces, add_bos):
                 answer = self._tokenized(request_id)
-                tokenizer.tokenize(pieces, answer, add_bos=add_bos)
+                self._note(request_id, tokenizer.tokenize(pieces, answer, add_bos=add_bos))
             case Detokenize(request_id, tokens):
-                tokenizer.detokenize(tokens, self._detokenized(request_id))
+                answer_text = self._detokenized(request_id)
+                self._note(request_id, tokenizer.detokenize(tokens, answer_text))
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)
+
+    def _note(self, request_id: int, count: Future[None] | None) -> None:
+        """Remember what is still to be done for a request until it is done, or cancelled."""
+        if count is not None:
+            self._counts[request_id] = count
+            count.add_done_callback(lambda _: self._counts.pop(request_id))
 
     def _tokenized(self, request_id: int) -> Callable[[list[TokenId] | InvalidRequest], None]:
         def answer(found: list[TokenId] | InvalidRequest) -> None:

@@ -162,32 +162,34 @@ class Client:
         return await self._ask(request, self._detokenized)
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
-        """The vector of `text`.  Leaving early takes the text out of the engine's queue.
+        """Return the vector of `text`.
 
         Raises ContextLengthExceeded, InvalidRequest, or what became of the engine.
         """
         if self._end is not None:
             raise self._end.error()
         request = messages.Embed(next(self._ids), text, truncate, n_ctx)
-        try:
-            return await self._ask(request, self._embedded)
-        except asyncio.CancelledError:
-            if self._end is None:
-                self._cancel(request.request_id)
-            raise
+        return await self._ask(request, self._embedded)
 
     async def _ask(
         self,
         request: messages.Tokenize | messages.Detokenize | messages.Embed,
         waiting: dict[int, asyncio.Future[T]],
     ) -> T:
-        """What comes for `request`; it stands in `waiting` until then."""
+        """Return what comes for `request`, which stands in `waiting` until then.
+
+        Leaving early takes it out of the engine's queue.
+        """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         waiting[request.request_id] = answer
         self._asked.set()
         try:
             await self._send(request)
             return await answer
+        except asyncio.CancelledError:
+            if self._end is None:
+                self._cancel(request.request_id)
+            raise
         finally:
             waiting.pop(request.request_id, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Sequence
 
@@ -11,8 +12,10 @@ from specd.core import Failed, FailureKind, Image, TokenId
 from specd.engine import admission
 from specd.engine.embedder import Embedder
 from specd.engine.reader import MAX_AT_ONCE, PieceTokenizer
+from specd.engine.worker import Worker
 from specd.errors import InvalidRequest
-from specd.ipc.messages import Finished, ToDaemon
+from specd.ipc.channel import EngineChannel
+from specd.ipc.messages import Cancel, Finished, ToDaemon, Tokenize, Tokenized
 from tests.engine.test_loop import VOCABULARY, Engine
 from tests.fakes.backend import FakeVocabulary
 
@@ -92,6 +95,19 @@ def test_a_long_prompt_is_counted_in_a_thread() -> None:
     slow.gate.set()
     assert answered.wait(10)
     assert counted == [VOCABULARY.tokenize(LONG, add_bos=True)]
+
+
+def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
+    slow = Slow()
+    engine, daemon = socket.socketpair()
+    with engine, daemon:
+        worker, loop, tokenizer = Worker(EngineChannel(engine)), Engine().loop, PieceTokenizer(slow)
+        for request_id in (1, 2, 3, 4):
+            worker._handle(Tokenize(request_id, (LONG,), True), loop, tokenizer)
+        worker._handle(Cancel(3), loop, tokenizer)
+        slow.gate.set()
+        answers = [worker._outbox.get(timeout=10) for _ in range(3)]
+    assert {a.request_id for a in answers if isinstance(a, Tokenized)} == {1, 2, 4}
 
 
 @pytest.mark.parametrize("n", [1, MAX_AT_ONCE + 1])

@@ -233,7 +233,7 @@ def main() -> None:
             case messages.Cancel(request_id):
                 cancelled.append(request_id)
                 dripping.discard(request_id)
-            case messages.Tokenize(request_id, (str(text),), _):
+            case messages.Tokenize(request_id, (str(text),), _) if text != "hang":
                 channel.send(tokenized(request_id, text, cancelled))
             case messages.Shutdown() if not deaf:
                 lessons.add(channel, parked=BYE)

@@ -150,6 +150,17 @@ async def test_closing_an_answer_cancels_it_in_the_engine() -> None:
         assert await process.tokenize("cancelled?", add_bos=False) == [1]
 
 
+async def test_a_count_that_nobody_waits_for_is_cancelled_in_the_engine() -> None:
+    async with running() as process:
+        await process.ready()
+        hanging = asyncio.ensure_future(process.tokenize("hang", add_bos=False))
+        assert await process.tokenize("w1", add_bos=False) == [1]
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        assert len(await process.tokenize("cancelled?", add_bos=False)) == 1
+
+
 async def test_an_answer_read_to_its_end_is_not_cancelled() -> None:
     async with running() as process:
         await process.ready()
