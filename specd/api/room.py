@@ -86,7 +86,7 @@ class Room:
     def _ran(self, task: asyncio.Task[Any]) -> None:
         self._conversions.release()
         if not task.cancelled():
-            task.exception()  # of one that nobody waits for, asyncio would complain
+            task.exception()  # asyncio logs an exception that is never retrieved
 
 
 def answer_room(most_bytes: int = MAX_ANSWERS_BYTES) -> Room:
@@ -99,7 +99,7 @@ def answer_room(most_bytes: int = MAX_ANSWERS_BYTES) -> Room:
 
 
 class Share:
-    """Of one request.  n_bytes: of its body or its answer, as far as that is there."""
+    """What one request has taken.  n_bytes: of its body or its answer, as far as that is there."""
 
     def __init__(self, room: Room) -> None:
         self.room = room

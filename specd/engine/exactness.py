@@ -19,8 +19,8 @@ from specd.engine.sampler import Row
 
 #: Tokens of history below the compared rows, so that attention has something to read.
 N_HISTORY = 16
-#: Slots beside the compared one that fill the cache beyond 256 cells, or the tokens that do, where
-#: slots are dear.  Kernels split a longer cache among threads; 512 cells are the least they split.
+#: Extra slots that fill more than 256 cells, and extra tokens that do so where copies of a slot
+#: take too much memory.  Kernels split a cache of 512 cells and more among threads.
 N_CROWD, N_DEEPER = 17, 256
 #: Widths that are compared besides those of drafts: pieces that prompts may be read in.
 WIDER = (32, 64)
@@ -58,7 +58,7 @@ class Probe(Protocol):
 
 
 class Depth(Enum):
-    """How a probe comes to use more than 256 cells."""
+    """What fills more than 256 cells: nothing, extra slots, or more tokens in one slot."""
 
     NONE = auto()
     CROWD = auto()
@@ -79,7 +79,7 @@ class Findings:
     depth: bool
 
     def exactness(self, longest: int, n_slots: int, n_batch: int) -> Exactness:
-        """What holds where passes are made as suits best.
+        """Return what is exact without SPECD_EXACT.
 
         longest: draft, in tokens.  n_batch: rows of the widest pass, in which prompts are read.
         """
@@ -205,7 +205,7 @@ def _slots_agree(
 
 
 def _rows(probe: Probe, begin: int, n: int, n_wanted: int) -> Batch:
-    """Of slot 0, n of its tokens; the first n_wanted of them have logits, or the last alone."""
+    """Return a batch of n tokens of slot 0; the first n_wanted have logits, or the last alone."""
     batch = Batch()
     for i in range(n):
         wanted = i < n_wanted or (n_wanted == 0 and i == n - 1)
@@ -222,12 +222,12 @@ def _add(
     own: bool = False,
     wants_logits: bool = True,
 ) -> None:
-    """own: a token that the probed slot does not have there."""
+    """Append a row.  own: use a token that differs from the probed slot's."""
     token = (7 * position + 3 + 11 * own * (slot + 1)) % probe.n_vocab
     batch.add(token, position, slot, wants_logits=wants_logits)
 
 
 def _same(a: Sequence[Row], b: Sequence[Row]) -> bool:
-    """Bit by bit, over as many rows as both have."""
+    """Return whether the rows that both have are equal, bit by bit."""
     pairs = zip(a, b, strict=False)
     return all(np.array_equal(x.view(np.uint32), y.view(np.uint32)) for x, y in pairs)
