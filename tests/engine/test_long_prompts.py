@@ -101,12 +101,14 @@ def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
     slow = Slow()
     engine, daemon = socket.socketpair()
     with engine, daemon:
-        worker, loop, tokenizer = Worker(EngineChannel(engine)), Engine().loop, PieceTokenizer(slow)
+        channel = EngineChannel(engine)
+        worker, loop, tokenizer = Worker(channel), Engine().loop, PieceTokenizer(slow)
         for request_id in (1, 2, 3, 4):
             worker._handle(Tokenize(request_id, (LONG,), True), loop, tokenizer)
         worker._handle(Cancel(3), loop, tokenizer)
         slow.gate.set()
         answers = [worker._outbox.get(timeout=10) for _ in range(3)]
+        channel._reader.close()
     assert {a.request_id for a in answers if isinstance(a, Tokenized)} == {1, 2, 4}
 
 
