@@ -102,10 +102,14 @@ async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Setti
         n_gpu_layers=0,
     )
     report = await run_bench(question, question.subject(settings, lambda _: None), settings)
-    texts = {(run.mode, run.prompt): run.texts for run in report.runs}
+    runs = {(run.mode, run.prompt): run for run in report.runs}
     for prompt in range(2):
-        # The same work, so that the times can be compared.
-        assert texts[PEER_PLAIN, prompt] == texts[PLAIN, prompt]
+        # The same work, so that the times can be compared.  The peer has kernels of its own, so the
+        # texts may part at a near tie.
+        ours, theirs = runs[PLAIN, prompt], runs[PEER_PLAIN, prompt]
+        assert ours.n_prompt == theirs.n_prompt
+        assert ours.n_generated == theirs.n_generated == 20
+        assert ours.texts[0][:10] == theirs.texts[0][:10]
     drafted = {run.n_drafted > 0 for run in report.runs if run.mode == Mode.peer_draft(2)}
     assert drafted == {True}
     (mix,) = report.mixes

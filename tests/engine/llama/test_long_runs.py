@@ -194,5 +194,7 @@ def test_the_stack_is_given_back(tmp_path: Path) -> None:
     own = psutil.Process()
     before = own.memory_info().vms
     vocabulary.tokenize("a" * 200_000, add_bos=False)
-    assert own.memory_info().vms - before < STACK_BYTES // 2
+    # Python joins a thread a moment before the system has ended it.
+    taken = (own.memory_info().vms - before for _ in range(10_000))
+    assert any(n_bytes < STACK_BYTES // 2 for n_bytes in taken)
     assert threading.stack_size() == 0
