@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install dev run test test-system soak check bench peer clean
+.PHONY: help install dev run test test-system soak check bench simulate peer clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
@@ -13,6 +13,7 @@ help:
 	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
 	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
+	@echo "make simulate the controller over recorded guesses; renders docs/benchmarks/simulator.md"
 	@echo "make peer     build the llama-server that specd bench --peer compares with"
 	@echo "make clean    remove .venv and caches; the built wheel stays in the user's cache"
 
@@ -59,6 +60,9 @@ check: dev
 bench: dev
 	@$(BIN)/specd bench --targets --report docs
 	@$(BIN)/python -m scripts.benchmarks_page --write
+
+simulate: dev
+	@$(BIN)/python -m benchmarks.simulator report --write
 
 peer: dev
 	@$(BIN)/python -m scripts.peer

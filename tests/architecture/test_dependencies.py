@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OURS = {"specd", "scripts", "tests"}
+OURS = {"specd", "benchmarks", "scripts", "tests"}
 
 
 def normalized(requirement: str) -> str:
@@ -62,6 +62,7 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
     [
         ("specd", NEEDED),
         ("specd/bench", FOR_BENCH),
+        ("benchmarks", FOR_TESTS),
         ("scripts", FOR_TESTS),
         ("tests", FOR_TESTS),
     ],

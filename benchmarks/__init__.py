@@ -1,0 +1,1 @@
+"""The project's own measurements, which no user needs: not in the wheel."""

@@ -1,0 +1,331 @@
+"""The engine's own loop over recorded answers, on a clock that costs alone advance.
+
+Loop, Speculation, Controller, DraftModel and PromptLookup are the real ones.  Only what needs a
+model is replaced: the two backends, which charge their price, and the sampler, which knows what the
+target said and what the drafter would have guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.simulator.curves import PLAIN_NS, Curve
+from benchmarks.simulator.trace import Answer
+from specd.core import (
+    Done,
+    DrafterKind,
+    EngineRequest,
+    ModelMemory,
+    PairHistory,
+    SamplingParams,
+    SpeculationMode,
+    TokenId,
+)
+from specd.engine.backend import Batch
+from specd.engine.calibration import calibrate
+from specd.engine.grammar.state import GrammarState
+from specd.engine.loop import Loop
+from specd.engine.media import Media, Prompt
+from specd.engine.sampler import Choice, Row
+from specd.engine.slot import Slot
+from specd.engine.speculative.controller import MAX_DRAFT, Controller
+from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.draft_model import DraftModel
+from specd.errors import EngineError
+from specd.ipc.messages import Finished, ToDaemon
+from specd.settings import Settings
+
+#: Ids that no recorded text has: the token that ends an answer, and wrong guesses, one of which
+#: ends its draft.
+_END, _WRONG, _WRONG_END = 2**30, 2**30 + 1, 2**30 + 2
+_N_VOCAB = 2**30 + 3
+_N_CTX = 8192
+_NO_ROW: Row = np.zeros(1, dtype=np.float32)
+
+BOTH = (DrafterKind.MODEL, DrafterKind.LOOKUP)
+
+
+def default_threshold() -> float:
+    """The acceptance threshold of a daemon whose user has set none."""
+    return float(Settings.model_fields["acceptance_threshold"].get_default())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The first `end` tokens of a recorded answer, the last of which stands for its end.
+
+    n_draft_max, mode: as in a request.
+    """
+
+    answer: Answer
+    end: int
+    n_draft_max: int | None = None
+    mode: SpeculationMode = SpeculationMode.AUTO
+    drafters: Sequence[DrafterKind] = BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    asked: Asked
+    done: Done
+
+    @property
+    def ns(self) -> int:
+        """Nanoseconds from its first token to its last."""
+        return self.done.usage.generate_ns
+
+    @property
+    def plain_ns(self) -> int:
+        """The same for plain decoding, alone."""
+        return plain_ns(self.asked.end)
+
+
+def plain_ns(end: int) -> int:
+    """Nanoseconds of plain decoding for an answer of so many tokens: its prompt gives the first."""
+    return (end - 1) * PLAIN_NS
+
+
+class _Clock:
+    """Nanoseconds of simulated time.  noise: standard deviation of the logarithm of each cost."""
+
+    def __init__(self, noise: float, seed: int) -> None:
+        self.now_ns = 0
+        self._noise = noise
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable, no secret
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def spend(self, ns: int) -> None:
+        if self._noise:
+            ns = round(ns * math.exp(self._chance.gauss(0.0, self._noise)))
+        self.now_ns += ns
+
+
+class _Backend:
+    """A model that computes nothing and takes its time."""
+
+    n_vocab = _N_VOCAB
+    n_batch = 512
+    can_shift = True
+    rewind_limit: int | None = None
+    splits_ragged = False
+
+    def __init__(self, curve: Curve, clock: _Clock) -> None:
+        self._curve = curve
+        self._clock = clock
+
+    def decode(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def decode_media(
+        self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
+    ) -> None:
+        raise NotImplementedError
+
+    def row(self, index: int) -> Row:  # noqa: ARG002 - the sampler knows the tokens
+        return _NO_ROW
+
+    def reusable(self, slot: int, n_past: int) -> int:  # noqa: ARG002 - every prompt is new
+        return 0
+
+    def rewind(self, slot: int, n_past: int) -> int:  # noqa: ARG002 - nothing is held
+        return n_past
+
+    def hold(self, slot: int) -> None:
+        pass
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        pass
+
+    def memory(self) -> ModelMemory:
+        return ModelMemory(device="simulated", total_bytes=0, vram_bytes=0)
+
+    def close(self) -> None:
+        pass
+
+
+class _Target(_Backend):
+    """A prompt costs its last row alone: how fast one is read is not what is judged."""
+
+    def __init__(self, curve: Curve, clock: _Clock) -> None:
+        super().__init__(curve, clock)
+        self._known: dict[int, int] = {}
+
+    def decode(self, batch: Batch) -> None:
+        width = max(sum(batch.wants_logits), 1)
+        if (ns := self._known.get(width)) is None:
+            ns = self._known[width] = self._curve.target_ns(width)
+        self._clock.spend(ns)
+
+
+class _Drafter(_Backend):
+    """Rows of several slots share a pass for nothing; what is read for the first time is paid."""
+
+    def decode(self, batch: Batch) -> None:
+        self._clock.spend(self._curve.draft_ns(1, len(batch) - sum(batch.wants_logits)))
+
+
+class _Vocabulary:
+    """Tokens without text."""
+
+    n_vocab = _N_VOCAB
+
+    def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
+        raise NotImplementedError
+
+    def piece(self, token: TokenId) -> bytes:  # noqa: ARG002
+        return b""
+
+    def spelling(self, token: TokenId) -> bytes:  # noqa: ARG002
+        return b""
+
+    def is_eog(self, token: TokenId) -> bool:
+        return token in (_END, _WRONG_END)
+
+    def begins_with_bos(self) -> bool:
+        return False
+
+
+class _Sampler:
+    """Draws what was recorded: for the target its own text, for the drafter its guesses."""
+
+    reads_history = False
+
+    def __init__(self, asked: Asked) -> None:
+        self._answer, self._end = asked.answer, asked.end
+        self._begin, self._n_right, self._margins = -1, 0, list[float]()
+
+    def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:  # noqa: ARG002
+        return _END if position == self._end - 1 else self._answer.tokens[position]
+
+    def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
+        """A guess.  history: prompt and answer, without what has been drafted behind them."""
+        begin = len(history) - len(self._answer.prompt)
+        if begin != self._begin:
+            self._begin = begin
+            self._n_right, self._margins = self._answer.draft(begin, self._end)
+        depth = position - begin
+        if depth < self._n_right:
+            return Choice(self.token(row, history, position), self._margins[depth])
+        ends = depth == len(self._margins) - 1 and len(self._margins) < MAX_DRAFT
+        return Choice(_WRONG_END if ends else _WRONG, self._margins[depth])
+
+
+@dataclass(slots=True)
+class _Slot(Slot):
+    """Gives each request the sampler of its recorded answer."""
+
+    asked: dict[int, Asked] = field(default_factory=dict)
+
+    def begin(
+        self,
+        request_id: int,
+        request: EngineRequest,
+        prompt: Prompt,
+        n_cached: int,
+        grammar: GrammarState | None = None,
+    ) -> None:
+        Slot.begin(self, request_id, request, prompt, n_cached, grammar)
+        self.sampler = _Sampler(self.asked[request_id])
+
+
+class SimulatedEngine:
+    """An engine that has just loaded its pair and measured what passes cost."""
+
+    def __init__(
+        self,
+        curve: Curve,
+        *,
+        n_slots: int = 1,
+        threshold: float | None = None,
+        history: PairHistory | None = None,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """threshold: None is the default setting.  history: of an earlier engine of the pair.
+
+        noise: standard deviation of the logarithm of every cost.
+        """
+        self._clock = _Clock(noise, seed)
+        target, drafter = _Target(curve, self._clock), _Drafter(curve, self._clock)
+        costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
+        threshold = default_threshold() if threshold is None else threshold
+        self.controller = Controller(costs, threshold, history)
+        self._asked: dict[int, Asked] = {}
+        self._said: list[ToDaemon] = []
+        self._n_asked = 0
+        self._loop = Loop(
+            target,
+            _Vocabulary(),
+            self.controller,
+            self._said.append,
+            n_ctx=_N_CTX,
+            n_slots=n_slots,
+            drafter=DraftModel(drafter, _Vocabulary(), n_slots, self._clock),
+            clock_ns=self._clock,
+        )
+        self._loop.slots[:] = [_Slot(i, asked=self._asked) for i in range(n_slots)]
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds of all that was done so far."""
+        return self._clock.now_ns
+
+    def answer(self, asked: Asked) -> Answered:
+        """Answer one request that runs alone."""
+        return self.answer_all([asked])[0]
+
+    def answer_all(self, several: Sequence[Asked]) -> list[Answered]:
+        """Answer requests that came at once, as many at a time as there are slots."""
+        first = self._n_asked
+        for asked in several:
+            self._asked[self._n_asked] = asked
+            self._loop.submit(self._n_asked, _request(asked))
+            self._n_asked += 1
+        while self._loop.busy:
+            self._loop.step()
+        ends = {m.request_id: m.event for m in self._said if isinstance(m, Finished)}
+        self._said.clear()
+        return [
+            _answered(self._asked.pop(first + at), ends[first + at]) for at in range(len(several))
+        ]
+
+
+def _request(asked: Asked) -> EngineRequest:
+    answer = asked.answer
+    return EngineRequest(
+        prompt=tuple(answer.prompt),
+        sampling=SamplingParams(temperature=answer.temperature, seed=answer.seed),
+        add_bos=False,
+        n_draft_max=asked.n_draft_max,
+        mode=asked.mode,
+        drafters=tuple(asked.drafters),
+    )
+
+
+def _answered(asked: Asked, end: object) -> Answered:
+    if not isinstance(end, Done):
+        raise EngineError(f"the simulated engine gave no answer: {end}")
+    return Answered(asked, end)
+
+
+def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
+    """What the engine measures of a pair that it has just loaded."""
+    return calibrate(target, drafter, longest=MAX_DRAFT, clock=lambda: clock.now_ns * 1e-9)
+
+
+def _measured(curve: Curve) -> CostModel:
+    """The same without noise, which is measured once."""
+    if curve.name not in _KNOWN:
+        clock = _Clock(0.0, 0)
+        _KNOWN[curve.name] = _calibrated(_Target(curve, clock), _Drafter(curve, clock), clock)
+    return CostModel(*_KNOWN[curve.name].measured())
+
+
+_KNOWN: dict[str, CostModel] = {}

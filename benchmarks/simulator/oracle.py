@@ -1,0 +1,124 @@
+"""The policy that knows the true chance of every confidence at every depth, and its own speed.
+
+It plays by the controller's rule (docs/speculation.md) with nothing left to be learned: the chances
+are counted over the very answers that it is judged on, and λ is the one of a few rates that makes
+them fastest.  What one request has over another it does not know, so that a policy which learns
+that can be faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.simulator.curves import PLAIN_NS, Curve
+from benchmarks.simulator.positions import Floats, Guesses, Ints, drafted, looked_up
+from benchmarks.simulator.trace import Answer
+from benchmarks.simulator.walk import Step, Walk
+from specd.engine.speculative.controller import MAX_DRAFT
+
+#: Rates that are tried for λ, in tokens per plain pass.
+_RATES = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.6, 4.5, 6.0)
+
+
+class Oracle:
+    """For the answers of one pair at one temperature under one curve."""
+
+    def __init__(self, answers: Sequence[Answer], curve: Curve) -> None:
+        self._curve = curve
+        positions = _Positions.of(answers)
+        self._of_model, self._of_depth = positions.model.table()
+        self._of_found, _ = positions.found.table()
+        widths = [curve.target_ns(1 + k) / PLAIN_NS for k in range(MAX_DRAFT + 1)]
+        self._added = np.array(widths[1:]) - widths[0]
+        self.rate = min(_RATES, key=lambda rate: _whole(self._walks(positions, rate)))
+        self._known = self._walks(positions, self.rate)
+
+    def ns(self, answer: Answer, end: int) -> int:
+        """Nanoseconds of the first `end` tokens of one of its answers."""
+        return self._known[answer].ns(end)
+
+    def of_others(self, answers: Sequence[Answer], *, has_read: bool) -> int:
+        """Nanoseconds of other answers, with the chances of its own.
+
+        has_read: the drafter knows the prompts already.
+        """
+        return _whole(self._walks(_Positions.of(answers), self.rate, has_read=has_read))
+
+    def _walks(
+        self, positions: _Positions, rate: float, *, has_read: bool = False
+    ) -> dict[Answer, Walk]:
+        steps = self._steps(positions, rate)
+        walks, first = {}, 0
+        for answer in positions.answers:
+            n = len(answer.tokens) - 1
+            # No step is at the first token: it comes with the prompt.
+            mine = [Step(), *steps[first : first + n]]
+            n_read = len(answer.prompt) if has_read else 0
+            walks[answer] = Walk(answer, self._curve, mine.__getitem__, n_read)
+            first += n
+        return walks
+
+    def _steps(self, positions: _Positions, rate: float) -> list[Step]:
+        """What it does at each position with that λ."""
+        model, found = positions.model, positions.found
+        chances = np.cumsum(found.chances(self._of_found), axis=1)
+        found_worth, n_found = _best(chances - rate * self._added, found)
+        worth, n_sent, n_drafted = self._draft(model, rate, found_worth)
+        is_found = (found_worth > 0) & (found_worth > worth)
+        n_sent = np.where(is_found, n_found, n_sent)
+        n_accepted = np.minimum(n_sent, np.where(is_found, found.n_right, model.n_right))
+        columns = (n_drafted, model.n_right, n_sent, n_accepted, is_found)
+        return [Step(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+    def _draft(self, model: Guesses, rate: float, found_worth: Floats) -> tuple[Floats, Ints, Ints]:
+        """Worth, tokens to send and tokens drafted of the model's draft at every position.
+
+        Another token is drafted as long as some longer draft promises more than what is there.
+        """
+        chances = model.chances(self._of_model)
+        tokens, n = np.cumsum(chances, axis=1), len(model.lengths)
+        worths = tokens - rate * self._added
+        n_drafted, n_best = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        best, goes_on = np.zeros(n), np.ones(n, dtype=bool)
+        for depth in range(MAX_DRAFT):
+            ahead = np.cumsum(np.cumprod(self._of_depth[depth:]))
+            steps = self._curve.draft_step * np.arange(1, MAX_DRAFT - depth + 1)
+            price = rate * (self._added[depth:] + steps)
+            so_far = tokens[:, depth - 1] if depth else np.zeros(n)
+            chance = chances[:, depth - 1] if depth else np.ones(n)
+            promised = so_far + np.max(chance[:, None] * ahead - price, axis=1)
+            goes_on &= (depth < model.lengths) & (promised > np.maximum(best, found_worth))
+            n_drafted += goes_on
+            better = goes_on & (worths[:, depth] > best)
+            best = np.where(better, worths[:, depth], best)
+            n_best = np.where(better, depth + 1, n_best)
+        return best, n_best, n_drafted
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    """What can be guessed at every position of some answers."""
+
+    answers: Sequence[Answer]
+    model: Guesses
+    found: Guesses
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer]) -> _Positions:
+        return cls(answers, drafted(answers), looked_up(answers))
+
+
+def _whole(walks: Mapping[Answer, Walk]) -> int:
+    """Nanoseconds of all answers, each to its end."""
+    return sum(walk.ns(len(answer.tokens)) for answer, walk in walks.items())
+
+
+def _best(worths: Floats, guesses: Guesses) -> tuple[Floats, Ints]:
+    """The best length of drafts that are there already, and its worth; 0 where none has any."""
+    there = np.arange(MAX_DRAFT) < guesses.lengths[:, None]
+    worths = np.where(there, worths, -np.inf)
+    best, n = worths.max(axis=1), worths.argmax(axis=1) + 1
+    return np.maximum(best, 0.0), np.where(best > 0, n, 0)

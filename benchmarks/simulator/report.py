@@ -1,0 +1,144 @@
+"""All cells and situations, played anew or read from the file that the page is rendered from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.simulator.cells import CellFigures, run_cell
+from benchmarks.simulator.curves import CURVES, curve
+from benchmarks.simulator.situations import SITUATIONS, SituationFigures, run_situation
+from benchmarks.simulator.trace import Trace, load
+from specd.errors import StoreError
+
+FOLDER = Path(__file__).parent
+TRACES = FOLDER / "traces"
+FIGURES = FOLDER / "figures.json"
+#: Pairs that are judged, the best drafter first: the files of TRACES.
+DRAFTERS = ("demo", "demo-noise-28", "demo-noise-38")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A trace in short.  first_right: temperature → share of positions where the guess is right."""
+
+    drafter: str
+    n_answers: int
+    n_tokens: int
+    first_right: tuple[tuple[float, float], ...]
+    second_right: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """n_sessions: of each cell.  n_situation_sessions: of each situation."""
+
+    n_sessions: int
+    n_situation_sessions: int
+    recorded: tuple[Recorded, ...]
+    cells: tuple[CellFigures, ...]
+    situations: tuple[SituationFigures, ...]
+
+
+@cache
+def trace(name: str) -> Trace:
+    """One of the recorded traces by its name, or any other by its path.  StoreError."""
+    return load(TRACES / f"{name}.npz" if name in DRAFTERS else Path(name))
+
+
+def play(
+    n_sessions: int,
+    n_situation_sessions: int,
+    n_processes: int = 1,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Report:
+    """Play everything.  on_progress: parts done, and all there are."""
+    places = [(d, t, c.name) for d in DRAFTERS for t in trace(d).temperatures for c in CURVES]
+    parts: list[Callable[[], CellFigures | SituationFigures]] = [
+        partial(_cell, *place, n_sessions) for place in places
+    ]
+    parts += [partial(_situation, s, *p, n_situation_sessions) for s in SITUATIONS for p in places]
+    figures = []
+    for done, found in enumerate(_played(parts, n_processes), start=1):
+        figures.append(found)
+        on_progress(done, len(parts))
+    return Report(
+        n_sessions=n_sessions,
+        n_situation_sessions=n_situation_sessions,
+        recorded=tuple(_recorded(trace(name)) for name in DRAFTERS),
+        cells=tuple(f for f in figures if isinstance(f, CellFigures)),
+        situations=tuple(f for f in figures if isinstance(f, SituationFigures)),
+    )
+
+
+def _played(
+    parts: Sequence[Callable[[], CellFigures | SituationFigures]], n_processes: int
+) -> Iterator[CellFigures | SituationFigures]:
+    """The figures of all parts, in order."""
+    if n_processes == 1:
+        yield from (part() for part in parts)
+        return
+    with ProcessPoolExecutor(n_processes, get_context("spawn")) as pool:
+        yield from pool.map(_call, parts)
+
+
+def _call(
+    part: Callable[[], CellFigures | SituationFigures],
+) -> CellFigures | SituationFigures:
+    return part()
+
+
+def _cell(drafter: str, temperature: float, curve_name: str, n_sessions: int) -> CellFigures:
+    return run_cell(trace(drafter), temperature, curve(curve_name), n_sessions)
+
+
+def _situation(
+    name: str, drafter: str, temperature: float, curve_name: str, n_sessions: int
+) -> SituationFigures:
+    return run_situation(name, trace(drafter), temperature, curve(curve_name), n_sessions)
+
+
+def _recorded(found: Trace) -> Recorded:
+    return Recorded(
+        drafter=found.name,
+        n_answers=len(found.answers),
+        n_tokens=sum(len(answer.tokens) for answer in found.answers),
+        first_right=tuple((t, round(found.first_right(t), 4)) for t in found.temperatures),
+        second_right=tuple((t, round(found.second_right(t), 4)) for t in found.temperatures),
+    )
+
+
+def write(report: Report, path: Path = FIGURES) -> None:
+    """Keep the figures, rounded as far as the page shows them and one digit more."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded(report)), indent=1) + b"\n")
+
+
+def read(path: Path = FIGURES) -> Report:
+    """What was kept.  StoreError where the file holds no figures of this version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StoreError(f"{path} holds no figures of the simulator: {error}") from error
+
+
+def rounded(report: Report) -> Report:
+    """The same with four digits behind the point: more of them differ between processors."""
+    return msgspec.convert(_rounded(msgspec.to_builtins(report)), Report)
+
+
+def _rounded(value: object) -> object:
+    match value:
+        case float():
+            return round(value, 4)
+        case dict():
+            return {key: _rounded(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+        case _:
+            return value

@@ -1,0 +1,90 @@
+"""The time that an answer takes under a rule that looks at nothing but the position.
+
+Such rules need no engine: each step follows from where it begins.  The sums are the engine's own,
+to the nanosecond, which a test holds against it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.simulator.curves import Curve
+from benchmarks.simulator.trace import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """n_drafted, n_right: by the model, and how many of these are right.
+
+    n_sent: tokens that are verified.  n_accepted: those that are kept.  is_found: they are prompt
+    lookup's, not the model's.
+    """
+
+    n_drafted: int = 0
+    n_right: int = 0
+    n_sent: int = 0
+    n_accepted: int = 0
+    is_found: bool = False
+
+    def ended(self, n_left: int) -> Step:
+        """The same where the answer has so many tokens left, and the draft foresees its end."""
+        if min(self.n_right, self.n_drafted) < n_left:
+            return self
+        n_sent = self.n_sent if self.is_found else min(self.n_sent, n_left)
+        return Step(n_left, n_left, n_sent, min(self.n_accepted, n_sent), self.is_found)
+
+
+class Walk:
+    """One answer under one rule, as far as it was recorded."""
+
+    def __init__(
+        self, answer: Answer, curve: Curve, rule: Callable[[int], Step], n_read: int = 0
+    ) -> None:
+        """rule: position of the next token → what is done there.
+
+        n_read: tokens of the prompt that the drafter has read before.
+        """
+        self._n_prompt = len(answer.prompt)
+        self._curve = curve
+        self._starts: list[int] = []
+        self._steps: list[Step] = []
+        #: Before each step: nanoseconds so far, and tokens that the drafter has read.
+        self._before: list[tuple[int, int]] = []
+        at, ns = 1, 0
+        while at < len(answer.tokens):
+            step = rule(at)
+            self._starts.append(at)
+            self._steps.append(step)
+            self._before.append((ns, n_read))
+            ns += self._cost(step, at, n_read)
+            n_history = self._n_prompt + at
+            if step.n_drafted:
+                n_read = min(n_history + step.n_drafted - 1, n_history + step.n_accepted)
+            at += step.n_accepted + 1
+
+    def _cost(self, step: Step, at: int, n_read: int) -> int:
+        n_missed = self._n_prompt + at - 1 - n_read if step.n_drafted else 0
+        drafting = self._curve.draft_ns(step.n_drafted, n_missed)
+        return drafting + self._curve.target_ns(1 + step.n_sent)
+
+    def ns(self, end: int) -> int:
+        """Nanoseconds of the answer's first `end` tokens, the last of which ends it."""
+        last = bisect_left(self._starts, end) - 1
+        at, step = self._starts[last], self._steps[last]
+        ns, n_read = self._before[last]
+        return ns + self._cost(step.ended(end - at), at, n_read)
+
+
+def fixed(answer: Answer, curve: Curve, length: int) -> Walk:
+    """Draft so many tokens at every step, and send them all; 0 is plain decoding."""
+
+    def rule(at: int) -> Step:
+        if not length:
+            return Step()
+        n_right, margins = answer.draft(at, len(answer.tokens))
+        n = min(length, len(margins))
+        return Step(n, n_right, n, min(n_right, n))
+
+    return Walk(answer, curve, rule)

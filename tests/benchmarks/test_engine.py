@@ -1,0 +1,106 @@
+"""The simulated engine: exact, repeatable, and all of it is paid."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.simulator.curves import CURVES, PLAIN_NS, Curve, curve
+from benchmarks.simulator.engine import Asked, SimulatedEngine, plain_ns
+from benchmarks.simulator.sessions import LONGEST, SHORTEST, session
+from benchmarks.simulator.walk import fixed
+from specd.core import DrafterKind, SpeculationMode, SpeculationState
+from specd.engine.speculative.controller import MAX_DRAFT
+from tests.benchmarks import invented
+
+TRACE = invented.trace()
+ANSWERS = TRACE.at(0.8)
+
+
+def test_a_curve_is_read_between_its_widths_and_beyond_them() -> None:
+    costs = curve("gpu-cheap")
+    assert costs.target_ns(1) == PLAIN_NS
+    assert costs.target_ns(8) == 1.3 * PLAIN_NS
+    assert costs.target_ns(13) == pytest.approx(1.6 * PLAIN_NS, abs=1)
+    assert costs.target_ns(33) == pytest.approx(2.1 * PLAIN_NS, abs=1)
+    assert costs.draft_ns(3, 10) == 3 * PLAIN_NS // 20 + 10 * PLAIN_NS // 2000
+
+
+@pytest.mark.parametrize("costs", CURVES, ids=lambda costs: str(costs.name))
+def test_no_curve_gets_cheaper_with_its_width(costs: Curve) -> None:
+    widths = [costs.target_ns(width) for width in range(1, 80)]
+    assert widths == sorted(widths)
+
+
+def test_plain_decoding_takes_a_pass_for_each_token_but_the_first() -> None:
+    engine = SimulatedEngine(curve("gpu-cheap"))
+    answered = engine.answer(Asked(ANSWERS[0], 57, n_draft_max=0))
+    assert answered.ns == plain_ns(57) == 56 * PLAIN_NS
+    assert answered.done.usage.n_generated == 57
+    assert answered.done.speculation.state is SpeculationState.OFF
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 11, MAX_DRAFT])
+def test_a_fixed_length_takes_what_its_steps_add_up_to(length: int) -> None:
+    for costs in (curve("cpu-steps"), curve("gpu-dear-drafter")):
+        engine = SimulatedEngine(costs)
+        for one in ANSWERS[:6]:
+            walk = fixed(one, costs, length)
+            for end in (2, 24, 25, 31, 100, 207):
+                asked = Asked(one, end, length, SpeculationMode.FIXED)
+                assert engine.answer(asked).ns == walk.ns(end)
+
+
+def test_all_time_is_somebodys() -> None:
+    engine = SimulatedEngine(curve("cpu-steps"))
+    began, cuts = engine.now_ns, session(ANSWERS, 5)
+    answered = [engine.answer(Asked(cut.answer, cut.end)) for cut in cuts]
+    # Each prompt is one pass, which gives the first token.
+    assert engine.now_ns - began == sum(a.ns + PLAIN_NS for a in answered)
+    for cut, each in zip(cuts, answered, strict=True):
+        said = each.done.speculation
+        assert each.done.usage.n_generated == cut.end
+        # A draft that foresees the end leaves no token to be added to it.
+        assert 1 + said.n_steps + said.draft_n_accepted in (cut.end, cut.end + 1)
+
+
+@pytest.mark.parametrize("n_slots", [1, 4])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_same_seed_gives_the_same_times(n_slots: int, noise: float) -> None:
+    def times(seed: int) -> list[int]:
+        engine = SimulatedEngine(curve("gpu-cheap"), n_slots=n_slots, noise=noise, seed=seed)
+        asked = [Asked(cut.answer, cut.end) for cut in session(ANSWERS, 5)]
+        return [each.ns for each in engine.answer_all(asked)]
+
+    assert times(1) == times(1)
+    assert (times(1) != times(2)) == bool(noise)
+
+
+def test_sessions_differ_by_number_alone() -> None:
+    cuts = session(ANSWERS, 7)
+    assert cuts == session(ANSWERS, 7) != session(ANSWERS, 8)
+    assert len({cut.answer for cut in cuts}) == len(cuts) == len(ANSWERS)
+    assert all(SHORTEST <= cut.end <= LONGEST for cut in cuts)
+
+
+def test_four_slots_share_their_passes() -> None:
+    cuts = session(ANSWERS, 5)
+
+    def taken(n_slots: int) -> int:
+        engine = SimulatedEngine(curve("gpu-cheap"), n_slots=n_slots)
+        began = engine.now_ns
+        for each in engine.answer_all([Asked(cut.answer, cut.end) for cut in cuts]):
+            assert each.done.usage.n_generated == each.asked.end
+        return engine.now_ns - began
+
+    assert taken(4) < 0.5 * taken(1)
+
+
+def test_lookup_alone_finds_what_was_said_before() -> None:
+    one = invented.answer(0.0, 1)
+    again = invented.answer(0.0, 1)
+    again.tokens[100:200] = one.tokens[0:100]  # type: ignore[index]
+    engine = SimulatedEngine(curve("gpu-cheap"))
+    lookup = (DrafterKind.LOOKUP,)
+    said = engine.answer(Asked(again, 200, drafters=lookup)).done.speculation
+    assert said.lookup_n == said.draft_n > 0
+    assert said.draft_n_accepted > 60

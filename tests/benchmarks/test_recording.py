@@ -1,0 +1,176 @@
+"""What is recorded is what the engine does: real weights, real llama.cpp, the real loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from benchmarks.simulator.curves import curve
+from benchmarks.simulator.engine import Asked, SimulatedEngine
+from benchmarks.simulator.recording import Recording
+from benchmarks.simulator.trace import Answer, Trace
+from benchmarks.simulator.worsened import worsened
+from specd.core import Done, DrafterKind, SpeculationMode
+from specd.engine.speculative.controller import MAX_DRAFT, MODEL, Controller, Guess
+from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine, load
+
+N_TOKENS = 120
+#: Behind these nothing is compared: there a draft meets the end of what was recorded.
+N_COMPARED = N_TOKENS - MAX_DRAFT - 1
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Trace:
+    """One answer at a time: the passes are then those of the engine's own single slot."""
+    recording = Recording(
+        target=TARGET,
+        drafter=DRAFTER,
+        name="demo",
+        kinds=("code_completion", "edit"),
+        n_answers=1,
+        n_tokens=N_TOKENS,
+        n_slots=1,
+    )
+    return recording.run()
+
+
+@pytest.fixture(scope="module")
+def real() -> Engine:
+    return load(TARGET, DRAFTER, n_ctx=1024, **BATCH_INVARIANT)
+
+
+class Observed(NamedTuple):
+    """One step: where it began, what was sent and kept, and all guesses with their verdicts."""
+
+    at: int
+    sent_by: str
+    n_sent: int
+    n_accepted: int
+    guesses: list[tuple[str, tuple[float, ...], int, int]]
+
+
+class Watch:
+    """Hears every step that a controller is told of."""
+
+    def __init__(self, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[Observed] = []
+        self._at = 1
+        self._observe = controller.observe_step
+        monkeypatch.setattr(controller, "observe_step", self._note)
+
+    def _note(
+        self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
+    ) -> None:
+        found = [
+            (kind, _rounded_down(sure), n_right, n_judged)
+            for kind, sure, n_right, n_judged in guesses
+        ]
+        self.steps.append(Observed(self._at, sent_by, n_sent, n_accepted, found))
+        self._at += n_accepted + 1
+        self._observe(request_id, sent_by, n_sent, n_accepted, guesses)
+
+    def compared(self) -> Iterator[Observed]:
+        return (step for step in self.steps if step.at < N_COMPARED)
+
+
+def _rounded_down(margins: Sequence[float]) -> tuple[float, ...]:
+    """In thousandths, as a trace keeps them."""
+    return tuple(float(np.floor(np.float64(margin) * 1000 + 1e-6)) for margin in margins)
+
+
+def answers(recorded: Trace) -> list[Answer]:
+    assert [a.temperature for a in recorded.answers] == [0.0, 0.0, 0.8, 0.8]
+    assert all(len(a.tokens) == N_TOKENS for a in recorded.answers)
+    return [*recorded.answers]
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("length", [1, 4, MAX_DRAFT])
+@pytest.mark.parametrize("drafter", DrafterKind)
+def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
+    recorded: Trace,
+    real: Engine,
+    drafter: DrafterKind,
+    length: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Token for token: whoever drafts, at any length, with the same margins and verdicts."""
+    controller = real.loop._speculation._controller
+    for answer in answers(recorded):
+        with monkeypatch.context() as patched:
+            watch = Watch(controller, patched)
+            _, done = real.answer(
+                tuple(answer.prompt),
+                add_bos=False,
+                seed=answer.seed,
+                temperature=answer.temperature,
+                n_predict=N_TOKENS,
+                n_draft_max=length,
+                mode=SpeculationMode.FIXED,
+                drafters=(drafter,),
+                want_context=True,
+            )
+        assert [*done.context] == [*answer.prompt, *answer.tokens]
+        simulated = SimulatedEngine(curve("gpu-cheap"))
+        again = Watch(simulated.controller, monkeypatch)
+        mode = SpeculationMode.FIXED
+        simulated.answer(Asked(answer, N_TOKENS, length, mode, (drafter,)))
+        assert [*watch.compared()] == [*again.compared()]
+        if drafter == MODEL:
+            assert any(step.n_accepted for step in watch.compared())
+
+
+@pytest.mark.native
+def test_a_trace_says_what_it_was_made_of(recorded: Trace) -> None:
+    assert recorded.provenance["target"]["file"] == "target.gguf"
+    assert len(recorded.provenance["drafter"]["sha256"]) == 64
+    assert {a.kind for a in recorded.answers} == {"code_completion", "edit"}
+    assert recorded.first_right(0.0) > 0.7
+    assert 0.1 < recorded.second_right(0.8) < 0.9
+
+
+@pytest.mark.native
+def test_noise_makes_a_drafter_worse(
+    recorded: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bad = worsened(DRAFTER, 0.6)
+    assert bad.stat().st_size == DRAFTER.stat().st_size
+    ours, theirs = (
+        {tensor.name: tensor.data.copy() for tensor in GGUFReader(path).tensors}
+        for path in (DRAFTER, bad)
+    )
+    changed = {name for name in ours if not np.array_equal(ours[name], theirs[name])}
+    assert changed == {n for n, data in ours.items() if n.startswith("blk.") and data.ndim > 1}
+    guessed = Recording(
+        target=TARGET,
+        drafter=bad,
+        name="bad",
+        kinds=("code_completion",),
+        temperatures=(0.8,),
+        n_answers=1,
+        n_tokens=60,
+        n_slots=2,
+    ).run()
+    assert guessed.first_right(0.8) < 0.5 < recorded.first_right(0.8)
+
+
+@pytest.mark.native
+def test_a_recorded_answer_is_the_targets_own(recorded: Trace, real: Engine) -> None:
+    one = recorded.answers[-1]
+    _, done = real.answer(
+        tuple(one.prompt),
+        add_bos=False,
+        seed=one.seed,
+        temperature=0.8,
+        n_predict=N_TOKENS,
+        n_draft_max=0,
+        want_context=True,
+    )
+    assert isinstance(done, Done)
+    assert [*done.context] == [*one.prompt, *one.tokens]
