@@ -18,8 +18,6 @@ from specd.bench.subject import demo_subject
 from specd.errors import SpecdError
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The noise in the weights of each recorded drafter.
-_NOISE = dict(zip(report.DRAFTERS, (0.0, 0.28, 0.38), strict=True))
 
 
 def main() -> int:
@@ -67,7 +65,7 @@ def _record(arguments: argparse.Namespace) -> int:
     demo = demo_subject()
     assert demo.drafter is not None
     if arguments.demo:
-        for name, noise in _NOISE.items():
+        for name, noise in report.NOISE.items():
             drafter = worsened(demo.drafter, noise) if noise else demo.drafter
             recording = Recording(target=demo.target, drafter=drafter, name=name, noise=noise)
             recording.run(print).save(report.TRACES / f"{name}.npz")

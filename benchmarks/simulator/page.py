@@ -27,7 +27,7 @@ it guessed then.
 **Recorded** for each drafter: the target's own answers at temperature 0 and 0.8 to the prompts of
 the bench's workloads, and at every position of them what the drafter would have guessed up to 16
 tokens deep, with its margins. `demo` is the pair that ships; the others are its drafter with noise
-added to its weights (a share of 0.28 and 0.38 of their own deviation), against the same target.
+added to its weights (so many hundredths of their own deviation), against the same target.
 
     python -m benchmarks.simulator record --demo          records the three traces anew
     python -m benchmarks.simulator record --target T.gguf --drafter D.gguf --name N --out N.npz

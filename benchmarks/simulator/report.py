@@ -20,8 +20,10 @@ from specd.errors import StoreError
 FOLDER = Path(__file__).parent
 TRACES = FOLDER / "traces"
 FIGURES = FOLDER / "figures.json"
-#: Pairs that are judged, the best drafter first: the files of TRACES.
-DRAFTERS = ("demo", "demo-noise-28", "demo-noise-38")
+#: Pairs that are judged, the best drafter first: the files of TRACES, and the noise in the weights
+#: of each one's drafter.
+NOISE = {"demo": 0.0, "demo-noise-28": 0.28, "demo-noise-38": 0.38}
+DRAFTERS = tuple(NOISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
