@@ -161,9 +161,11 @@ def test_noise_makes_a_drafter_worse(
 
 
 @pytest.mark.native
-def test_a_recorded_answer_is_the_targets_own(recorded: Trace, real: Engine) -> None:
+def test_a_recorded_answer_is_the_targets_own(recorded: Trace) -> None:
     one = recorded.answers[-1]
-    _, done = real.answer(
+    # As it was recorded: another context could round differently.
+    engine = load(TARGET, DRAFTER, n_ctx=1536, n_threads=1, flash_attention=True)
+    _, done = engine.answer(
         tuple(one.prompt),
         add_bos=False,
         seed=one.seed,
