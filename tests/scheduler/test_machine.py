@@ -277,6 +277,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             others = frozenset(self.alive.keys() - {runner_id})
             self.failures[spec.weights] = Failure(before.n + 1 if before else 1, spec, others)
         self.act(self.scheduler.failed(runner_id, error))
+        weights = self.alive[runner_id].weights
+        if (failure := self.failures.get(weights)) and failure.n >= MAX_REFUSALS:
+            # That load is given up; a waiter for another context has loads of its own.
+            del self.failures[weights]
 
     @precondition(lambda self: self.stopping)
     @rule(late=st.booleans())
