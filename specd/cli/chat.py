@@ -18,7 +18,7 @@ async def converse(
 ) -> None:
     """Answer `text`, chat where there is none, or print a vector, as the model allows.
 
-    vector: fields of the request where the model gives vectors.  chats: somebody types.
+    vector: fields of the request where the model gives vectors.  chats: a user types.
     """
     async with talk.client:
         await talk.find(insecure=insecure)

@@ -82,7 +82,7 @@ def _add_file(made: Wanted, command: Command, folder: Path) -> None:
 def _expanded(command: Command) -> Path:
     try:
         return Path(command.value).expanduser()
-    except RuntimeError as error:  # ~somebody, who has no home here
+    except RuntimeError as error:  # ~user, where there is no such user
         raise command.error(f"no such file: {command.value}") from error
 
 

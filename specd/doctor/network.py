@@ -79,7 +79,7 @@ def _open(settings: Settings, held: Held | None) -> Iterator[Finding]:
 def _port(address: HostAddress) -> Finding:
     server = _server(address)
     if server is None:
-        return absent(_TOPIC, f"{address.url} is free: nobody serves there now")
+        return absent(_TOPIC, f"{address.url} is free: no server listens there now")
     if server.startswith("specd/"):
         return ok(_TOPIC, f"{server.replace('/', ' ')} answers on {address.url}")
     who = listener_on(address)
