@@ -1,7 +1,7 @@
 """How much of heads that are not whole yet is held: aiohttp bounds each line, and nothing in all.
 
-Any client that can connect can send them, even without a key.  Faulty framing that aiohttp lets pass
-is refused here, too.
+Any client that can connect can send them, even without a key.  Faulty framing that aiohttp lets
+pass is refused here, too.
 """
 
 from __future__ import annotations
