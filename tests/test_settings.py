@@ -37,7 +37,7 @@ def test_an_empty_environment_gives_ollamas_defaults(monkeypatch: pytest.MonkeyP
         state_dir=Path("/home-of-someone/.local/state/specd"),
         trace_dir=None,
         demo=None,
-        acceptance_threshold=0.4,
+        acceptance_threshold=None,
         shutdown_grace_s=10.0,
     )
 
@@ -127,6 +127,9 @@ def test_the_url_is_one_that_a_client_can_reach(address: HostAddress, url: str) 
         ("SPECD_DEMO", "1", "demo", True),
         ("SPECD_DEMO", "false", "demo", False),
         ("SPECD_ACCEPTANCE_THRESHOLD", "0.25", "acceptance_threshold", 0.25),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "0", "acceptance_threshold", 0.0),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "auto", "acceptance_threshold", None),
+        ("SPECD_ACCEPTANCE_THRESHOLD", '""', "acceptance_threshold", None),
         ("SPECD_SHUTDOWN_GRACE", "1500ms", "shutdown_grace_s", 1.5),
     ],
 )
@@ -165,9 +168,11 @@ def test_a_bad_ollama_value_is_a_warning_and_the_default(
 @pytest.mark.parametrize(
     "variable,text,allowed",
     [
-        ("SPECD_ACCEPTANCE_THRESHOLD", "1.2", "a number from 0 to 1"),
-        ("SPECD_ACCEPTANCE_THRESHOLD", "nan", "a number from 0 to 1"),
-        ("SPECD_ACCEPTANCE_THRESHOLD", "half", "a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "1.2", "auto, or a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "nan", "auto, or a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "-0.1", "auto, or a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "none", "auto, or a number from 0 to 1"),
+        ("SPECD_ACCEPTANCE_THRESHOLD", "half", "auto, or a number from 0 to 1"),
         ("SPECD_DEMO", "perhaps", "1 or 0"),
         ("SPECD_SHUTDOWN_GRACE", "-1s", "a duration"),
     ],

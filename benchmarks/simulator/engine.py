@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -50,9 +51,10 @@ _NO_ROW: Row = np.zeros(1, dtype=np.float32)
 BOTH = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
 
-def default_threshold() -> float:
-    """The acceptance threshold of a daemon whose user has set none."""
-    return float(Settings.model_fields["acceptance_threshold"].get_default())
+@cache
+def default_threshold() -> float | None:
+    """Return the acceptance threshold of a daemon whose user has set none; None is auto."""
+    return Settings.of({}).acceptance_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ class SimulatedEngine:
         target, drafter = _Target(curve, self._clock), _Drafter(curve, self._clock)
         costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
         threshold = default_threshold() if threshold is None else threshold
-        self.controller = Controller(costs, threshold, history)
+        self.controller = Controller(costs, threshold or 0.0, history)
         self._asked: dict[int, Asked] = {}
         self._said: list[ToDaemon] = []
         self._n_asked = 0

@@ -19,7 +19,8 @@ class EngineSpec:
 
     n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
-    acceptance_threshold: accepted ÷ drafted below which a request stops drafting.
+    acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None sets no such
+    limit.
     trace_dir: where the controller's calls are written down, "" for nowhere.
     adapters: LoRA files, applied to the target.  projector: what turns images into embeddings.
     embeds: the engine gives vectors instead of answers.
@@ -49,7 +50,7 @@ class EngineSpec:
     use_mmap: bool | None = None
     flash_attention: bool | None = None
     kv_cache_type: str = "f16"
-    acceptance_threshold: float = 0.4
+    acceptance_threshold: float | None = None
     trace_dir: str = ""
     adapters: tuple[str, ...] = ()
     projector: str | None = None

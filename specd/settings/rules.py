@@ -106,6 +106,10 @@ def _parse_fraction(text: str) -> float:
     return value
 
 
+def _parse_threshold(text: str) -> float | None:
+    return None if text == "auto" else _parse_fraction(text)
+
+
 def _parse_path(text: str) -> Path:
     try:
         return Path(text).expanduser()
@@ -192,7 +196,7 @@ KvCacheTypeSetting = Annotated[str, Rule(_parse_kv_cache_type, ", ".join(KV_CACH
 ListSetting = Annotated[
     tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple)
 ]
-FractionSetting = Annotated[float, Rule(_parse_fraction, "a number from 0 to 1")]
+ThresholdSetting = Annotated[float | None, Rule(_parse_threshold, "auto, or a number from 0 to 1")]
 DeviceSetting = Annotated[
     str, Rule(_parse_device, "auto, cpu, or a GPU's number, UUID or name (`CUDA1`)")
 ]

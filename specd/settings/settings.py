@@ -30,7 +30,6 @@ from specd.settings.rules import (
     FileSetting,
     FlagSetting,
     FolderSetting,
-    FractionSetting,
     GraceSetting,
     HostSetting,
     KeepAliveSetting,
@@ -43,6 +42,7 @@ from specd.settings.rules import (
     Rule,
     StateSetting,
     StrictFlagSetting,
+    ThresholdSetting,
     UintSetting,
 )
 
@@ -218,10 +218,12 @@ class Settings(BaseSettings):
         "",
         "List the model `specd-demo`; unset lists it while the store is empty.",
     )
-    acceptance_threshold: FractionSetting = _setting(
+    acceptance_threshold: ThresholdSetting = _setting(
         "SPECD_ACCEPTANCE_THRESHOLD",
-        "0.4",
-        "Accepted ÷ drafted below which a request stops drafting, whatever the cost model says.",
+        "auto",
+        "Accepted ÷ drafted below which a request stops drafting, even where drafts save time."
+        " `auto` sets no such limit: drafts are judged by the time they are expected to save."
+        " Answers and `specd ps` then show the acceptance at which drafting breaks even here.",
     )
     shutdown_grace_s: GraceSetting = _setting(
         "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may go on after SIGTERM."

@@ -6,9 +6,10 @@ import logging
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from specd.engine.speculative.trace import Call
+from specd.engine.speculative.trace import Call, Replay, decode_header, encode
 from specd.engine.trace_file import TraceReader, TraceWriter, Unreadable
 from tests.engine.traces import HEADER, run, write_trace
 
@@ -26,6 +27,18 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     calls, end = read(write_trace(tmp_path))
     assert [call.method for call in calls] == [call.method for call in said]
     assert end == ""
+
+
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.4])
+def test_a_trace_replays_under_the_threshold_that_it_began_with(threshold: float | None) -> None:
+    """None is the default, auto; older traces hold a number."""
+    header = msgspec.structs.replace(HEADER, threshold=threshold)
+    read_again = decode_header(encode(header))
+    assert read_again.threshold == threshold
+    said: list[Call] = []
+    run(said.append, 200, header=header)
+    replay = Replay(read_again)
+    assert [replay.differs(call) for call in said] == [None] * len(said)
 
 
 @pytest.mark.parametrize(

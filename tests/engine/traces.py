@@ -14,9 +14,11 @@ from specd.engine.trace_file import TraceWriter
 HEADER = Header("0.0", {1: 1.0, 4: 1.4, 17: 3.0}, draft_step_s=0.1, catch_up_s=0.01, threshold=0.4)
 
 
-def run(write: Callable[[Call], None], n_steps: int = 40, *, n_right: int = 0) -> None:
+def run(
+    write: Callable[[Call], None], n_steps: int = 40, *, n_right: int = 0, header: Header = HEADER
+) -> None:
     """One request of so many steps, in which the first n_right tokens of each draft are right."""
-    controller = HEADER.controller(write)
+    controller = header.controller(write)
     controller.open(7, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     for _ in range(n_steps):
         n_max, margins = controller.plan(7, 0, 1), list[float]()

@@ -77,6 +77,22 @@ class CostModel:
         """Seconds in which the drafter reads so many tokens that it has not seen."""
         return n_missed * self._catch_up_s
 
+    def break_even(self, longest: int) -> float | None:
+        """Return the share of drafted tokens that must be accepted for drafting to cost no time.
+
+        It is a number from 0 to 1, for one request at a time, at the draft length from 1 to
+        `longest` that needs the least.  1.0: no draft can save time, even if all of it is accepted.
+        None: nothing can be drafted, or no pass of several rows has been measured.
+        """
+        if longest < 1 or len(self._widths) == 1:
+            return None
+        plain_s = self.target_s(1)
+        shares = (
+            ((self.draft_s(k) + self.target_s(k + 1)) / plain_s - 1.0) / k
+            for k in range(1, longest + 1)
+        )
+        return min(max(min(shares), 0.0), 1.0)
+
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)
         if ratio < _FAR_TOO_SLOW and width in self._own:

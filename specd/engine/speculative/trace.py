@@ -23,13 +23,14 @@ class Header(msgspec.Struct, frozen=True):
     """What a controller started from.
 
     specd: the version.  target_s: width → seconds; draft_step_s, catch_up_s: seconds (CostModel).
+    threshold: least acceptance that the user asks for; None is auto.
     """
 
     specd: str
     target_s: dict[int, float]
     draft_step_s: float
     catch_up_s: float
-    threshold: float
+    threshold: float | None
     history: PairHistory | None = None
     max_draft: int | None = None
 
@@ -37,7 +38,7 @@ class Header(msgspec.Struct, frozen=True):
     def of(
         cls,
         costs: CostModel,
-        threshold: float,
+        threshold: float | None,
         history: PairHistory | None,
         max_draft: int | None = None,
     ) -> Self:
@@ -46,7 +47,7 @@ class Header(msgspec.Struct, frozen=True):
     def controller(self, write: Callable[[Call], None]) -> TracingController:
         """A controller in the state that the traced one began in."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
-        return TracingController(costs, self.threshold, self.history, write, self.max_draft)
+        return TracingController(costs, self.threshold or 0.0, self.history, write, self.max_draft)
 
 
 # --------------------------------------------------------------------------- calls

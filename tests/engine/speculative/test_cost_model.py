@@ -100,3 +100,67 @@ def test_one_hiccup_while_reading_moves_its_price_little() -> None:
     costs.observe_draft(1, 1000, 1e6)
     # A token that is read in a batch never costs as much as one that is drafted.
     assert costs.draft_s(1, 1000) < costs.draft_s(1000) / 2
+
+
+LONGEST = 16
+SHARES = st.floats(0.0, 1.0)
+#: What each further row adds to a pass, and a draft step, in passes of one row.
+ROWS = st.lists(st.floats(0.0, 1.5), min_size=LONGEST, max_size=LONGEST)
+STEPS = st.floats(0.0, 1.2)
+
+
+def costs_of(rows: list[float], step: float, plain_s: float = 1.0) -> CostModel:
+    widths = {1 + n: plain_s * (1.0 + sum(rows[:n])) for n in range(LONGEST + 1)}
+    return CostModel(widths, plain_s * step)
+
+
+def gain(costs: CostModel, k: int, share: float) -> float:
+    """Return tokens per second ÷ plain ones of drafts of k tokens, a share of them accepted."""
+    seconds = costs.draft_s(k) + costs.target_s(k + 1)
+    return (1.0 + share * k) * costs.target_s(1) / seconds
+
+
+@given(ROWS, STEPS, st.floats(1e-4, 10.0), SHARES, st.integers(1, LONGEST))
+def test_drafts_lose_below_the_break_even_and_some_length_gains_above(
+    rows: list[float], step: float, plain_s: float, share: float, longest: int
+) -> None:
+    costs = costs_of(rows, step, plain_s)
+    needed = costs.break_even(longest)
+    assert needed is not None
+    best = max(gain(costs, k, share) for k in range(1, longest + 1))
+    if share < needed - 1e-6:
+        assert best < 1.0
+    if share > needed + 1e-6:
+        assert best > 1.0
+
+
+@given(ROWS, STEPS, st.integers(0, LONGEST - 1), st.floats(0.0, 2.0), st.integers(1, LONGEST))
+def test_dearer_rows_and_dearer_drafts_never_lower_the_break_even(
+    rows: list[float], step: float, at: int, more: float, longest: int
+) -> None:
+    needed = costs_of(rows, step).break_even(longest)
+    assert needed is not None
+    dearer = [*rows[:at], rows[at] + more, *rows[at + 1 :]]
+    for other in (costs_of(dearer, step), costs_of(rows, step + more)):
+        assert (other.break_even(longest) or 0.0) >= needed - 1e-9
+
+
+def test_the_break_even_is_that_of_the_length_which_needs_least() -> None:
+    # A row more costs half a pass, three more cost three quarters: k = 3 needs (0.3 + 0.75) / 3.
+    costs = CostModel({1: 2.0, 2: 3.0, 4: 3.5}, draft_step_s=0.2)
+    assert costs.break_even(1) == pytest.approx(0.6)
+    assert costs.break_even(3) == pytest.approx(0.35)
+
+
+def test_where_no_draft_can_pay_the_break_even_is_all_of_them() -> None:
+    assert CostModel({1: 1.0, 17: 17.0}, draft_step_s=2.0).break_even(LONGEST) == 1.0
+
+
+def test_the_break_even_without_a_draft_model_waits_for_a_wide_pass() -> None:
+    costs = CostModel({1: 1.0})
+    assert costs.break_even(LONGEST) is None
+    costs.observe_target(5, 2.0)
+    needed = costs.break_even(4)
+    assert needed is not None
+    assert needed == pytest.approx((costs.target_s(5) / costs.target_s(1) - 1.0) / 4)
+    assert costs.break_even(0) is None
