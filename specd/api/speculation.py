@@ -6,7 +6,10 @@ from specd.core import SpeculationStats, Usage
 
 
 def speculation_object(stats: SpeculationStats) -> dict[str, object]:
-    """speedup: measured against the same model's plain speed; null while that is unknown."""
+    """speedup: measured against the same model's plain speed; null while that is unknown.
+
+    threshold: null where nothing can be drafted.
+    """
     wire: dict[str, object] = {
         "drafter": stats.drafter,
         "pair_source": stats.pair_source,
@@ -17,6 +20,7 @@ def speculation_object(stats: SpeculationStats) -> dict[str, object]:
         "acceptance_rate": round(stats.acceptance_rate, 4),
         "mean_draft_length": round(stats.mean_draft_length, 4),
         "rounds": stats.rounds,
+        "threshold": None if stats.threshold is None else round(stats.threshold, 4),
         "state": stats.state.value,
         "reason": stats.reason,
         "speedup": None if stats.speedup is None else round(stats.speedup, 4),

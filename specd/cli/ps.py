@@ -194,9 +194,23 @@ def _gain(specd: Json) -> list[str]:
     over = f"{n} request{'' if n == 1 else 's'}"
     gain = specd.get("gain")
     if gain is None:
-        return [over] if n else []
+        return [fact for fact in (over if n else "", _acceptance(specd)) if fact]
     kept = f"{specd['acceptance_rate']:.0%} accepted" if specd.get("draft_n") else ""
-    return [f"{gain:.2f}× over {over}", *([kept] if kept else [])]
+    return [fact for fact in (f"{gain:.2f}× over {over}", _acceptance(specd, kept)) if fact]
+
+
+def _acceptance(specd: Json, kept: str = "") -> str:
+    """Return which share of the drafts must be accepted, behind `kept`, the share that was."""
+    needed = specd.get("threshold")
+    if needed is None:
+        return kept
+    is_measured = specd.get("threshold_source") != "setting"
+    limit = f"{'pays from' if is_measured else 'stops below'} {needed:.0%}"
+    if is_measured and needed >= 1.0:
+        limit = "no draft can pay here"
+    elif not kept:
+        limit += " accepted"
+    return ", ".join(filter(None, (kept, limit)))
 
 
 def _wrapped(line: str, width: int) -> list[str]:

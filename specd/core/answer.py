@@ -56,6 +56,10 @@ class SpeculationStats:
     why there is no draft model beside prompt lookup, else "".
     speedup: seconds that plain passes would have taken for its tokens ÷ those that were taken,
     plain ones as measured of late with as many requests at a time.  None while unknown.
+    threshold: the share of drafted tokens, from 0 to 1, that must be accepted: the user's own
+    number, or where drafting breaks even at the costs measured by the end of the request
+    (`CostModel.break_even`).  None where nothing can be drafted, and before wide passes were
+    measured.
     """
 
     drafter: str | None = None
@@ -72,6 +76,7 @@ class SpeculationStats:
     speedup: float | None = None
     accepted_per_depth: tuple[int, ...] = ()
     drafted_per_depth: tuple[int, ...] = ()
+    threshold: float | None = None
 
     @property
     def acceptance_rate(self) -> float:

@@ -128,6 +128,7 @@ class EngineFacts:
     """What came true after a load.  drafter None: the reason and its sentence say why.
 
     exact: None where it could not be found out, and for a model that gives vectors.
+    threshold: as `SpeculationStats` has it, by the costs measured at load.
     """
 
     n_ctx: int
@@ -140,3 +141,4 @@ class EngineFacts:
     plain_tokens_per_s: float = 0.0
     costs: PassCosts = PassCosts()
     exact: Exactness | None = None
+    threshold: float | None = None

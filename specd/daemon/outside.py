@@ -139,5 +139,6 @@ def _loaded(resident: Resident) -> metrics.Loaded:
         n_ctx=facts.n_ctx,
         memory=tuple(memory),
         gain=tally.gain,
+        threshold=resident.threshold,
         plain_tokens_per_s=facts.plain_tokens_per_s,
     )

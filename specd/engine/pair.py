@@ -103,6 +103,7 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         plain_tokens_per_s=1.0 / costs.target_s(1),
         costs=_shown(costs),
         exact=verdict.exactness,
+        threshold=_threshold(spec, target, costs),
     )
     media = MediaCache(projector) if projector is not None else None
     return LoadedPair(target, model.vocabulary, drafter, media, costs, facts, verdict.passes)
@@ -118,6 +119,16 @@ def _check(backend: Backend, path: str, native_log: library.NativeLog) -> None:
             f"{path} computes no numbers (NaN or infinity): its weights are damaged, or too large"
             " for the format of its cache"
         )
+
+
+def _threshold(spec: EngineSpec, target: Backend, costs: CostModel) -> float | None:
+    """Return the acceptance that drafting needs; None where nothing can be drafted."""
+    limit, longest = target.rewind_limit, longest_draft(spec.max_draft)
+    if limit == 0 or spec.no_pair_reason in {NoPair.DISABLED_BY_USER, NoPair.NOT_EXACT}:
+        return None
+    if spec.acceptance_threshold is not None:
+        return spec.acceptance_threshold
+    return costs.break_even(longest if limit is None else min(longest, limit))
 
 
 def _shown(costs: CostModel) -> PassCosts:

@@ -29,6 +29,9 @@ _WHY_RESTING = {
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
 }
 
+#: The same of a drafter that no acceptance could make pay.
+_NO_DRAFT_PAYS = "its drafts take longer than they save, even those that are accepted whole"
+
 #: Why nothing was drafted though nobody rests.
 ANSWER_TOO_SHORT = "answer_too_short"
 NO_GOOD_GUESS = "no_good_guess"
@@ -42,12 +45,16 @@ _WHY_NOTHING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterFacts:
-    """What an answer says of its draft model, or of why there is none."""
+    """What an answer says of its draft model, or of why there is none.
+
+    threshold: least acceptance that the user asks for; None is where drafting breaks even.
+    """
 
     name: str | None = None
     pair_source: str | None = None
     reason: str = ""
     detail: str = ""
+    threshold: float | None = None
 
 
 @dataclass(slots=True)
@@ -279,9 +286,8 @@ class Speculation:
         elif reason:
             is_active = state is SpeculationState.ACTIVE
             lookup = f" and {LOOKUP_NAME} drafts" if is_active else ""
-            why = _WHY_RESTING.get(reason, reason)
             # Without its name: the same engine may serve models that name it differently.
-            detail = f"the drafter rests{lookup}: {why}"
+            detail = f"the drafter rests{lookup}: {self._why_resting(reason)}"
             reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER
@@ -295,7 +301,22 @@ class Speculation:
             reason=str(reason),
             detail=detail,
             speedup=slot.tally.speedup(),
+            threshold=self._threshold() if _wants_drafts(slot) else None,
         )
+
+    def _why_resting(self, reason: str) -> str:
+        """Return the second half of a sentence."""
+        if reason == DOES_NOT_PAY and self._controller.costs.break_even(self._longest) == 1.0:
+            return _NO_DRAFT_PAYS
+        return _WHY_RESTING.get(reason, reason)
+
+    def _threshold(self) -> float | None:
+        """Return the acceptance below which drafts lose, or the user's; None: nothing drafts."""
+        if self._lookup is None:
+            return None
+        if self._facts.threshold is not None:
+            return self._facts.threshold
+        return self._controller.costs.break_even(self._longest)
 
 
 def _wants_drafts(slot: Slot) -> bool:

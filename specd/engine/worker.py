@@ -269,6 +269,7 @@ def make_loop(
             pair_source=spec.pair_source or None,
             reason=loaded.facts.no_pair_reason,
             detail=loaded.facts.no_pair_detail,
+            threshold=spec.acceptance_threshold,
         ),
     )
 

@@ -195,6 +195,12 @@ GAIN = _gauge(
     " by `plain_tokens_per_second`.",
     _PAIR,
 )
+THRESHOLD = _gauge(
+    "acceptance_threshold",
+    "Share of drafted tokens that must be accepted: where drafting breaks even at the costs"
+    " measured here, or the number in `SPECD_ACCEPTANCE_THRESHOLD`.",
+    _PAIR,
+)
 PLAIN_SPEED = _gauge(
     "plain_tokens_per_second",
     "Plain decoding of one answer alone, as measured at the load.",
@@ -265,7 +271,7 @@ GROUPS: Final[dict[str, tuple[Family, ...]]] = {
     ),
     "Speculation, by pair": (
         DRAFTS, DRAFTED, ACCEPTED, ACCEPTED_PER_POS, DRAFTED_PER_POS, LOOKED_UP, LOOKED_UP_ACCEPTED,
-        STEPS, SPECULATION, GAIN, PLAIN_SPEED,
+        STEPS, SPECULATION, GAIN, THRESHOLD, PLAIN_SPEED,
     ),
     "Models in memory": (
         RESIDENT, RESIDENT_BYTES, SLOTS, CONTEXT, LOADS, LOAD_TIME, EVICTIONS, CRASHES, STUCK,

@@ -36,7 +36,8 @@ class Loaded:
     """A model that is there.  memory: part (target, drafter), device, bytes.
 
     n_users: who has the right to use it; more than `n_slots` wait in its engine.
-    gain: None while it is not known; plain_tokens_per_s 0 likewise.
+    gain, threshold: None while it is not known; plain_tokens_per_s 0 likewise.
+    threshold: share of drafted tokens that must be accepted.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Loaded:
     n_ctx: int = 0
     memory: tuple[tuple[str, str, int], ...] = ()
     gain: float | None = None
+    threshold: float | None = None
     plain_tokens_per_s: float = 0.0
 
 
@@ -114,5 +116,7 @@ def _add_model(found: Gathered, model: Loaded, names: Names) -> None:
         found.add(families.RESIDENT_BYTES, n_bytes, name, part, device)
     if model.gain is not None and names.OTHER not in pair:
         found.add(families.GAIN, model.gain, name, drafter)
+    if model.threshold is not None and names.OTHER not in pair:
+        found.add(families.THRESHOLD, model.threshold, name, drafter)
     if model.plain_tokens_per_s and name != names.OTHER:
         found.add(families.PLAIN_SPEED, model.plain_tokens_per_s, name)

@@ -46,6 +46,12 @@ class Resident:
     tally: Tally = field(default_factory=Tally)
     n_users: int = 0
 
+    @property
+    def threshold(self) -> float | None:
+        """Acceptance that drafting needs: of the newest answer, before it as found at the load."""
+        known = self.tally.threshold
+        return self.facts.threshold if known is None else known
+
 
 class SchedulerLoop:
     """start_engine: begins to load and returns at once.  clock: monotonic seconds.

@@ -13,6 +13,7 @@ class Tally:
 
     judged_ns, plain_ns: what the answers whose gain is known took, and would have taken plain.
     last: what the newest answer said that let itself be drafted for.
+    threshold: of the newest answer that has one (`SpeculationStats.threshold`).
     """
 
     n_requests: int = 0
@@ -21,6 +22,7 @@ class Tally:
     judged_ns: int = 0
     plain_ns: float = 0.0
     last: core.SpeculationStats | None = None
+    threshold: float | None = None
 
     @property
     def gain(self) -> float | None:
@@ -43,4 +45,5 @@ class Tally:
             judged_ns=self.judged_ns + judged_ns,
             plain_ns=self.plain_ns + judged_ns * (stats.speedup or 0.0),
             last=stats if tells else self.last,
+            threshold=self.threshold if stats.threshold is None else stats.threshold,
         )

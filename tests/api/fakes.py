@@ -36,6 +36,7 @@ STATS = core.SpeculationStats(
     rounds=2,
     state=core.SpeculationState.ACTIVE,
     speedup=1.75,
+    threshold=0.21984,
 )
 DONE = core.Done(
     reason=core.StopReason.STOP,

@@ -138,6 +138,24 @@ async def test_every_reason_reaches_script_and_person(reason: NoPair) -> None:
     assert f"  plain: {reason} — Why.\n" in await printed(model, terminal=80)
 
 
+@pytest.mark.parametrize(
+    "source, threshold, of_answers, before",
+    [
+        ("measured", 0.214, "72% accepted, pays from 21%", "pays from 21% accepted"),
+        ("measured", 1.0, "72% accepted, no draft can pay here", "no draft can pay here"),
+        ("setting", 0.6, "72% accepted, stops below 60%", "stops below 60% accepted"),
+        ("setting", 1.0, "72% accepted, stops below 100%", "stops below 100% accepted"),
+    ],
+)
+def test_a_person_is_told_which_acceptance_drafting_needs(
+    source: str, threshold: float, of_answers: str, before: str
+) -> None:
+    known = {**PAIRED, "threshold": threshold, "threshold_source": source}
+    assert pair_lines(known)[0].endswith(f" · 1.62× over 12 requests · {of_answers}")
+    fresh = known | {"gain": None, "requests": 0, "draft_n": 0}
+    assert pair_lines(fresh)[0].endswith(f" · 1.3 GB on CUDA0 · {before}")
+
+
 def test_a_drafter_that_rests_says_why() -> None:
     said = {"state": "parked", "reason": "does_not_pay", "detail": "it rests: slow", "gain": 0.98}
     assert pair_lines(PAIRED | said) == [

@@ -124,3 +124,53 @@ def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
     stats = engine.done(2).speculation
     assert (stats.state, stats.reason) == (PARKED, DOES_NOT_PAY)
     assert stats.detail == "the drafter rests: its drafts take longer than they save"
+
+
+def test_an_answer_shows_the_acceptance_at_which_drafting_breaks_even() -> None:
+    engine = Engine(max_draft=4)
+    shown = told(engine).threshold
+    assert shown is not None
+    assert shown == engine.controller.costs.break_even(4)
+    # The costs have been kept fresh since: the next answer shows theirs.
+    engine.controller.costs = CostModel({1: 1.0, 5: 1.4}, 0.1)
+    engine.submit(2, n_predict=1)
+    engine.run()
+    assert engine.done(2).speculation.threshold == pytest.approx((1.4 + 4 * 0.1 - 1.0) / 4)
+
+
+def test_an_answer_shows_the_threshold_that_the_user_set() -> None:
+    facts = DrafterFacts(name="tiny", pair_source="manifest", threshold=0.55)
+    assert told(Engine(facts=facts)).threshold == 0.55
+
+
+def test_an_answer_for_which_nothing_can_be_drafted_shows_no_threshold() -> None:
+    facts = DrafterFacts(name="tiny", pair_source="manifest", threshold=0.55)
+    assert told(Engine(facts=facts), n_draft_max=0).threshold is None
+    assert told(Engine(facts=facts, rewind_limit=0)).threshold is None
+    assert told(Engine(), drafters=()).threshold is None
+
+
+def test_prompt_lookup_alone_has_a_threshold_once_a_wide_pass_was_measured() -> None:
+    engine = Engine(agreement=None, facts=NONE)
+    engine.controller.costs = CostModel({1: 1.0})
+    assert told(engine, n_predict=1).threshold is None
+    engine.controller.observe_target(4, 1.3)
+    engine.submit(2, n_predict=1)
+    engine.run()
+    shown = engine.done(2).speculation.threshold
+    assert shown is not None
+    assert shown == engine.controller.costs.break_even(16)
+
+
+def test_a_drafter_that_no_acceptance_could_make_pay_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    monkeypatch.setattr(engine.controller, "state", lambda _: (PARKED, DOES_NOT_PAY))
+    engine.controller.costs = CostModel({1: 1.0, 17: 17.0}, 2.0)
+    stats = told(engine, n_predict=1)
+    assert stats.threshold == 1.0
+    assert stats.detail == (
+        "the drafter rests: its drafts take longer than they save,"
+        " even those that are accepted whole"
+    )

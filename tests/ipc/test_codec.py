@@ -34,7 +34,9 @@ LOGPROB = core.TokenLogprob(
 DONE = core.Done(
     reason=core.StopReason.LENGTH,
     usage=core.Usage(n_prompt=4),
-    speculation=core.SpeculationStats(state=core.SpeculationState.PARKED, speedup=1.5),
+    speculation=core.SpeculationStats(
+        state=core.SpeculationState.PARKED, speedup=1.5, threshold=0.3
+    ),
     context=(1, 2),
 )
 FAILED = core.Failed(kind=core.FailureKind.CONTEXT_LENGTH, message="too long", n_prompt=9, n_ctx=8)

@@ -45,6 +45,7 @@ RESIDENT = Loaded(
     n_ctx=4096,
     memory=(("target", "CUDA0", 70), ("target", "CPU", 5), ("drafter", "CUDA0", 9)),
     gain=1.5,
+    threshold=0.25,
     plain_tokens_per_s=30.0,
 )
 STATE = State(
@@ -271,6 +272,7 @@ def test_how_things_stand_is_read_at_the_scrape(counted: Counted) -> None:
         'model_slots{model_name="m:latest"}': 2,
         'model_context_tokens{model_name="m:latest"}': 4096,
         'speculation_gain_ratio{drafter="tiny:latest",model_name="m:latest"}': 1.5,
+        'acceptance_threshold{drafter="tiny:latest",model_name="m:latest"}': 0.25,
         'plain_tokens_per_second{model_name="m:latest"}': 30.0,
         'engine_resident_memory_bytes{model_name="m:latest"}': 1000,
         'engine_open_fds{model_name="m:latest"}': 7,

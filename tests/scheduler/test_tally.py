@@ -18,7 +18,12 @@ REQUEST = core.EngineRequest(prompt=("x",), sampling=core.SamplingParams())
 
 
 def done(
-    seconds: float = 1.0, speedup: float | None = None, *, reason: str = "", n: int = 0
+    seconds: float = 1.0,
+    speedup: float | None = None,
+    *,
+    reason: str = "",
+    n: int = 0,
+    threshold: float | None = None,
 ) -> core.Done:
     return core.Done(
         reason=core.StopReason.STOP,
@@ -27,6 +32,7 @@ def done(
             draft_n=2 * n,
             draft_n_accepted=n,
             speedup=speedup,
+            threshold=threshold,
             reason=reason,
             state=core.SpeculationState.ACTIVE if speedup else core.SpeculationState.OFF,
         ),
@@ -50,6 +56,11 @@ def test_a_long_answer_counts_for_more() -> None:
     assert tally.gain == 1.75
     assert (tally.n_requests, tally.draft_n, tally.draft_n_accepted) == (3, 12, 6)
     assert tally.acceptance_rate == 0.5
+
+
+def test_the_threshold_is_that_of_the_newest_answer_that_has_one() -> None:
+    none = done(reason=core.NoPair.DISABLED_BY_USER)
+    assert total(done(threshold=0.5), done(threshold=0.25), none).threshold == 0.25
 
 
 def test_who_wants_no_drafts_is_counted_and_says_nothing_of_the_drafter() -> None:

@@ -88,11 +88,20 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
         "draft_n": tally.draft_n,
         "draft_n_accepted": tally.draft_n_accepted,
         "acceptance_rate": round(tally.acceptance_rate, 4),
+        "threshold": None if resident.threshold is None else round(resident.threshold, 4),
+        "threshold_source": _threshold_source(resident),
         "device": facts.target.device,
         "slots": resident.spec.n_slots,
         "plain_tokens_per_s": round(facts.plain_tokens_per_s, 2),
         "exact": exact_object(resident),
     }
+
+
+def _threshold_source(resident: Resident) -> str | None:
+    """Return whether the threshold was measured or set by the user; None where there is none."""
+    if resident.threshold is None:
+        return None
+    return "measured" if resident.spec.acceptance_threshold is None else "setting"
 
 
 def exact_object(resident: Resident | None) -> Json | None:

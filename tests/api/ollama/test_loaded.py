@@ -125,6 +125,8 @@ async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
         "draft_n": 0,
         "draft_n_accepted": 0,
         "acceptance_rate": 0.0,
+        "threshold": None,
+        "threshold_source": None,
         "device": "CUDA0",
         "slots": 2,
         "plain_tokens_per_s": 12.35,
@@ -273,6 +275,32 @@ async def shown(
     ):
         found: dict[str, Any] = await reply.json()
     return found
+
+
+@pytest.mark.parametrize(
+    "setting, at_load, of_answer, shown",
+    [
+        (None, None, None, (None, None)),
+        (None, 0.43219, None, (0.4322, "measured")),
+        (None, 0.43219, 0.5, (0.5, "measured")),
+        (0.6, 0.6, 0.6, (0.6, "setting")),
+    ],
+)
+async def test_ps_shows_the_newest_threshold_and_where_it_comes_from(
+    setting: float | None,
+    at_load: float | None,
+    of_answer: float | None,
+    shown: tuple[float | None, str | None],
+) -> None:
+    loaded = resident("plain", paired=True)
+    loaded = replace(
+        loaded,
+        spec=replace(loaded.spec, acceptance_threshold=setting),
+        facts=replace(loaded.facts, threshold=at_load),
+        tally=Tally(threshold=of_answer),
+    )
+    said = await specd(loaded)
+    assert (said["threshold"], said["threshold_source"]) == shown
 
 
 async def test_show_says_who_would_draft_or_why_nobody() -> None:

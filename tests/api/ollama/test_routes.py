@@ -33,6 +33,7 @@ SPECULATION = {
     "acceptance_rate": 0.75,
     "mean_draft_length": 4.0,
     "rounds": 2,
+    "threshold": 0.2198,
     "state": "active",
     "reason": "",
     "speedup": 1.75,

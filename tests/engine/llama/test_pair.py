@@ -14,6 +14,8 @@ import pytest
 
 from specd.core import Done, EngineSpec, FailureKind, NoPair, SpeculationMode, StopReason
 from specd.engine.backend import Batch, DecodeFailed
+from specd.engine.speculative.controller import MAX_DRAFT
+from specd.engine.speculative.cost_model import CostModel
 from specd.errors import LoadFailed, OutOfMemory
 from specd.ipc.messages import Finished
 from specd.runner import Process
@@ -37,6 +39,8 @@ def test_facts_of_the_demo_pair(demo: Engine) -> None:
     assert facts.target.total_bytes > facts.drafter.total_bytes
     assert facts.target.vram_bytes == facts.drafter.vram_bytes == 0
     assert facts.plain_tokens_per_s > 0
+    at_load = CostModel(dict(facts.costs.target_s), facts.costs.draft_step_s)
+    assert facts.threshold == at_load.break_even(MAX_DRAFT)
 
 
 def test_a_context_longer_than_the_model_was_trained_for_is_cut_to_that() -> None:
