@@ -62,7 +62,7 @@ bench: dev
 	@$(BIN)/python -m scripts.benchmarks_page --write
 
 simulate: dev
-	@$(BIN)/python -m benchmarks.simulator report --write
+	@$(BIN)/python -m benchmarks.simulator.compiled report --write --processes $$(getconf _NPROCESSORS_ONLN)
 
 peer: dev
 	@$(BIN)/python -m scripts.peer

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -29,16 +29,14 @@ from specd.core import (
 )
 from specd.engine.backend import Batch
 from specd.engine.calibration import calibrate
-from specd.engine.grammar.state import GrammarState
 from specd.engine.loop import Loop
-from specd.engine.media import Media, Prompt
+from specd.engine.media import Media
 from specd.engine.sampler import Choice, Row
-from specd.engine.slot import Slot
 from specd.engine.speculative.controller import MAX_DRAFT, Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
 from specd.errors import EngineError
-from specd.ipc.messages import Finished, ToDaemon
+from specd.ipc.messages import Begun, Finished, ToDaemon
 from specd.settings import Settings
 
 #: Ids that no recorded text has: the token that ends an answer, and wrong guesses, one of which
@@ -219,24 +217,6 @@ class _Sampler:
         return Choice(_WRONG_END if ends else _WRONG, self._margins[depth])
 
 
-@dataclass(slots=True)
-class _Slot(Slot):
-    """Gives each request the sampler of its recorded answer."""
-
-    asked: dict[int, Asked] = field(default_factory=dict)
-
-    def begin(
-        self,
-        request_id: int,
-        request: EngineRequest,
-        prompt: Prompt,
-        n_cached: int,
-        grammar: GrammarState | None = None,
-    ) -> None:
-        Slot.begin(self, request_id, request, prompt, n_cached, grammar)
-        self.sampler = _Sampler(self.asked[request_id])
-
-
 class SimulatedEngine:
     """An engine that has just loaded its pair and measured what passes cost."""
 
@@ -260,19 +240,18 @@ class SimulatedEngine:
         threshold = default_threshold() if threshold is None else threshold
         self.controller = Controller(costs, threshold or 0.0, history)
         self._asked: dict[int, Asked] = {}
-        self._said: list[ToDaemon] = []
+        self._ends: dict[int, object] = {}
         self._n_asked = 0
         self._loop = Loop(
             target,
             _Vocabulary(),
             self.controller,
-            self._said.append,
+            self._hear,
             n_ctx=_N_CTX,
             n_slots=n_slots,
             drafter=DraftModel(drafter, _Vocabulary(), n_slots, self._clock),
             clock_ns=self._clock,
         )
-        self._loop.slots[:] = [_Slot(i, asked=self._asked) for i in range(n_slots)]
 
     @property
     def now_ns(self) -> int:
@@ -292,11 +271,17 @@ class SimulatedEngine:
             self._n_asked += 1
         while self._loop.busy:
             self._loop.step()
-        ends = {m.request_id: m.event for m in self._said if isinstance(m, Finished)}
-        self._said.clear()
         return [
-            _answered(self._asked.pop(first + at), ends[first + at]) for at in range(len(several))
+            _answered(self._asked.pop(i), self._ends.pop(i)) for i in range(first, self._n_asked)
         ]
+
+    def _hear(self, message: ToDaemon) -> None:
+        """Give a request that begins the sampler of its recorded answer; keep how one ends."""
+        if isinstance(message, Begun):
+            [slot] = (s for s in self._loop.slots if s.request_id == message.request_id)
+            slot.sampler = _Sampler(self._asked[message.request_id])
+        elif isinstance(message, Finished):
+            self._ends[message.request_id] = message.event
 
 
 def _request(asked: Asked) -> EngineRequest:
