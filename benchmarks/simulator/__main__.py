@@ -1,4 +1,4 @@
-"""`python -m benchmarks.simulator record|run|report`: see docs/benchmarks/simulator.md."""
+"""`python -m benchmarks.simulator record|run|ideas|report`: see docs/benchmarks/simulator.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.simulator import page, report
+from benchmarks.simulator import ideas, page, report
 from benchmarks.simulator.cells import CellFigures, run_cell
 from benchmarks.simulator.curves import CURVES, curve
 from benchmarks.simulator.engine import SimulatedEngine
@@ -49,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--sessions", type=int, default=20)
     run.add_argument("--noise", type=float, default=0.0, help="deviation of the log of each cost")
     run.add_argument("--threshold", type=float, help="acceptance threshold, instead of the default")
+    idea = commands.add_parser("ideas", help="what would be faster still, see docs/speculation.md")
+    idea.set_defaults(command=_ideas)
+    idea.add_argument("--trace", action="append", help="a recorded one, or a file; all by default")
     judge = commands.add_parser("report", help="play everything")
     judge.set_defaults(command=_report)
     mode = judge.add_mutually_exclusive_group(required=True)
@@ -107,6 +110,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _line(field: object, value: object) -> str:
     return f"{getattr(field, 'name', ''):20} {value}"
+
+
+def _ideas(arguments: argparse.Namespace) -> int:
+    names = arguments.trace or report.DRAFTERS
+    gains = [gain for name in names for gain in ideas.judge(report.trace(name))]
+    print("\n".join(ideas.table(gains)))
+    return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
