@@ -201,16 +201,23 @@ def _gain(specd: Json) -> list[str]:
 
 def _acceptance(specd: Json, kept: str = "") -> str:
     """Return which share of the drafts must be accepted, behind `kept`, the share that was."""
+    needed = threshold_words(specd)
+    if needed and not kept and needed != _NO_DRAFT_PAYS:
+        needed += " accepted"
+    return ", ".join(filter(None, (kept, needed)))
+
+
+_NO_DRAFT_PAYS: Final = "no draft can pay here"
+
+
+def threshold_words(specd: Json) -> str:
+    """Return which share of the drafts must be accepted; "" where that is not known."""
     needed = specd.get("threshold")
     if needed is None:
-        return kept
-    is_measured = specd.get("threshold_source") != "setting"
-    limit = f"{'pays from' if is_measured else 'stops below'} {needed:.0%}"
-    if is_measured and needed >= 1.0:
-        limit = "no draft can pay here"
-    elif not kept:
-        limit += " accepted"
-    return ", ".join(filter(None, (kept, limit)))
+        return ""
+    if specd.get("threshold_source") == "setting":
+        return f"stops below {needed:.0%}"
+    return f"pays from {needed:.0%}" if needed < 1.0 else _NO_DRAFT_PAYS
 
 
 def _wrapped(line: str, width: int) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from specd.cli.answers import Json
 from specd.cli.completion import complete_models
-from specd.cli.ps import exact_words
+from specd.cli.ps import exact_words, threshold_words
 from specd.cli.sync_client import SyncClient, sync_client
 from specd.cli.words import columns, count_words, make_console, print_lines
 from specd.errors import InvalidRequest
@@ -149,6 +149,7 @@ def _pair(pair: Json) -> Rows:
         "reason": pair.get("reason"),
         "why": pair.get("detail"),
         "to pull": ", ".join(pair.get("pull") or []),
+        "acceptance": threshold_words(pair),
         "same text for a seed": exact_words(pair),
     }
     return _known(facts)

@@ -157,6 +157,11 @@ def test_a_model_in_memory_says_what_its_text_is_the_same_for_as_ps_does() -> No
     )
 
 
+def test_a_model_in_memory_says_which_acceptance_drafting_needs() -> None:
+    pair = {"drafter": "small:1b", "threshold": 0.25, "threshold_source": "measured"}
+    assert "acceptance    pays from 25%" in dict(sections(ANSWER | {"specd": pair}))["Drafter"]
+
+
 def test_one_part_at_a_time() -> None:
     result = CliRunner().invoke(app, ["show", "m", "--license", "--system"])
     assert "only one of" in str(result.exception)

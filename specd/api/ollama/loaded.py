@@ -88,8 +88,7 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
         "draft_n": tally.draft_n,
         "draft_n_accepted": tally.draft_n_accepted,
         "acceptance_rate": round(tally.acceptance_rate, 4),
-        "threshold": None if resident.threshold is None else round(resident.threshold, 4),
-        "threshold_source": _threshold_source(resident),
+        **_threshold(resident),
         "device": facts.target.device,
         "slots": resident.spec.n_slots,
         "plain_tokens_per_s": round(facts.plain_tokens_per_s, 2),
@@ -97,11 +96,16 @@ def _specd(resident: Resident, efforts: Efforts) -> Json:
     }
 
 
-def _threshold_source(resident: Resident) -> str | None:
-    """Return whether the threshold was measured or set by the user; None where there is none."""
-    if resident.threshold is None:
-        return None
-    return "measured" if resident.spec.acceptance_threshold is None else "setting"
+def _threshold(resident: Resident | None) -> Json:
+    """Return which share of the drafts must be accepted, and whether the user set it."""
+    known = resident.threshold if resident is not None else None
+    if resident is None or known is None:
+        return {"threshold": None, "threshold_source": None}
+    is_set = resident.spec.acceptance_threshold is not None
+    return {
+        "threshold": round(known, 4),
+        "threshold_source": "setting" if is_set else "measured",
+    }
 
 
 def exact_object(resident: Resident | None) -> Json | None:
@@ -177,6 +181,7 @@ def pair_object(pair: core.Pair, efforts: Efforts, resident: Resident | None) ->
         "detail": _with_efforts(pair, pair.reason or "", pair.detail, efforts),
         "expected": dict(pair.expected),
         "pull": list(pair.pull),
+        **_threshold(resident),
         "exact": exact_object(resident),
     }
 

@@ -278,7 +278,7 @@ async def shown(
 
 
 @pytest.mark.parametrize(
-    "setting, at_load, of_answer, shown",
+    "setting, at_load, of_answer, expected",
     [
         (None, None, None, (None, None)),
         (None, 0.43219, None, (0.4322, "measured")),
@@ -290,7 +290,7 @@ async def test_ps_shows_the_newest_threshold_and_where_it_comes_from(
     setting: float | None,
     at_load: float | None,
     of_answer: float | None,
-    shown: tuple[float | None, str | None],
+    expected: tuple[float | None, str | None],
 ) -> None:
     loaded = resident("plain", paired=True)
     loaded = replace(
@@ -300,7 +300,9 @@ async def test_ps_shows_the_newest_threshold_and_where_it_comes_from(
         tally=Tally(threshold=of_answer),
     )
     said = await specd(loaded)
-    assert (said["threshold"], said["threshold_source"]) == shown
+    assert (said["threshold"], said["threshold_source"]) == expected
+    pair = (await shown(FakeGeneration(), loaded=[loaded]))["specd"]
+    assert (pair["threshold"], pair["threshold_source"]) == expected
 
 
 async def test_show_says_who_would_draft_or_why_nobody() -> None:
@@ -312,6 +314,8 @@ async def test_show_says_who_would_draft_or_why_nobody() -> None:
         "detail": "No drafter fits. tiny:1b is being pulled.",
         "expected": {},
         "pull": ["tiny:1b"],
+        "threshold": None,
+        "threshold_source": None,
         "exact": None,
     }
     found = core.Drafter(name="tiny:1b", weights=model_ref("tiny").weights, source="registry")
@@ -323,6 +327,8 @@ async def test_show_says_who_would_draft_or_why_nobody() -> None:
         "detail": "",
         "expected": {"code": 1.5},
         "pull": [],
+        "threshold": None,
+        "threshold_source": None,
         "exact": None,
     }
     assert (await shown(FakeGeneration(), loaded=[resident("plain")]))["specd"]["exact"] == {
