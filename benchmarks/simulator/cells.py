@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.simulator.curves import PLAIN_NS, Curve
-from benchmarks.simulator.engine import Asked, SimulatedEngine, plain_ns
+from benchmarks.simulator.engine import ALLOWED_SHARE, Asked, SimulatedEngine, plain_ns
 from benchmarks.simulator.sessions import Cut, session
 from benchmarks.simulator.trace import Answer, Trace
-from benchmarks.simulator.yardsticks import LENGTHS, Yardsticks
+from benchmarks.simulator.yardsticks import LENGTHS, yardsticks
 
 #: Answers that are the beginning of a session, and what falls below which share is locked out.
 N_FIRST = 8
 LOCKED_OUT = 0.9
-#: What an answer may lose: a share of its plain time, and beyond that so many plain passes.
-ALLOWED_SHARE, ALLOWED_PASSES = 1.05, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ def _figures(
     played: Sequence[_Played],
     best_length: int | None,
 ) -> CellFigures:
-    known = Yardsticks(answers, curve)
+    known = yardsticks(tuple(answers), curve)
     cuts = [cut for one in played for cut in one.cuts]
     ns = [n for one in played for n in one.ns]
     plain = [plain_ns(cut.end) for cut in cuts]

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 PLAIN_NS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """target: width of a pass → its cost, interpolated between and extended beyond.
+    """Two are the same only where they are one object.
+
+    target: width of a pass → its cost, interpolated between and extended beyond.
 
     draft_step: one pass of the drafter.  catch_up: one more token read in it.
     """

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from benchmarks.simulator.curves import PLAIN_NS, Curve
+from benchmarks.simulator.shares import Share, Shares
 from benchmarks.simulator.trace import Answer
 from specd.core import (
     Done,
@@ -44,7 +45,12 @@ from specd.settings import Settings
 _END, _WRONG, _WRONG_END = 2**30, 2**30 + 1, 2**30 + 2
 _N_VOCAB = 2**30 + 3
 _N_CTX = 8192
+#: The margin of a guess that could hardly be surer.
+_SURE = 8.0
 _NO_ROW: Row = np.zeros(1, dtype=np.float32)
+
+#: What an answer may take of its plain time; beyond that it is counted in plain passes.
+ALLOWED_SHARE = 1.05
 
 BOTH = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
@@ -60,6 +66,8 @@ class Asked:
     """The first `end` tokens of a recorded answer, the last of which stands for its end.
 
     n_draft_max, mode: as in a request.
+    adversary: None, or guesses that are not the recorded ones: (n, m) are right until n drafts were
+    sent, and wrong until m were not.
     """
 
     answer: Answer
@@ -67,12 +75,16 @@ class Asked:
     n_draft_max: int | None = None
     mode: SpeculationMode = SpeculationMode.AUTO
     drafters: Sequence[DrafterKind] = BOTH
+    adversary: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
+    """share: what it answers for of the passes that it took part in."""
+
     asked: Asked
     done: Done
+    share: Share
 
     @property
     def ns(self) -> int:
@@ -80,9 +92,10 @@ class Answered:
         return self.done.usage.generate_ns
 
     @property
-    def plain_ns(self) -> int:
-        """The same for plain decoding, alone."""
-        return plain_ns(self.asked.end)
+    def excess(self) -> float:
+        """What its share took beyond ALLOWED_SHARE of plain decoding, in plain passes."""
+        share = self.share
+        return (share.taken_ns - ALLOWED_SHARE * share.plain_ns) / share.plain_pass_ns
 
 
 def plain_ns(end: int) -> int:
@@ -116,9 +129,10 @@ class _Backend:
     rewind_limit: int | None = None
     splits_ragged = False
 
-    def __init__(self, curve: Curve, clock: _Clock) -> None:
+    def __init__(self, curve: Curve, clock: _Clock, shares: Shares) -> None:
         self._curve = curve
         self._clock = clock
+        self._shares = shares
 
     def decode(self, batch: Batch) -> None:
         raise NotImplementedError
@@ -153,21 +167,20 @@ class _Backend:
 class _Target(_Backend):
     """A prompt costs its last row alone: how fast one is read is not what is judged."""
 
-    def __init__(self, curve: Curve, clock: _Clock) -> None:
-        super().__init__(curve, clock)
-        self._known: dict[int, int] = {}
+    def __init__(self, curve: Curve, clock: _Clock, shares: Shares) -> None:
+        super().__init__(curve, clock, shares)
+        self._target_ns = cache(curve.target_ns)
 
     def decode(self, batch: Batch) -> None:
-        width = max(sum(batch.wants_logits), 1)
-        if (ns := self._known.get(width)) is None:
-            ns = self._known[width] = self._curve.target_ns(width)
-        self._clock.spend(ns)
+        self._shares.add_target_pass(batch)
+        self._clock.spend(self._target_ns(max(sum(batch.wants_logits), 1)))
 
 
 class _Drafter(_Backend):
     """Rows of several slots share a pass for nothing; what is read for the first time is paid."""
 
     def decode(self, batch: Batch) -> None:
+        self._shares.add_drafter_pass(batch)
         self._clock.spend(self._curve.draft_ns(1, len(batch) - sum(batch.wants_logits)))
 
 
@@ -197,24 +210,51 @@ class _Sampler:
 
     reads_history = False
 
-    def __init__(self, asked: Asked) -> None:
-        self._answer, self._end = asked.answer, asked.end
+    def __init__(self, asked: Asked, share: Share) -> None:
+        self._answer, self._end, self._share = asked.answer, asked.end, share
         self._begin, self._n_right, self._margins = -1, 0, list[float]()
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:  # noqa: ARG002
+        self._share.add_token()
+        return self._token(position)
+
+    def _token(self, position: int) -> TokenId:
         return _END if position == self._end - 1 else self._answer.tokens[position]
 
-    def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
+    def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:  # noqa: ARG002
         """A guess.  history: prompt and answer, without what has been drafted behind them."""
         begin = len(history) - len(self._answer.prompt)
         if begin != self._begin:
             self._begin = begin
-            self._n_right, self._margins = self._answer.draft(begin, self._end)
+            self._n_right, self._margins = self._draft(begin)
         depth = position - begin
         if depth < self._n_right:
-            return Choice(self.token(row, history, position), self._margins[depth])
+            return Choice(self._token(position), self._margins[depth])
         ends = depth == len(self._margins) - 1 and len(self._margins) < MAX_DRAFT
         return Choice(_WRONG_END if ends else _WRONG, self._margins[depth])
+
+    def _draft(self, begin: int) -> tuple[int, list[float]]:
+        """Right guesses of the longest draft from there on, and the margins of all of it."""
+        return self._answer.draft(begin, self._end)
+
+
+class _Adversary(_Sampler):
+    """Guesses right until it is believed, and wrong until it is not."""
+
+    def __init__(self, asked: Asked, share: Share, n_kept: int, n_broken: int) -> None:
+        super().__init__(asked, share)
+        self._n_kept, self._n_broken = n_kept, n_broken
+        self._n_sent = self._n_unsent = 0
+
+    def _draft(self, begin: int) -> tuple[int, list[float]]:
+        if self._share.n_sent:
+            self._n_sent, self._n_unsent = self._n_sent + 1, 0
+        else:
+            self._n_unsent += 1
+            if self._n_unsent >= self._n_broken:
+                self._n_sent = 0
+        n = min(MAX_DRAFT, self._end - begin)
+        return (n, [_SURE] * n) if self._n_sent <= self._n_kept else (0, [_SURE] * MAX_DRAFT)
 
 
 class SimulatedEngine:
@@ -235,12 +275,15 @@ class SimulatedEngine:
         noise: standard deviation of the logarithm of every cost.
         """
         self._clock = _Clock(noise, seed)
-        target, drafter = _Target(curve, self._clock), _Drafter(curve, self._clock)
+        self._shares = Shares(curve)
+        target = _Target(curve, self._clock, self._shares)
+        drafter = _Drafter(curve, self._clock, self._shares)
         costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
         threshold = default_threshold() if threshold is None else threshold
         self.controller = Controller(costs, threshold or 0.0, history)
         self._asked: dict[int, Asked] = {}
         self._ends: dict[int, object] = {}
+        self._share_of: dict[int, Share] = {}
         self._n_asked = 0
         self._loop = Loop(
             target,
@@ -272,16 +315,22 @@ class SimulatedEngine:
         while self._loop.busy:
             self._loop.step()
         return [
-            _answered(self._asked.pop(i), self._ends.pop(i)) for i in range(first, self._n_asked)
+            _answered(self._asked.pop(i), self._ends.pop(i), self._share_of.pop(i))
+            for i in range(first, self._n_asked)
         ]
 
     def _hear(self, message: ToDaemon) -> None:
         """Give a request that begins the sampler of its recorded answer; keep how one ends."""
         if isinstance(message, Begun):
             [slot] = (s for s in self._loop.slots if s.request_id == message.request_id)
-            slot.sampler = _Sampler(self._asked[message.request_id])
+            share = self._share_of[message.request_id] = self._shares.open(slot.id)
+            slot.sampler = _sampler(self._asked[message.request_id], share)
         elif isinstance(message, Finished):
             self._ends[message.request_id] = message.event
+
+
+def _sampler(asked: Asked, share: Share) -> _Sampler:
+    return _Adversary(asked, share, *asked.adversary) if asked.adversary else _Sampler(asked, share)
 
 
 def _request(asked: Asked) -> EngineRequest:
@@ -296,10 +345,10 @@ def _request(asked: Asked) -> EngineRequest:
     )
 
 
-def _answered(asked: Asked, end: object) -> Answered:
+def _answered(asked: Asked, end: object, share: Share) -> Answered:
     if not isinstance(end, Done):
         raise EngineError(f"the simulated engine gave no answer: {end}")
-    return Answered(asked, end)
+    return Answered(asked, end, share)
 
 
 def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
@@ -310,8 +359,10 @@ def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
 def _measured(curve: Curve) -> CostModel:
     """The same without noise, which is measured once."""
     if curve.name not in _KNOWN:
-        clock = _Clock(0.0, 0)
-        _KNOWN[curve.name] = _calibrated(_Target(curve, clock), _Drafter(curve, clock), clock)
+        clock, shares = _Clock(0.0, 0), Shares(curve)
+        _KNOWN[curve.name] = _calibrated(
+            _Target(curve, clock, shares), _Drafter(curve, clock, shares), clock
+        )
     return CostModel(*_KNOWN[curve.name].measured())
 
 

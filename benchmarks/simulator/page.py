@@ -62,12 +62,26 @@ the drafter, and one more token that the drafter reads in it.
 """
 
 _SITUATIONS = """\
-The median session's speed ÷ what it is held against, and the worst's. A useless drafter (sure of
-itself, always wrong, no prompt lookup beside it) against plain decoding. A text that turns from the
-kind that the drafter guesses worst to the one that it guesses best and back, against the oracle of
-each part. Four slots against the best single length. A load that turns from one answer at a time to
-four and back, against the best single length of each part. Histories that say that the pair was
-parked, or perfect, against the best single length.
+The median session's speed ÷ what it is held against, and the worst's; behind these, the most that
+an answer took beyond 1.05 × plain decoding of the same load, in plain passes. Of a pass that
+several requests share, each answers for an equal part of the plain pass, for what its own draft
+adds, and for its part of the drafter's passes.
+
+- *Useless drafter*, with one slot and with four: sure of itself, always wrong, no prompt lookup
+  beside it. Against plain decoding.
+- *Adversary*: a drafter that is sure and right until it was sent a few times, and then sure and
+  wrong until it is not sent. No prompt lookup. Against plain decoding.
+- *Bad beginning*: no guess is right in the first answer. The others, against the best single
+  length.
+- *Long prompts*: 1600 tokens before each. Against plain decoding.
+- *Noisy costs*: each pass takes 10 % more or less than it should, by chance. What the steps cost
+  without noise, against the best single length.
+- *Text that turns*: from the kind that the drafter guesses worst to the one that it guesses best
+  and back. Against the oracle of each part.
+- *Four slots*: against the best single length.
+- *Load that turns*: from one answer at a time to four and back. Against the best single length of
+  each part.
+- *Histories* that say that the pair was parked, or perfect. Against the best single length.
 """
 
 
@@ -182,7 +196,8 @@ def _situations(report: Report) -> Iterator[str]:
     by_place: dict[tuple[str, float, str], dict[str, str]] = {}
     for one in report.situations:
         place = by_place.setdefault((one.drafter, one.temperature, one.curve), {})
-        place[one.situation] = f"{one.ratio:.3f}; {one.worst:.3f}"
+        answer = "" if one.worst_answer is None else f"; {one.worst_answer:+.1f}"
+        place[one.situation] = f"{one.ratio:.3f}; {one.worst:.3f}{answer}"
     rows = [
         (curve, drafter, f"{temperature:g}", *(found[name] for name in names))
         for (drafter, temperature, curve), found in sorted(

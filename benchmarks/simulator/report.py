@@ -62,48 +62,48 @@ def play(
 ) -> Report:
     """Play everything.  on_progress: parts done, and all there are."""
     places = [(d, t, c.name) for d in DRAFTERS for t in trace(d).temperatures for c in CURVES]
-    parts: list[Callable[[], CellFigures | SituationFigures]] = [
-        partial(_cell, *place, n_sessions) for place in places
-    ]
-    parts += [partial(_situation, s, *p, n_situation_sessions) for s in SITUATIONS for p in places]
-    figures = []
-    for done, found in enumerate(_played(parts, n_processes), start=1):
-        figures.append(found)
+    cells, situations = [], []
+    parts = [partial(_place, *place, n_sessions, n_situation_sessions) for place in places]
+    for done, (cell, several) in enumerate(_played(parts, n_processes), start=1):
+        cells.append(cell)
+        situations.append(several)
         on_progress(done, len(parts))
     return Report(
         n_sessions=n_sessions,
         n_situation_sessions=n_situation_sessions,
         recorded=tuple(_recorded(trace(name)) for name in DRAFTERS),
-        cells=tuple(f for f in figures if isinstance(f, CellFigures)),
-        situations=tuple(f for f in figures if isinstance(f, SituationFigures)),
+        cells=tuple(cells),
+        situations=tuple(figures for of_one in zip(*situations, strict=True) for figures in of_one),
     )
 
 
-def _played(
-    parts: Sequence[Callable[[], CellFigures | SituationFigures]], n_processes: int
-) -> Iterator[CellFigures | SituationFigures]:
+#: A cell, and all situations with the same drafter, temperature and curve: they share yardsticks.
+Place = tuple[CellFigures, Sequence[SituationFigures]]
+
+
+def _played(parts: Sequence[Callable[[], Place]], n_processes: int) -> Iterator[Place]:
     """The figures of all parts, in order."""
     if n_processes == 1:
         yield from (part() for part in parts)
         return
     with ProcessPoolExecutor(n_processes, get_context("spawn")) as pool:
+        # They take about equally long and are many, so that all processes end at about one time.
         yield from pool.map(_call, parts)
 
 
-def _call(
-    part: Callable[[], CellFigures | SituationFigures],
-) -> CellFigures | SituationFigures:
+def _call(part: Callable[[], Place]) -> Place:
     return part()
 
 
-def _cell(drafter: str, temperature: float, curve_name: str, n_sessions: int) -> CellFigures:
-    return run_cell(trace(drafter), temperature, curve(curve_name), n_sessions)
-
-
-def _situation(
-    name: str, drafter: str, temperature: float, curve_name: str, n_sessions: int
-) -> SituationFigures:
-    return run_situation(name, trace(drafter), temperature, curve(curve_name), n_sessions)
+def _place(
+    drafter: str, temperature: float, curve_name: str, n_sessions: int, n_situation_sessions: int
+) -> Place:
+    costs, recorded = curve(curve_name), trace(drafter)
+    cell = run_cell(recorded, temperature, costs, n_sessions)
+    return cell, [
+        run_situation(name, recorded, temperature, costs, n_situation_sessions)
+        for name in SITUATIONS
+    ]
 
 
 def _recorded(found: Trace) -> Recorded:

@@ -63,6 +63,14 @@ class Answer:
             n += 1
         return n
 
+    def n_drafted(self, position: int) -> tuple[int, int]:
+        """Right guesses of the longest draft from the position on, and all guesses of it."""
+        n, n_right = len(self.tokens), self.n_right(position, len(self.tokens))
+        error = position + n_right
+        if error == n or n_right == MAX_DRAFT:
+            return n_right, n_right
+        return n_right, min(n_right + 1 + len(self.after_error[error]), MAX_DRAFT)
+
     def draft(self, position: int, end: int) -> tuple[int, list[float]]:
         """Right guesses of the longest draft from the position on, and the margins of all of it.
 

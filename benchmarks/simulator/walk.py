@@ -79,12 +79,13 @@ class Walk:
 
 def fixed(answer: Answer, curve: Curve, length: int) -> Walk:
     """Draft so many tokens at every step, and send them all; 0 is plain decoding."""
+    return Walk(answer, curve, lambda at: fixed_step(answer, length, at))
 
-    def rule(at: int) -> Step:
-        if not length:
-            return Step()
-        n_right, margins = answer.draft(at, len(answer.tokens))
-        n = min(length, len(margins))
-        return Step(n, n_right, n, min(n_right, n))
 
-    return Walk(answer, curve, rule)
+def fixed_step(answer: Answer, length: int, at: int) -> Step:
+    """What that rule does where the next token is at that position, far from the answer's end."""
+    if not length:
+        return Step()
+    n_right, n_drafted = answer.n_drafted(at)
+    n = min(length, n_drafted)
+    return Step(n, n_right, n, min(n_right, n))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.oracle import Oracle
@@ -55,3 +56,9 @@ class Yardsticks:
         if answer not in self._clairvoyant:
             self._clairvoyant[answer] = Clairvoyant(answer, self._curve)
         return self._clairvoyant[answer].ns(end)
+
+
+@lru_cache(maxsize=2)
+def yardsticks(answers: tuple[Answer, ...], curve: Curve) -> Yardsticks:
+    """Those of a cell, computed once for all that is held against them in a row."""
+    return Yardsticks(answers, curve)

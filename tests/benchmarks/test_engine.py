@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.simulator.curves import CURVES, PLAIN_NS, Curve, curve
 from benchmarks.simulator.engine import Asked, SimulatedEngine, plain_ns
 from benchmarks.simulator.sessions import LONGEST, SHORTEST, session
+from benchmarks.simulator.together import Together
 from benchmarks.simulator.walk import fixed
 from specd.core import DrafterKind, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import MAX_DRAFT
@@ -93,6 +97,61 @@ def test_four_slots_share_their_passes() -> None:
         return engine.now_ns - began
 
     assert taken(4) < 0.5 * taken(1)
+
+
+@pytest.mark.parametrize("n_slots", [1, 4])
+@pytest.mark.parametrize("length", [0, 1, 5, MAX_DRAFT])
+def test_several_at_a_fixed_length_take_what_their_passes_add_up_to(
+    length: int, n_slots: int
+) -> None:
+    """Prompts of very different lengths: some are read in one pass, some in several."""
+    chance = random.Random(length)
+    long = [
+        replace(one, prompt=[chance.randrange(50) for _ in range(chance.choice((3, 200, 900)))])
+        for one in ANSWERS
+    ]
+    cuts = session(long, 5)
+    for costs in (curve("cpu-steps"), curve("gpu-dear-drafter")):
+        engine = SimulatedEngine(costs, n_slots=n_slots)
+        began = engine.now_ns
+        engine.answer_all([Asked(c.answer, c.end, length, SpeculationMode.FIXED) for c in cuts])
+        assert Together(costs, length).ns(cuts, n_slots) == engine.now_ns - began
+
+
+def test_alone_a_request_answers_for_all_its_time() -> None:
+    engine = SimulatedEngine(curve("cpu-steps"))
+    for cut in session(ANSWERS, 5):
+        answered = engine.answer(Asked(cut.answer, cut.end))
+        assert answered.share.taken_ns == pytest.approx(answered.ns)
+        assert answered.share.plain_ns == plain_ns(cut.end)
+        lost = (answered.ns - 1.05 * plain_ns(cut.end)) / PLAIN_NS
+        assert answered.excess == pytest.approx(lost)
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_shares_of_four_slots_add_up_to_their_passes(length: int) -> None:
+    """Answers of one length: none reads its prompt while another one decodes."""
+    costs = curve("experts")
+    engine = SimulatedEngine(costs, n_slots=4)
+    began = engine.now_ns
+    asked = [Asked(replace(one, prompt=[1]), 60, length, SpeculationMode.FIXED) for one in ANSWERS]
+    answered = engine.answer_all(asked[:4])
+    prompts_ns = costs.target_ns(4)
+    assert sum(a.share.taken_ns for a in answered) == pytest.approx(
+        engine.now_ns - began - prompts_ns
+    )
+    if not length:
+        for each in answered:
+            assert each.share.taken_ns == each.share.plain_ns == 59 * costs.target_ns(4) / 4
+            assert each.share.plain_pass_ns == costs.target_ns(4) / 4
+
+
+def test_an_adversary_is_wrong_as_soon_as_it_is_believed() -> None:
+    engine = SimulatedEngine(curve("gpu-large"))
+    fixed_length = Asked(ANSWERS[0], 200, 4, SpeculationMode.FIXED, adversary=(3, 1))
+    said = engine.answer(fixed_length).done.speculation
+    # The first four are right, and what is always sent never is again.
+    assert said.draft_n_accepted == 4 * 4
 
 
 def test_lookup_alone_finds_what_was_said_before() -> None:

@@ -9,9 +9,10 @@ import pytest
 from benchmarks.simulator.cells import run_cell
 from benchmarks.simulator.curves import CURVES, PLAIN_NS, Curve, curve
 from benchmarks.simulator.engine import Asked, SimulatedEngine, plain_ns
+from benchmarks.simulator.hostile import useless
 from benchmarks.simulator.positions import drafted, found
 from benchmarks.simulator.sessions import session
-from benchmarks.simulator.situations import _joined, _part, run_situation, useless
+from benchmarks.simulator.situations import SITUATIONS, _joined, _part, run_situation
 from benchmarks.simulator.yardsticks import LENGTHS, Yardsticks
 from specd.core import DrafterKind
 from tests.benchmarks import invented
@@ -101,6 +102,14 @@ def test_several_slots_are_judged_against_fixed_lengths(name: str) -> None:
     figures = run_situation(name, TRACE, 0.8, curve("gpu-cheap"), 1)
     assert figures.gain > 1.0
     assert figures.ratio == figures.worst > 0.7
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_every_situation_says_what_its_worst_answer_took(name: str) -> None:
+    figures = run_situation(name, TRACE, 0.8, curve("dear-rows"), 1)
+    assert figures.worst_answer is not None
+    assert figures.worst <= figures.ratio
+    assert figures == run_situation(name, TRACE, 0.8, curve("dear-rows"), 1)
 
 
 def test_another_history_is_another_beginning() -> None:
