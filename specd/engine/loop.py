@@ -49,6 +49,7 @@ class Loop:
         controller: Controller,
         emit: Callable[[ToDaemon], None],
         *,
+        flush: Callable[[], None] = lambda: None,
         n_ctx: int,
         n_slots: int,
         drafter: Drafter | None = None,
@@ -57,14 +58,17 @@ class Loop:
         exact: ExactPasses | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
+        """n_ctx: tokens that one slot may hold.
 
+        emit: takes messages and must not block.  flush: sends those that wait; called before each
+        pass, which would hold them up.
         media: None where the model has no projector.  exact: None is one pass for all.
         """
         self.slots = [Slot(i) for i in range(n_slots)]
         self._target = target
         self._vocabulary = vocabulary
         self._emit = emit
+        self._flush = flush
         self._passes = exact or SharedPasses(target.n_batch)
         self.reader = Reader(target, vocabulary, media, n_ctx)
         self._speculation = Speculation(
@@ -117,9 +121,10 @@ class Loop:
 
         Whether there was any: else all wait for what others are at work on.
         """
-        self._admit()
+        if self._queue:
+            self._admit()
         try:
-            if self._pass() | self._media_pass():
+            if self._pass() | (self.reader.shows_media and self._media_pass()):
                 return True
             self._queue.pause(self.reader.encoding(self.slots))
         except DecodeFailed as error:
@@ -138,6 +143,7 @@ class Loop:
 
     def _run(self, plan: batching.Pass, began_ns: int, draft_ns: int) -> None:
         """draft_ns: what drafting took of the time since began_ns."""
+        self._flush()
         plan.drafted = self._speculation.draft_ns > 0
         decode_ns = self._clock_ns()
         self._target.decode(plan.batch)
@@ -153,6 +159,7 @@ class Loop:
 
     def _media_pass(self) -> bool:
         """Read on in an image."""
+        self._flush()
         try:
             chunk = self.reader.read_on(self.slots)
         except EncodingFailed as error:
@@ -234,22 +241,27 @@ class Loop:
         """Commit what the target says of the slot's draft, and cut the caches back to it."""
         slot = group.slot
         assert slot.sampler is not None
-        n_sent = len(group.draft)
-        rows = [self._target.row(group.first + i) for i in range(n_sent + 1)]
+        rows = [self._target.row(group.first + i) for i in range(len(group.draft) + 1)]
         position = slot.tally.n_generated
         said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, position))
         # The pass evaluated [last, d1 … dk].  All that was said but its last token is among them,
         # so as many rows are valid as tokens were said: [last, and all said but the last].
         slot.n_past += said.n_rows
+        slot.tally.n_steps += 1
+        if self._speculation.has_guessed(slot):
+            self._judge(slot, group.draft, said)
+        self._end(slot, said)
+
+    def _judge(self, slot: Slot, draft: Sequence[TokenId], said: Said) -> None:
+        """Take back what was drafted in vain; tally the draft, and all guesses for the slot."""
+        n_sent = len(draft)
         if said.n_rows < n_sent + 1 and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
         self._speculation.rewind(slot, slot.n_past)
-        n_accepted = sum(a == b for a, b in zip(group.draft, said.tokens, strict=False))
-        slot.tally.n_steps += 1
+        n_accepted = sum(a == b for a, b in zip(draft, said.tokens, strict=False))
         was_found = self._speculation.was_found(slot)
         slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
         self._speculation.observe(slot, said.tokens, n_accepted)
-        self._end(slot, said)
 
     def _advance(self, chunk: batching.Chunk) -> None:
         """Note an evaluated piece of prompt; after its end, draw the next token."""

@@ -51,6 +51,11 @@ class Reader:
         self._n_ctx = n_ctx
         self._threads = _threads()
 
+    @property
+    def shows_media(self) -> bool:
+        """Whether the model can be shown images at all."""
+        return self._cache is not None
+
     def n_ctx(self, request: EngineRequest) -> int:
         """Tokens that it may fill of a slot."""
         return admission.n_ctx_of(request, self._n_ctx)

@@ -213,6 +213,10 @@ class Speculation:
 
     # ------------------------------------------------------------------ after the pass
 
+    def has_guessed(self, slot: Slot) -> bool:
+        """Whether anybody looked for a draft for the slot in this step, sent or not."""
+        return slot.id in self._guesses
+
     def was_found(self, slot: Slot) -> bool:
         """Whether the slot's draft in this pass is prompt lookup's."""
         guesses = self._guesses.get(slot.id)

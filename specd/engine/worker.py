@@ -1,8 +1,8 @@
-"""The engine process: three threads and a socket.
+"""The engine process: a loop, a thread that reads, and a socket.
 
-The main thread runs the loop and owns all of it.  A reader puts what the daemon says into an inbox,
-a writer sends what the loop emits: neither decides anything.  When the socket closes the daemon is
-gone, and so is the engine.
+The main thread runs the loop and owns all of it; it also sends what the loop emits, once a step
+(ipc/outbox.py).  A reader puts what the daemon says into an inbox and decides nothing.  When the
+socket closes the daemon is gone, and so is the engine.
 """
 
 from __future__ import annotations
@@ -65,14 +65,11 @@ class Worker:
     def __init__(self, channel: EngineChannel) -> None:
         self._channel = channel
         self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
-        self._outbox: queue.SimpleQueue[ToDaemon | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._n_steps = 0  # the main thread's, and read by the reader
         self._counts: dict[int, Future[None]] = {}  # by request: texts that threads still read
 
     def run(self) -> int:
         """Load, serve until told to stop; the exit status."""
-        self._writer.start()
         threading.Thread(target=self._read, name="reader", daemon=True).start()
         first = self._inbox.get()
         if not isinstance(first, Load):
@@ -81,37 +78,39 @@ class Worker:
         try:
             loaded = load(first.spec, self._report_progress())
         except LoadFailed as error:
-            self._outbox.put(LoadRefused(str(error), isinstance(error, OutOfMemory)))
-            self._drain()
+            self._channel.send(LoadRefused(str(error), isinstance(error, OutOfMemory)))
+            self._channel.outbox.drain()
             return 1
         if isinstance(loaded, embedding.LoadedEncoder):
             self._embed(loaded)
         else:
             self._generate(first, loaded)
-        self._drain()
+        self._channel.outbox.drain()
         return 0
 
     def _generate(self, first: Load, loaded: pair.LoadedPair) -> None:
         device = loaded.facts.target.device
         history = believable(first.history, device)
         with make_controller(first.spec, loaded, history) as controller:
-            loop = make_loop(first.spec, loaded, self._outbox.put, controller)
-            lessons = Lessons(controller.history, device, self._outbox.put)
-            self._outbox.put(Loaded(loaded.facts))
+            outbox = self._channel.outbox
+            loop = make_loop(first.spec, loaded, outbox.put, controller, flush=outbox.flush)
+            lessons = Lessons(controller.history, device, outbox.put)
+            self._channel.send(Loaded(loaded.facts))
             self._serve(loop, PieceTokenizer(loaded.vocabulary, loaded.media), lessons)
 
     def _embed(self, loaded: embedding.LoadedEncoder) -> None:
-        embedder = Embedder(loaded.encoder, loaded.vocabulary, self._outbox.put)
-        self._outbox.put(Loaded(loaded.facts))
+        embedder = Embedder(loaded.encoder, loaded.vocabulary, self._channel.send)
+        self._channel.send(Loaded(loaded.facts))
         self._serve(embedder, PieceTokenizer(loaded.vocabulary), None)
 
     def _serve(
         self, work: Loop | Embedder, tokenizer: PieceTokenizer, lessons: Lessons | None
     ) -> None:
         """An embedder has no lessons: there is nothing to learn."""
+        busy = False
         try:
             while True:
-                message = self._next(wait=not work.busy)
+                message = self._next(wait=not busy)
                 while message is not None:
                     if isinstance(message, Shutdown):
                         work.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
@@ -122,13 +121,15 @@ class Worker:
                     self._n_steps += 1
                     message = self._next(wait=False)
                 self._n_steps += work.step()
+                busy = work.busy
                 if lessons is not None:
-                    lessons.say(busy=work.busy)
+                    lessons.say(busy=busy)
+                self._channel.outbox.flush()
         except Exception:
             # Border: whatever went wrong, every caller is told before the process ends.
             log.exception("the engine loop failed")
             work.abandon(FailureKind.CRASHED, "the engine failed, its log says why")
-            self._drain()
+            self._channel.outbox.drain()
             raise
 
     def _handle(self, message: ToEngine, work: Loop | Embedder, tokenizer: PieceTokenizer) -> None:
@@ -145,7 +146,7 @@ class Worker:
             case Submit() | Embed():
                 gives = "vectors" if isinstance(work, Embedder) else "text"
                 refusal = Failed(kind=FailureKind.INVALID, message=f"this engine gives {gives}")
-                self._outbox.put(Finished(message.request_id, refusal))
+                self._channel.send(Finished(message.request_id, refusal))
             case Cancel():
                 work.cancel(message.request_id)
                 if (count := self._counts.get(message.request_id)) is not None:
@@ -170,7 +171,7 @@ class Worker:
             if isinstance(found, InvalidRequest):
                 self._refuse(request_id, found)
             else:
-                self._outbox.put(Tokenized(request_id, found))
+                self._channel.send(Tokenized(request_id, found))
 
         return answer
 
@@ -179,25 +180,23 @@ class Worker:
             if isinstance(found, InvalidRequest):
                 self._refuse(request_id, found)
             else:
-                self._outbox.put(Detokenized(request_id, found))
+                self._channel.send(Detokenized(request_id, found))
 
         return answer
 
     def _refuse(self, request_id: int, error: InvalidRequest) -> None:
         failed = Failed(kind=FailureKind.INVALID, message=str(error))
-        self._outbox.put(Finished(request_id, failed))
+        self._channel.send(Finished(request_id, failed))
 
     def _next(self, *, wait: bool) -> ToEngine | None:
-        try:
-            return self._inbox.get(block=wait)
-        except queue.Empty:
-            return None
+        # Looked at first: between two passes an exception is dear.
+        return self._inbox.get() if wait or not self._inbox.empty() else None
 
     def _read(self) -> None:
         try:
             while (message := self._channel.receive()) is not None:
                 if isinstance(message, Ping):  # not for the loop, which may be stuck
-                    self._outbox.put(Pong(self._n_steps))
+                    self._channel.send(Pong(self._n_steps))
                 else:
                     self._inbox.put(message)
         except BadFrame:
@@ -206,18 +205,6 @@ class Worker:
         # The daemon is gone: nobody is left to answer, and a native call may hold the main thread.
         os._exit(0)
 
-    def _write(self) -> None:
-        while (message := self._outbox.get()) is not None:
-            try:
-                self._channel.send(message)
-            except OSError:
-                os._exit(0)
-
-    def _drain(self) -> None:
-        """Wait until everything said has left."""
-        self._outbox.put(None)
-        self._writer.join()
-
     def _report_progress(self) -> Callable[[float], None]:
         said = -1.0
 
@@ -225,7 +212,7 @@ class Worker:
             nonlocal said
             if fraction < said or fraction - said >= _PROGRESS_STEP or fraction >= 1.0:
                 said = fraction
-                self._outbox.put(LoadProgress(fraction))
+                self._channel.send(LoadProgress(fraction))
 
         return report
 
@@ -248,6 +235,7 @@ def make_loop(
     loaded: pair.LoadedPair,
     emit: Callable[[ToDaemon], None],
     controller: Controller | None = None,
+    flush: Callable[[], None] = lambda: None,
 ) -> Loop:
     """The loop over a loaded pair; controller None is one without a past."""
     drafter = None
@@ -259,6 +247,7 @@ def make_loop(
         controller
         or Controller(loaded.costs, spec.acceptance_threshold or 0.0, None, spec.max_draft),
         emit,
+        flush=flush,
         n_ctx=loaded.facts.n_ctx,
         n_slots=spec.n_slots,
         drafter=drafter,

@@ -8,20 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
+from collections import deque
+from collections.abc import Callable
 
 from specd.ipc import codec
 from specd.ipc.messages import ToDaemon, ToEngine
+from specd.ipc.outbox import Outbox
 
 
 class EngineChannel:
-    """The engine's end.  One thread receives, any thread sends."""
+    """The engine's end.  One thread receives, any thread sends.
+
+    outbox: where what is sent together is put.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
         self._sock = sock
         self._reader = sock.makefile("rb")
-        self._sending = threading.Lock()
+        self.outbox = Outbox(sock)
 
     def receive(self) -> ToEngine | None:
         """The next message; None once the daemon's end is closed.  BadFrame on damage."""
@@ -36,50 +41,120 @@ class EngineChannel:
         return codec.decode_to_engine(body) if len(body) == length else None
 
     def send(self, message: ToDaemon) -> None:
-        """Blocks while the daemon does not read; OSError once it is gone."""
-        frame = codec.encode(message)
-        with self._sending:
-            self._sock.sendall(frame)
+        """Send without waiting, even while the daemon does not read."""
+        self.outbox.send(message)
 
     def close(self) -> None:
         """Wakes a thread that is blocked in `receive`, which then returns None."""
         with contextlib.suppress(OSError):  # the other end went first
             self._sock.shutdown(socket.SHUT_RDWR)
+        self.outbox.drain()
         self._sock.close()
 
 
-class DaemonChannel:
-    """The daemon's end.  One task receives, any task sends."""
+class DaemonChannel(asyncio.Protocol):
+    """The daemon's end.  One task receives or listens, any task sends.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    A protocol and no stream: a listener is called by the very read that brings the message, where
+    a task would be woken a turn of the event loop later.
+    """
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport
+        self._buffer = bytearray()
+        self._messages: deque[ToDaemon] = deque()
+        self._deliver: Callable[[ToDaemon], None] = self._messages.append
+        self._has_moved = asyncio.Event()  # a message has come, or the end
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def over(cls, sock: socket.socket) -> DaemonChannel:
-        reader, writer = await asyncio.open_unix_connection(sock=sock)
-        return cls(reader, writer)
+        loop = asyncio.get_running_loop()
+        _, channel = await loop.create_unix_connection(cls, sock=sock)
+        return channel
 
     async def send(self, message: ToEngine) -> None:
         """OSError once the engine is gone; BadFrame, and nothing sent, for a message too large."""
-        self._writer.write(codec.encode(message))
-        await self._writer.drain()
+        frame = codec.encode(message)
+        if not self._transport.is_closing():
+            self._transport.write(frame)
+            await self._has_room.wait()
+        if self._transport.is_closing():
+            raise ConnectionResetError("the engine has closed its end")
 
     def post(self, message: ToEngine) -> None:
         """Send without waiting: for small words that must also go out while a task is cancelled."""
-        if not self._writer.is_closing():
-            self._writer.write(codec.encode(message))
+        if not self._transport.is_closing():
+            self._transport.write(codec.encode(message))
 
     async def receive(self) -> ToDaemon | None:
-        """The next message; None once the engine's end is closed, even in mid-frame."""
+        """The next message; None once the engine's end is closed, even in mid-frame.  BadFrame."""
+        while not self._messages:
+            if self._ended.done():
+                self._ended.result()
+                return None
+            self._has_moved.clear()
+            await self._has_moved.wait()
+        return self._messages.popleft()
+
+    async def listen(self, deliver: Callable[[ToDaemon], None]) -> None:
+        """Hand over each message as it comes, until the engine's end is closed.  BadFrame."""
+        while self._messages:
+            deliver(self._messages.popleft())
+        self._deliver = deliver
         try:
-            header = await self._reader.readexactly(codec.HEADER.size)
-            body = await self._reader.readexactly(codec.body_length(header))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None
-        return codec.decode_to_daemon(body)
+            await asyncio.shield(self._ended)
+        finally:
+            self._deliver = self._messages.append
 
     async def close(self) -> None:
-        self._writer.close()
-        with contextlib.suppress(OSError):  # the engine went first
-            await self._writer.wait_closed()
+        self._transport.close()
+        await asyncio.wait({self._ended})
+
+    # ------------------------------------------------------------------ called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            self._deliver_all()
+        except Exception as error:  # noqa: BLE001 - the border: it is raised where one listens
+            self._end(error)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is the end anyway
+        self._end(None)
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
+
+    def _deliver_all(self) -> None:
+        """Deliver every message that is whole."""
+        buffer, at = self._buffer, 0
+        while len(buffer) >= at + codec.HEADER.size:
+            begin = at + codec.HEADER.size
+            end = begin + codec.body_length(buffer[at:begin])
+            if len(buffer) < end:
+                break
+            self._deliver(codec.decode_to_daemon(buffer[begin:end]))
+            at = end
+        del buffer[:at]
+        self._has_moved.set()
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended.done():
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+                self._ended.exception()  # seen: nobody may be listening
+        self._has_moved.set()
+        self._has_room.set()

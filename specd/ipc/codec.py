@@ -63,7 +63,7 @@ def encode(message: ToEngine | ToDaemon) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def body_length(header: bytes) -> int:
+def body_length(header: bytes | bytearray) -> int:
     """Bytes that follow a header; BadFrame where they would be too many."""
     (length,) = HEADER.unpack(header)
     if length > MAX_FRAME_BYTES:
@@ -78,7 +78,7 @@ def decode_to_engine(body: bytes) -> ToEngine:
         raise BadFrame(str(error)) from error
 
 
-def decode_to_daemon(body: bytes) -> ToDaemon:
+def decode_to_daemon(body: bytes | bytearray) -> ToDaemon:
     try:
         wire = _to_daemon.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -35,20 +35,20 @@ class _Answer:
     def __init__(self) -> None:
         self._events: deque[core.Event] = deque()
         self._n_unread = 0
-        self._arrived = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None  # the reader, for the next event
 
     def put(self, event: core.Event) -> None:
         self._events.append(event)
         self._n_unread += _weight(event)
-        self._arrived.set()
+        _fulfil(self._waiting, None)
 
     def is_too_far_ahead(self) -> bool:
         return self._n_unread > MAX_UNREAD
 
     async def get(self) -> core.Event:
         while not self._events:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
         event = self._events.popleft()
         self._n_unread -= _weight(event)
         return event

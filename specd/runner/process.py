@@ -236,12 +236,15 @@ class Process:
 
     async def _listen(self, child: Child, client: Client) -> str:
         """Until it says no more, or ("why") nothing that can be understood."""
+
+        def deliver(message: messages.ToDaemon) -> None:
+            if not isinstance(message, messages.Learned):
+                client.deliver(message)
+            elif self._notebook is not None:
+                self._notebook.write(message.history)
+
         try:
-            while (message := await child.channel.receive()) is not None:
-                if not isinstance(message, messages.Learned):
-                    client.deliver(message)
-                elif self._notebook is not None:
-                    self._notebook.write(message.history)
+            await child.channel.listen(deliver)
         except BadFrame as error:
             return f"its words cannot be read: {error}"
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import pytest
 
@@ -14,6 +15,7 @@ from specd.engine.embedder import Embedder
 from specd.engine.reader import MAX_AT_ONCE, PieceTokenizer
 from specd.engine.worker import Worker
 from specd.errors import InvalidRequest
+from specd.ipc import codec
 from specd.ipc.channel import EngineChannel
 from specd.ipc.messages import Cancel, Finished, ToDaemon, Tokenize, Tokenized
 from tests.engine.test_loop import VOCABULARY, Engine
@@ -97,6 +99,11 @@ def test_a_long_prompt_is_counted_in_a_thread() -> None:
     assert counted == [VOCABULARY.tokenize(LONG, add_bos=True)]
 
 
+def _message(said: BinaryIO) -> ToDaemon:
+    length = codec.body_length(said.read(codec.HEADER.size))
+    return codec.decode_to_daemon(said.read(length))
+
+
 def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
     slow = Slow()
     engine, daemon = socket.socketpair()
@@ -107,7 +114,8 @@ def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
             worker._handle(Tokenize(request_id, (LONG,), True), loop, tokenizer)
         worker._handle(Cancel(3), loop, tokenizer)
         slow.gate.set()
-        answers = [worker._outbox.get(timeout=10) for _ in range(3)]
+        with daemon.makefile("rb") as said:
+            answers = [_message(said) for _ in range(3)]
         channel._reader.close()
     assert {a.request_id for a in answers if isinstance(a, Tokenized)} == {1, 2, 4}
 

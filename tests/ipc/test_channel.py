@@ -69,3 +69,61 @@ def test_damage_is_told_apart_from_the_end(pair: tuple[socket.socket, socket.soc
     with pytest.raises(codec.BadFrame):
         engine.receive()
     engine.close()
+
+
+async def test_a_listener_is_called_by_the_read_that_brings_the_message(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    daemon, engine = await DaemonChannel.over(pair[0]), EngineChannel(pair[1])
+    engine.send(messages.LoadProgress(0.5))
+    assert await daemon.receive() == messages.LoadProgress(0.5)
+    pongs = [messages.Pong(n) for n in range(9)]
+    heard: list[messages.ToDaemon] = []
+    second, last = asyncio.Event(), asyncio.Event()
+
+    def deliver(message: messages.ToDaemon) -> None:
+        assert asyncio.current_task() is None, "a task that had to be woken"
+        heard.append(message)
+        (second if len(heard) == 2 else last).set()
+
+    listening = asyncio.create_task(daemon.listen(deliver))
+    frames = b"".join(map(codec.encode, pongs))
+    at = 2 * len(codec.encode(pongs[0])) + 3  # in the middle of the third
+    pair[1].sendall(frames[:at])
+    await second.wait()
+    last.clear()
+    pair[1].sendall(frames[at:])
+    await last.wait()
+    assert heard == pongs
+    engine.close()
+    await listening
+    await daemon.close()
+
+
+async def test_a_listener_hears_what_came_before_the_damage(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    daemon = await DaemonChannel.over(pair[0])
+    pair[1].sendall(codec.encode(messages.Pong(1)) + codec.HEADER.pack(1) + b"\xc1")
+    heard: list[messages.ToDaemon] = []
+    with pytest.raises(codec.BadFrame):
+        await daemon.listen(heard.append)
+    assert heard == [messages.Pong(1)]
+    with pytest.raises(codec.BadFrame):
+        await daemon.receive()
+    with pytest.raises(ConnectionError):
+        await daemon.send(messages.Ping())
+    await daemon.close()
+
+
+async def test_a_sender_waits_while_the_engine_reads_nothing_and_is_freed_by_its_end(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    daemon = await DaemonChannel.over(pair[0])
+    sending = asyncio.create_task(daemon.send(messages.Tokenize(1, ("a" * 10_000_000,), True)))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    pair[1].close()
+    with pytest.raises(ConnectionError):
+        await sending
+    await daemon.close()

@@ -1,0 +1,88 @@
+"""The engine's way out: what is put leaves together, in order, and never holds up who sends."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from specd.core import Token
+from specd.ipc import codec
+from specd.ipc.messages import Pong, ToDaemon, Tokens
+from specd.ipc.outbox import Outbox
+
+#: More than a socket takes while nobody reads.
+MANY = 20_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Outbox, socket.socket]]:
+    daemon, engine = socket.socketpair()
+    with closing(daemon), closing(engine):
+        outbox = Outbox(engine)
+        yield outbox, daemon
+        daemon.close()
+        outbox.drain()
+
+
+def said(text: str, request_id: int = 1) -> Tokens:
+    return Tokens(request_id, Token(text=text))
+
+
+def read(daemon: socket.socket, n: int) -> list[ToDaemon]:
+    """The next n messages."""
+    with daemon.makefile("rb") as stream:
+        found = []
+        for _ in range(n):
+            length = codec.body_length(stream.read(codec.HEADER.size))
+            found.append(codec.decode_to_daemon(stream.read(length)))
+        return found
+
+
+def test_what_is_put_leaves_in_one_piece_when_it_is_flushed(
+    pair: tuple[Outbox, socket.socket],
+) -> None:
+    outbox, daemon = pair
+    messages = [said("a", 1), said("b", 2), said("c", 3)]
+    for message in messages:
+        outbox.put(message)
+    with pytest.raises(BlockingIOError):
+        daemon.recv(1, socket.MSG_DONTWAIT)
+    outbox.flush()
+    assert daemon.recv(1 << 16, socket.MSG_DONTWAIT) == b"".join(map(codec.encode, messages))
+
+
+def test_what_is_sent_is_behind_what_was_put(pair: tuple[Outbox, socket.socket]) -> None:
+    outbox, daemon = pair
+    outbox.put(said("a"))
+    outbox.send(Pong(1))
+    assert read(daemon, 2) == [said("a"), Pong(1)]
+
+
+def test_nobody_waits_for_a_daemon_that_does_not_read(pair: tuple[Outbox, socket.socket]) -> None:
+    outbox, daemon = pair
+    messages = [said(f"{i:0100}") for i in range(MANY)]
+    for message in messages:
+        outbox.send(message)
+    assert read(daemon, MANY) == messages
+    outbox.send(Pong(2))
+    assert read(daemon, 1) == [Pong(2)]
+
+
+def test_a_drained_outbox_has_sent_all_of_it(pair: tuple[Outbox, socket.socket]) -> None:
+    outbox, daemon = pair
+    for i in range(10):
+        outbox.put(said(str(i)))
+    outbox.drain()
+    assert read(daemon, 10) == [said(str(i)) for i in range(10)]
+
+
+def test_what_nobody_will_read_is_dropped(pair: tuple[Outbox, socket.socket]) -> None:
+    outbox, daemon = pair
+    for i in range(MANY):
+        outbox.send(said(f"{i:0100}"))
+    daemon.close()
+    outbox.send(Pong(3))
+    outbox.drain()
