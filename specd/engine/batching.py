@@ -10,7 +10,7 @@ from specd.engine.backend import Batch
 from specd.engine.slot import Slot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Group:
     """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`."""
 
@@ -19,7 +19,7 @@ class Group:
     first: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
     """A piece of a slot's prompt; `last_row` is the row its first token is drawn from, or −1."""
 
@@ -75,7 +75,9 @@ def build(
     Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
     """
     plan = Pass()
-    for slot in sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ()))):
+    if drafts:
+        decoding = sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ())))
+    for slot in decoding:
         draft = drafts.get(slot.id, ())
         first = plan.batch.add(slot.tokens[-1], slot.n_past, slot.id, wants_logits=True)
         for depth, token in enumerate(draft, start=1):

@@ -10,9 +10,17 @@ class Detokenizer:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._holds = False
 
     def feed(self, piece: bytes) -> str:
-        return self._decoder.decode(piece)
+        if not self._holds:
+            try:
+                return piece.decode()
+            except UnicodeDecodeError:
+                pass  # a part of a character, or bytes that are none
+        text = self._decoder.decode(piece)
+        self._holds = bool(self._decoder.getstate()[0])
+        return text
 
     def flush(self) -> str:
         """The replacement character for a torso of a character, or nothing."""

@@ -105,16 +105,17 @@ class LlamaContext(NativeContext):
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
-        self._layouts = [Layout() for _ in range(n_slots)]
+        #: Of the slots that hold an image.
+        self._layouts: dict[int, Layout] = {}
 
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # Either would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
-        if any(self._layouts):
-            layouts, rows = self._layouts, zip(batch.slots, batch.positions, strict=True)
-            batch = replace(batch, positions=[layouts[slot].position(n) for slot, n in rows])
-        self._batch.fill(batch, self._cache.sequence)
+        if self._layouts:
+            rows = zip(batch.slots, batch.positions, strict=True)
+            batch = replace(batch, positions=[self._position(slot, n) for slot, n in rows])
+        self._batch.fill(batch, list(map(self._cache.sequence, batch.slots)))
         self._decode(self._batch.native)
         self._cache.note(batch)
 
@@ -122,7 +123,7 @@ class LlamaContext(NativeContext):
         self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
     ) -> None:
         assert media.rows is not None
-        layout, first = self._layouts[slot], n_past - begin
+        layout, first = self._layouts.setdefault(slot, Layout()), n_past - begin
         if begin == 0:
             layout.add(first, media)
         part = slice(begin, begin + n)
@@ -154,16 +155,23 @@ class LlamaContext(NativeContext):
         row: Row = np.frombuffer(buffer, dtype=np.float32)  # type: ignore[call-overload]
         return self._rows.setdefault(address, row)
 
+    def _position(self, slot: int, n: int) -> int:
+        """That of the token behind the slot's first n."""
+        layout = self._layouts.get(slot)
+        return n if layout is None else layout.position(n)
+
     def reusable(self, slot: int, n_past: int) -> int:
-        if not (layout := self._layouts[slot]):
+        if (layout := self._layouts.get(slot)) is None:
             return self._cache.reusable(slot, n_past)
         return layout.tokens(self._cache.reusable(slot, layout.held(layout.whole(n_past))))
 
     def rewind(self, slot: int, n_past: int) -> int:
-        if not (layout := self._layouts[slot]):
+        if (layout := self._layouts.get(slot)) is None:
             return self._cache.rewind(slot, n_past)
         kept = layout.tokens(self._cache.rewind(slot, layout.held(layout.whole(n_past))))
         layout.drop(kept)
+        if not layout:
+            del self._layouts[slot]
         return kept
 
     def hold(self, slot: int) -> None:

@@ -106,7 +106,7 @@ class LlamaEncoder(NativeContext):
         for token, position, sequence in rows:
             # Every row must be asked for where any is pooled.
             batch.add(token, position, sequence, wants_logits=True)
-        self._batch.fill(batch)
+        self._batch.fill(batch, batch.slots)
         run = llama_cpp.llama_encode if self._encodes else llama_cpp.llama_decode
         code = run(self._handle, self._batch.native)
         if code != 0:

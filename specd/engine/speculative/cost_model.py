@@ -112,10 +112,16 @@ class CostModel:
 
     def _keep_order(self, width: int) -> None:
         """Wider passes cost at least what this width does, narrower ones at most."""
-        cost = self._own[width]
-        for other in self._widths:
-            bound = min if other < width else max
-            self._own[other] = bound(self._own[other], cost)
+        cost, at = self._own[width], self._widths.index(width)
+        # They were in order before: the first that is in order ends either side.
+        for narrower in reversed(self._widths[:at]):
+            if self._own[narrower] <= cost:
+                break
+            self._own[narrower] = cost
+        for wider in self._widths[at + 1 :]:
+            if self._own[wider] >= cost:
+                break
+            self._own[wider] = cost
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
         """n_steps drafter passes, the first of which read n_missed further tokens as well."""
