@@ -58,10 +58,9 @@ class Loop:
         exact: ExactPasses | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """n_ctx: tokens that one slot may hold.
+        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
 
-        emit: takes messages and must not block.  flush: sends those that wait; called before each
-        pass, which would hold them up.
+        flush: sends them; called before each pass, which would hold them up.
         media: None where the model has no projector.  exact: None is one pass for all.
         """
         self.slots = [Slot(i) for i in range(n_slots)]
@@ -121,8 +120,7 @@ class Loop:
 
         Whether there was any: else all wait for what others are at work on.
         """
-        if self._queue:
-            self._admit()
+        self._admit()
         try:
             if self._pass() | (self.reader.shows_media and self._media_pass()):
                 return True
@@ -172,7 +170,7 @@ class Loop:
 
     def _admit(self) -> None:
         """Give waiting requests to idle slots, in the queue's order."""
-        while (waiting := self._queue.first()) is not None:
+        while self._queue and (waiting := self._queue.first()) is not None:
             try:
                 prompt, grammar = waiting.made()
             except (InvalidRequest, WorkerDied) as error:
@@ -248,20 +246,10 @@ class Loop:
         # so as many rows are valid as tokens were said: [last, and all said but the last].
         slot.n_past += said.n_rows
         slot.tally.n_steps += 1
-        if self._speculation.has_guessed(slot):
-            self._judge(slot, group.draft, said)
-        self._end(slot, said)
-
-    def _judge(self, slot: Slot, draft: Sequence[TokenId], said: Said) -> None:
-        """Take back what was drafted in vain; tally the draft, and all guesses for the slot."""
-        n_sent = len(draft)
-        if said.n_rows < n_sent + 1 and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+        if said.n_rows < len(rows) and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
-        self._speculation.rewind(slot, slot.n_past)
-        n_accepted = sum(a == b for a, b in zip(draft, said.tokens, strict=False))
-        was_found = self._speculation.was_found(slot)
-        slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
-        self._speculation.observe(slot, said.tokens, n_accepted)
+        self._speculation.judge(slot, said.tokens)
+        self._end(slot, said)
 
     def _advance(self, chunk: batching.Chunk) -> None:
         """Note an evaluated piece of prompt; after its end, draw the next token."""

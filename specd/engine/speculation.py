@@ -213,21 +213,17 @@ class Speculation:
 
     # ------------------------------------------------------------------ after the pass
 
-    def has_guessed(self, slot: Slot) -> bool:
-        """Whether anybody looked for a draft for the slot in this step, sent or not."""
-        return slot.id in self._guesses
-
-    def was_found(self, slot: Slot) -> bool:
-        """Whether the slot's draft in this pass is prompt lookup's."""
-        guesses = self._guesses.get(slot.id)
-        return guesses is not None and guesses.sent_by == DrafterKind.LOOKUP
-
-    def observe(self, slot: Slot, said: Sequence[TokenId], n_accepted: int) -> None:
-        """What the target said in the slot, which judges all guesses, sent or not."""
+    def judge(self, slot: Slot, said: Sequence[TokenId]) -> None:
+        """Take what the target said in the slot, which judges all guesses, sent or not."""
         guesses = self._guesses.get(slot.id)
         if guesses is None:
+            # A plain step of a request that nobody drafts for: nothing was read ahead either.
             return
+        self.rewind(slot, slot.n_past)
         n_sent = len(guesses.sent)
+        n_accepted = sum(a == b for a, b in zip(guesses.sent, said, strict=False))
+        was_found = guesses.sent_by == DrafterKind.LOOKUP
+        slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
         guesses.n_said = n_accepted + 1
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
