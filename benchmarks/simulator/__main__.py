@@ -15,7 +15,7 @@ from benchmarks.simulator.recording import Recording
 from benchmarks.simulator.situations import SITUATIONS, SituationFigures, run_situation
 from benchmarks.simulator.worsened import worsened
 from specd.bench.subject import demo_subject
-from specd.errors import SpecdError
+from specd.errors import SpecdError, StoreError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--temperature", type=float, default=0.8)
     run.add_argument("--curve", choices=[known.name for known in CURVES], default=CURVES[0].name)
     run.add_argument("--situation", choices=sorted(SITUATIONS), help="instead of a cell")
-    run.add_argument("--sessions", type=int, default=20)
+    run.add_argument("--sessions", type=_count, default=20)
     run.add_argument("--noise", type=float, default=0.0, help="deviation of the log of each cost")
     run.add_argument("--threshold", type=float, help="acceptance threshold, instead of the default")
     idea = commands.add_parser("ideas", help="what would be faster still, see docs/speculation.md")
@@ -58,10 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     mode.add_argument("--write", action="store_true", help="write the figures and the page")
     mode.add_argument("--check", action="store_true", help="fail where they would differ")
     mode.add_argument("--render", action="store_true", help="write the page of the kept figures")
-    judge.add_argument("--sessions", type=int, default=200, help="of each cell")
-    judge.add_argument("--situation-sessions", type=int, default=20, help="of each situation")
-    judge.add_argument("--processes", type=int, default=1)
+    judge.add_argument("--sessions", type=_count, default=200, help="of each cell")
+    judge.add_argument("--situation-sessions", type=_count, default=20, help="of each situation")
+    judge.add_argument("--processes", type=_count, default=1)
     return parser
+
+
+def _count(text: str) -> int:
+    """Return a number from 1 up.  ValueError, which argparse reports, for all else."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def _record(arguments: argparse.Namespace) -> int:
@@ -76,6 +83,9 @@ def _record(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print("error: name the file to write with --out", file=sys.stderr)
         return 2
+    if not arguments.out.parent.is_dir():
+        # Found out before minutes of work are lost by it.
+        raise StoreError(f"{arguments.out} cannot be written: there is no such folder")
     target, drafter = arguments.target or demo.target, arguments.drafter or demo.drafter
     if arguments.noise:
         drafter = worsened(drafter, arguments.noise)
@@ -87,6 +97,9 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     trace, costs = report.trace(arguments.trace), curve(arguments.curve)
+    if arguments.temperature not in trace.temperatures:
+        known = ", ".join(f"{temperature:g}" for temperature in trace.temperatures)
+        raise StoreError(f"{trace.name} was recorded at other temperatures: {known}")
     figures: CellFigures | SituationFigures
     if arguments.situation:
         figures = run_situation(

@@ -115,7 +115,10 @@ class Trace:
         return sum(found) / max(len(found), 1)
 
     def save(self, path: Path) -> None:
-        """Write a compressed file; the same trace always gives the same bytes."""
+        """Write a compressed file of that very name; the same trace always gives the same bytes.
+
+        StoreError where it cannot be written.
+        """
         answers = self.answers
         about = {
             "format": FORMAT,
@@ -127,15 +130,20 @@ class Trace:
         }
         after = [margins for a in answers for margins in a.after_error]
         flags = [r + 2 * s for a in answers for r, s in zip(a.right, a.second_right, strict=True)]
-        np.savez_compressed(
-            path,
-            about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
-            tokens=np.array([t for a in answers for t in (*a.prompt, *a.tokens)], dtype=np.int32),
-            flags=np.array(flags, dtype=np.uint8),
-            margins=_encode([m for a in answers for m in a.margins]),
-            n_after=np.array([len(margins) for margins in after], dtype=np.uint8),
-            after=_encode([m for margins in after for m in margins]),
-        )
+        tokens = [token for a in answers for token in (*a.prompt, *a.tokens)]
+        try:
+            with path.open("wb") as file:
+                np.savez_compressed(
+                    file,
+                    about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+                    tokens=np.array(tokens, dtype=np.int32),
+                    flags=np.array(flags, dtype=np.uint8),
+                    margins=_encode([m for a in answers for m in a.margins]),
+                    n_after=np.array([len(margins) for margins in after], dtype=np.uint8),
+                    after=_encode([m for margins in after for m in margins]),
+                )
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def load(path: Path) -> Trace:

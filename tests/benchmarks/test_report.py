@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulator import page, report
-from benchmarks.simulator.__main__ import stale
+from benchmarks.simulator.__main__ import main, stale
 from benchmarks.simulator.bounds import SITUATION_LIMITS, bounds
 from benchmarks.simulator.cells import CellFigures, run_cell
 from benchmarks.simulator.curves import CURVES, curve
@@ -152,12 +152,32 @@ def test_the_command_plays_a_file(tmp_path: Path) -> None:
         check=True,
     )
     assert "drafter              invented" in ended.stdout
-    wrong = subprocess.run(
-        [*command, "--trace", str(tmp_path / "missing.npz")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert wrong.returncode == 1
-    assert "is no trace" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["run", "--trace", "missing.npz"], "missing.npz is no trace"),
+        (["run", "--temperature", "0.5"], "demo was recorded at other temperatures: 0, 0.8"),
+        (["record", "--out", "missing/x.npz"], "missing/x.npz cannot be written: there is no such"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulator", *words])
+    assert main() == 1
+    assert f"error: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_number_of_sessions_is_one_from_1_up(
+    number: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulator", "run", "--sessions", number])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"'{number}'" in capsys.readouterr().err

@@ -34,6 +34,13 @@ def test_what_was_saved_is_loaded_and_gives_the_same_bytes(tmp_path: Path) -> No
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
+def test_a_trace_is_saved_under_the_name_that_was_asked_for_or_refused(tmp_path: Path) -> None:
+    invented.trace().save(tmp_path / "mine")
+    assert trace.load(tmp_path / "mine").name == "invented"
+    with pytest.raises(StoreError, match="cannot be written: No such file"):
+        invented.trace().save(tmp_path / "missing" / "mine.npz")
+
+
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
     for name, content in (("text", b"not an archive"), ("empty", b"")):
         (tmp_path / name).write_bytes(content)
