@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from collections.abc import Callable
 from specd.ipc import codec
 from specd.ipc.messages import ToDaemon, ToEngine
 from specd.ipc.outbox import Outbox
+
+#: Of a long message, what is read at once.
+_PIECE_BYTES = 1 << 18
 
 
 class EngineChannel:
@@ -25,20 +29,31 @@ class EngineChannel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
         self._sock = sock
-        self._reader = sock.makefile("rb")
+        # A thread that waits in a read is also woken whenever the daemon takes what was sent to it;
+        # one that polls for input is not.
+        self._input = select.poll()
+        self._input.register(sock, select.POLLIN)
         self.outbox = Outbox(sock)
 
     def receive(self) -> ToEngine | None:
         """The next message; None once the daemon's end is closed.  BadFrame on damage."""
         try:
-            header = self._reader.read(codec.HEADER.size)
-            if len(header) < codec.HEADER.size:
-                return None
-            length = codec.body_length(header)
-            body = self._reader.read(length)
-        except ConnectionError:
+            header = self._read(codec.HEADER.size)
+            body = self._read(codec.body_length(header))
+        except (OSError, EOFError):
             return None
-        return codec.decode_to_engine(body) if len(body) == length else None
+        return codec.decode_to_engine(body)
+
+    def _read(self, n: int) -> bytearray:
+        """EOFError where there will never be as many bytes."""
+        found = bytearray()
+        while len(found) < n:
+            self._input.poll()
+            piece = self._sock.recv(min(n - len(found), _PIECE_BYTES))
+            if not piece:
+                raise EOFError
+            found += piece
+        return found
 
     def send(self, message: ToDaemon) -> None:
         """Send without waiting, even while the daemon does not read."""

@@ -71,7 +71,7 @@ def body_length(header: bytes | bytearray) -> int:
     return int(length)
 
 
-def decode_to_engine(body: bytes) -> ToEngine:
+def decode_to_engine(body: bytes | bytearray) -> ToEngine:
     try:
         return _to_engine.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -116,7 +116,6 @@ def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
         slow.gate.set()
         with daemon.makefile("rb") as said:
             answers = [_message(said) for _ in range(3)]
-        channel._reader.close()
     assert {a.request_id for a in answers if isinstance(a, Tokenized)} == {1, 2, 4}
 
 

@@ -91,8 +91,8 @@ async def test_a_plain_answer_wakes_no_other_thread_of_the_engine(tmp_path: Path
         process.stop()
         await process.ended()
     assert sum(isinstance(event, core.Token) for event in events) > N_TOKENS // 2
-    # Some: the reader takes the request, and may wait for its turn in Python several times.
-    assert woken < N_TOKENS // 2
+    # The reader takes the request, and may have to wait for its turn.
+    assert woken < N_TOKENS // 10
 
 
 def others_woken(pid: int | None) -> int:
