@@ -111,9 +111,9 @@ def _names_below(row: Row) -> Iterator[str]:
 
 def _gain(band: BandHistory) -> str:
     who = "prompt lookup " if band.drafter == "lookup" else ""
-    kept = f"{_rate(band):.0%} of {band.n_drafted} kept"
-    parked = f", resting: {band.parked}" if band.parked else ""
-    return f"{who}{band.gain:.2f}× at {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
+    kept = f"{_rate(band):.0%} of {band.n_drafted} tokens accepted"
+    parked = f", resting for now: {band.parked}" if band.parked else ""
+    return f"{who}{band.gain:.2f}× at temperature {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
 
 
 def _rate(band: BandHistory) -> float:

@@ -159,7 +159,7 @@ def test_names_too_long_for_columns_stand_below_each_other() -> None:
         name,
         f"  drafter: {drafter} (registry)",
         f"  rule: {rule}",
-        "  1.42× at 0.5 to 1 (78% of 100 kept)",
+        "  1.42× at temperature 0.5 to 1 (78% of 100 tokens accepted)",
         "big:70b",
         f"  {DETAIL}",
     ]
@@ -180,8 +180,9 @@ def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., Non
         band("model", 9),
     )
     assert (
-        "1.42× at 0 (78% of 100 kept);"
-        " prompt lookup 0.90× at 0.5 to 1 (20% of 100 kept, resting: low_acceptance)\n"
+        "1.42× at temperature 0 (78% of 100 tokens accepted);"
+        " prompt lookup 0.90× at temperature 0.5 to 1"
+        " (20% of 100 tokens accepted, resting for now: low_acceptance)\n"
     ) in said()
     assert gained() == [["model", "0", 1.415], ["lookup", "0.5 to 1", 0.9]]
 
