@@ -177,11 +177,11 @@ class _Target(_Backend):
 
 
 class _Drafter(_Backend):
-    """Rows of several slots share a pass for nothing; what is read for the first time is paid."""
+    """Rows of several slots share a pass for nothing; every further row of a slot is paid."""
 
     def decode(self, batch: Batch) -> None:
         self._shares.add_drafter_pass(batch)
-        self._clock.spend(self._curve.draft_ns(1, len(batch) - sum(batch.wants_logits)))
+        self._clock.spend(self._curve.draft_ns(1, len(batch) - len(set(batch.slots))))
 
 
 class _Vocabulary:
@@ -280,7 +280,7 @@ class SimulatedEngine:
         drafter = _Drafter(curve, self._clock, self._shares)
         costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
         threshold = default_threshold() if threshold is None else threshold
-        self.controller = Controller(costs, threshold or 0.0, history)
+        self.controller = Controller(costs, threshold, history)
         self._asked: dict[int, Asked] = {}
         self._ends: dict[int, object] = {}
         self._share_of: dict[int, Share] = {}

@@ -116,6 +116,10 @@ class Speculation:
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
+    def observe_prompt(self, slot: Slot, seconds: float) -> None:
+        """The target took so long to read the slot's prompt."""
+        self._controller.observe_prompt(slot.request_id, seconds)
+
     def close(self, slot: Slot) -> None:
         self._controller.close(slot.request_id)
         self._guesses.pop(slot.id, None)

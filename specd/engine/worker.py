@@ -223,7 +223,7 @@ def make_controller(
 ) -> Iterator[Controller]:
     """One that is traced where the user wants to see why."""
     if not spec.trace_dir:
-        yield Controller(loaded.costs, spec.acceptance_threshold or 0.0, history, spec.max_draft)
+        yield Controller(loaded.costs, spec.acceptance_threshold, history, spec.max_draft)
         return
     header = Header.of(loaded.costs, spec.acceptance_threshold, history, spec.max_draft)
     with closing(TraceWriter(Path(spec.trace_dir), Path(spec.weights), header)) as writer:
@@ -245,7 +245,7 @@ def make_loop(
         loaded.target,
         loaded.vocabulary,
         controller
-        or Controller(loaded.costs, spec.acceptance_threshold or 0.0, None, spec.max_draft),
+        or Controller(loaded.costs, spec.acceptance_threshold, None, spec.max_draft),
         emit,
         flush=flush,
         n_ctx=loaded.facts.n_ctx,

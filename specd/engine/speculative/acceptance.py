@@ -7,6 +7,7 @@ confidence is worth is learned online, in a few bins.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,12 +28,16 @@ PRIORS = {
 #: Of a depth that nobody has drafted yet.
 DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
-#: Past this many observations an estimate forgets, so that it can follow the text.
-_MEMORY = 100.0
+#: Past this many observations an estimate forgets.
+_MEMORY = 400.0
 #: Share of a bin's surprise that is news for all the others: a useless drafter is soon found out.
-_NEWS = 0.5
-#: What a request takes over from the engine's estimate, as a number of observations.
-_INHERITED = 8.0
+_NEWS = 0.1
+#: How little one request's text is taken to differ from others before it has shown that, and how
+#: much of what it has shown is remembered: information on the log odds, of which a guess gives
+#: chance × (1 − chance).
+_TEXT_PRIOR, _TEXT_MEMORY = 6.0, 10.0
+#: No chance is taken to be nearer to 0 or 1.
+_MARGIN = 0.005
 
 
 @dataclass(slots=True)
@@ -46,13 +51,10 @@ class Estimate:
         self.weight = min(self.weight + 1.0, _MEMORY)
         self.mean += (value - self.mean) / self.weight
 
-    def inherit(self) -> Estimate:
-        return Estimate(self.mean, min(self.weight, _INHERITED))
-
 
 @dataclass(slots=True)
 class Acceptance:
-    """Estimates of one drafter in one temperature band, or in one request that inherits them."""
+    """Estimates of one drafter in one temperature band, over all requests."""
 
     edges: Sequence[float]
     priors: Sequence[float]
@@ -64,14 +66,6 @@ class Acceptance:
         priors = PRIORS[drafter]
         return cls(EDGES[drafter], priors, [Estimate(prior) for prior in priors])
 
-    def inherit(self) -> Acceptance:
-        return Acceptance(
-            self.edges,
-            self.priors,
-            [e.inherit() for e in self.by_confidence],
-            [e.inherit() for e in self.by_depth],
-        )
-
     def of_confidence(self, confidence: float) -> float:
         return self.by_confidence[bisect_right(self.edges, confidence)].mean
 
@@ -80,12 +74,6 @@ class Acceptance:
         if depth < len(self.by_depth):
             return self.by_depth[depth].mean
         return self.by_depth[-1].mean if self.by_depth else DEEPER
-
-    def reopen(self) -> None:
-        """Doubt half of what was learned: the text may have turned since."""
-        for estimate, prior in zip(self.by_confidence, self.priors, strict=True):
-            estimate.mean = (estimate.mean + prior) / 2.0
-            estimate.weight = _PRIOR_WEIGHT
 
     def _observe_bin(self, place: int, right: float) -> None:
         surprise = right - self.by_confidence[place].mean
@@ -106,3 +94,36 @@ class Acceptance:
             while len(self.by_depth) <= depth:
                 self.by_depth.append(Estimate(self.of_depth(len(self.by_depth))))
             self.by_depth[depth].observe(right)
+
+
+@dataclass(slots=True)
+class TextAcceptance:
+    """Estimates for one request: the pair's, shifted by as much as its text proves to differ.
+
+    One number is learned from every guess, so a few guesses say whether a text is easier or harder
+    for the drafter than others.  It is a logistic model with one coefficient, fitted online.
+
+    shift: added to the pair's log odds.  information: what the shift was learned from.
+    """
+
+    pair: Acceptance
+    shift: float = 0.0
+    information: float = 0.0
+
+    def of_confidence(self, confidence: float) -> float:
+        return self._shifted(self.pair.of_confidence(confidence))
+
+    def of_depth(self, depth: int) -> float:
+        return self._shifted(self.pair.of_depth(depth))
+
+    def _shifted(self, chance: float) -> float:
+        chance = min(max(chance, _MARGIN), 1.0 - _MARGIN)
+        return 1.0 / (1.0 + (1.0 - chance) / chance * math.exp(-self.shift))
+
+    def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
+        """Learn from one draft as Acceptance does; call it before the pair has learned from it."""
+        for depth, confidence in enumerate(confidences[:n_judged]):
+            chance = self.of_confidence(confidence)
+            self.information = min(self.information + chance * (1.0 - chance), _TEXT_MEMORY)
+            surprise = float(depth < n_right) - chance
+            self.shift += surprise / (_TEXT_PRIOR + self.information)

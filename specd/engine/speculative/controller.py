@@ -5,8 +5,9 @@ recorded trace replays exactly (trace.py).  The rules are explained in docs/spec
 
 The length is the k that maximises tokens(k) − λ·seconds(k), with λ the request's own tokens per
 second: what counts is the ratio of sums (Dinkelbach), not the sum of ratios.  A draft model and
-prompt lookup compete by that one figure.  Whether a drafter goes on at all is decided by what it
-really gained against plain passes (track.py).
+prompt lookup compete by that one figure, and the model drafts at all while its drafts are worth
+more than they cost.  No draft is made or sent that could put an answer further behind plain
+decoding than its budget allows (budget.py).
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
+from specd.engine.speculative.acceptance import TextAcceptance
+from specd.engine.speculative.budget import LossBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.memory import BandMemory, Memory
 from specd.engine.speculative.prospect import Best, Prospect, chances, share_out
-from specd.engine.speculative.track import PROBE_BUDGET, PROBE_STEPS, Speed, Track
+from specd.engine.speculative.track import Speed, Threshold, Track
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
 #: After so many steps with drafts one is plain, so that what drafting is compared with stays fresh.
-_PLAIN_EVERY = 64
+_PLAIN_EVERY = 256
+#: Share of a step that moves how many requests are taken to share a pass of the draft model.
+_SHARING_SHARE = 1.0 / 16.0
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
 
-#: What a drafter is taken to gain before anything is known of it.
-_UNTRIED_GAIN = 1.3
 #: Tokens that an answer just begun is taken to have.
 _TO_COME = 128
 #: Tokens of an answer that was set no limit.
@@ -53,12 +56,15 @@ class RequestControl:
     band: int
     tracks: dict[DrafterKind, Track]
     prospect: Prospect
+    budget: LossBudget = field(default_factory=LossBudget)
     speed: Speed = field(default_factory=Speed)
     matches: Sequence[float] = ()
     found: Best = field(default_factory=Best)
+    #: Of this step: seconds of its pass and of drafting that the request answers for.
     pass_s: float = 0.0
+    draft_s: float = 0.0
+    is_probe: bool = False
     n_missed: int = 0
-    n_since_plain: int = 0
     n_said: int = 0
 
 
@@ -97,11 +103,11 @@ class Controller:
     def __init__(
         self,
         costs: CostModel,
-        threshold: float,
+        threshold: float | None,
         history: PairHistory | None = None,
         max_draft: int | None = None,
     ) -> None:
-        """threshold: accepted ÷ drafted below which a request stops drafting.
+        """threshold: accepted ÷ drafted below which a request stops drafting; None is no such rule.
 
         history: what an earlier controller of the same pair had learned.
         max_draft: no draft is longer; None is MAX_DRAFT.
@@ -111,6 +117,8 @@ class Controller:
         self._threshold = threshold
         self._memory = Memory(history)
         self._requests: dict[int, RequestControl] = {}
+        self._n_sharing = 1.0
+        self._n_since_plain = 0
 
     def history(self) -> PairHistory:
         """What the next controller of this pair should begin with."""
@@ -133,19 +141,17 @@ class Controller:
         if mode is SpeculationMode.FIXED:
             kinds = kinds[:1]
         plain_s = self.costs.target_s(1)
-        control = RequestControl(bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s, 0, 1))
+        control = RequestControl(bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s))
         for kind in kinds:
-            control.tracks[kind] = self._track(kind, self._memory.of(kind, band), mode)
+            control.tracks[kind] = self._track(self._memory.of(kind, band))
         gain = max([1.0, *(self._memory.of(kind, band).gain or 1.0 for kind in kinds)])
         for _ in range(_INHERITED_STEPS):
             control.speed.add(1, plain_s / gain, plain_s)
         self._requests[request_id] = control
 
-    def _track(self, kind: DrafterKind, memory: BandMemory, mode: SpeculationMode) -> Track:
-        track = Track(memory.acceptance.inherit(), self._threshold)
-        if memory.parked and mode is SpeculationMode.AUTO:
-            track.begin_parked(memory.parked, self._look_s(kind, 0), self.costs.target_s(1))
-        return track
+    def _track(self, memory: BandMemory) -> Track:
+        threshold = None if self._threshold is None else Threshold(self._threshold)
+        return Track(TextAcceptance(memory.acceptance), memory.worth, threshold)
 
     def close(self, request_id: int) -> None:
         control = self._requests.pop(request_id)
@@ -188,39 +194,46 @@ class Controller:
         control.matches, control.found = (), Best()
         if not control.tracks:
             return 0
-        speed = control.speed.tokens / control.speed.seconds
-        control.prospect = Prospect(self.costs, speed, n_missed, n_slots)
+        is_auto = control.mode is SpeculationMode.AUTO
         control.n_missed = n_missed
-        if control.mode is SpeculationMode.FIXED:
+        control.prospect = Prospect(
+            self.costs,
+            control.speed.tokens / control.speed.seconds,
+            n_missed,
+            n_slots,
+            self._n_sharing,
+            control.budget if is_auto else None,
+        )
+        if not is_auto:
             control.matches = matches[: control.n_max] if LOOKUP in control.tracks else ()
             return control.n_max if MODEL in control.tracks else 0
-        willing = [kind for kind, track in control.tracks.items() if track.may_draft()]
-        control.n_since_plain += 1
-        if control.n_since_plain > _PLAIN_EVERY:
+        if self._n_since_plain >= _PLAIN_EVERY:
             return 0
-        if LOOKUP in willing:
+        if LOOKUP in control.tracks:
             control.matches = matches[: control.n_max]
             control.found = control.prospect.best_of(control.tracks[LOOKUP], control.matches)
-        # Where nothing was found the model is asked whatever it promised: else it never would be
-        # again, once its drafts were worth less than nothing.
-        if MODEL not in willing or not self._reading_pays(control, n_missed, n_left):
-            return 0
-        promised = max(control.tracks[MODEL].worth, 0.0)
-        return control.n_max if promised >= control.found.worth else 0
+        if MODEL in control.tracks and self._asks_model(control, n_left):
+            return control.prospect.n_affordable(control.n_max)
+        return 0
 
-    def _reading_pays(self, control: RequestControl, n_missed: int, n_left: int) -> bool:
+    def _asks_model(self, control: RequestControl, n_left: int) -> bool:
+        """Whether the model should draft in this step, or be probed where it does not pay."""
+        track, prospect = control.tracks[MODEL], control.prospect
+        control.is_probe = bool(track.parked)
+        if not control.is_probe:
+            return track.worth >= control.found.worth and self._reading_pays(control, n_left)
+        probes = self._memory.of(MODEL, control.band).probes
+        probes.earn()
+        return not control.found.n and probes.affords(prospect.probe_s() / prospect.plain_s)
+
+    def _reading_pays(self, control: RequestControl, n_left: int) -> bool:
         """Whether what the model has to read first is paid for by the tokens that may still come.
 
         An answer is taken to go on for as long as it has lasted.
         """
-        track = control.tracks[MODEL]
-        gain = self._memory.of(MODEL, control.band).gain or _UNTRIED_GAIN
-        if track.speed.steps >= _INHERITED_STEPS:
-            gain = track.speed.gain
-        saved = 0.0 if track.parked else 1.0 - 1.0 / max(gain, 1.0)
         n_to_come = min(n_left, max(control.n_said, _TO_COME))
-        to_come_s = n_to_come * self.costs.target_s(1)
-        return self.costs.reading_s(n_missed) <= max(saved, PROBE_BUDGET) * to_come_s
+        n_steps = n_to_come * control.speed.steps / control.speed.tokens
+        return control.prospect.reading_price() <= control.tracks[MODEL].worth * n_steps
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""
@@ -240,6 +253,7 @@ class Controller:
         for it, if anything.
         """
         controls = [self._requests[request_id] for request_id, _ in drafts]
+        self._share_drafting(controls, [len(margins) for _, margins in drafts])
         offers = [self._offer(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)]
         auto = [at for at, offer in enumerate(offers) if not offer.n]
         rates = [offers[at].rate for at in auto if offers[at].chances]
@@ -251,31 +265,63 @@ class Controller:
         )
         for at, n in zip(auto, lengths, strict=True):
             offers[at] = offers[at].cut(n)
-        n_rows = sum(offer.n for offer in offers)
-        plain_s = self.costs.target_s(len(drafts))
-        per_row_s = (self.costs.target_s(len(drafts) + n_rows) - plain_s) / n_rows if n_rows else 0
-        for control, offer in zip(controls, offers, strict=True):
-            # An equal share of the plain pass, and of what all drafts add to it by their rows.
-            control.pass_s = plain_s / len(drafts) + max(per_row_s, 0.0) * offer.n
+        self._share_pass(controls, offers)
+        is_plain = not any(offer.n for offer in offers) and not any(m for _, m in drafts)
+        self._n_since_plain = 0 if is_plain else self._n_since_plain + 1
         return [(offer.drafter, offer.n) if offer.n else (NOBODY, 0) for offer in offers]
+
+    def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
+        """Note what each answers for: its part of each pass that it shared, and its own reading."""
+        step_s, shares = self.costs.draft_s(1), [0.0]
+        for depth in range(max(lengths)):
+            shares.append(shares[-1] + step_s / sum(n > depth for n in lengths))
+        for control, n in zip(controls, lengths, strict=True):
+            control.draft_s = shares[n] + (self.costs.reading_s(control.n_missed) if n else 0.0)
+        if longest := max(lengths):
+            self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
+
+    def _share_pass(self, controls: Sequence[RequestControl], offers: list[_Offer]) -> None:
+        """Note what each answers for: an equal part of a plain pass, and its share of what rows add.
+
+        Where that is more than a request may lose, its draft is cut, which makes rows dearer.
+        """
+        n_slots = len(offers)
+        plain_s = self.costs.target_s(n_slots)
+        is_fixed = False
+        while not is_fixed:
+            is_fixed = True
+            n_rows = sum(offer.n for offer in offers)
+            added_s = max(self.costs.target_s(n_slots + n_rows) - plain_s, 0.0)
+            for at, (control, offer) in enumerate(zip(controls, offers, strict=True)):
+                mine_s = added_s * offer.n / max(n_rows, 1)
+                control.pass_s = plain_s / n_slots + mine_s
+                if offer.n and control.draft_s + mine_s > control.prospect.spare_s:
+                    offers[at], is_fixed = replace(offer, n=offer.n - 1), False
 
     def _offer(self, control: RequestControl, margins: Sequence[float]) -> _Offer:
         if control.mode is SpeculationMode.FIXED:
             sent_by, n = (MODEL, len(margins)) if margins else (LOOKUP, len(control.matches))
             return _Offer(sent_by, 0.0, [], None, n)
-        rate = control.prospect.rate
+        prospect = control.prospect
         if margins:
-            track, prospect = control.tracks[MODEL], control.prospect
+            track = control.tracks[MODEL]
             drafted = prospect.drafted(track, margins)
-            track.promise(drafted.worth - prospect.price(len(margins)))
+            worth = drafted.worth - prospect.price(len(margins))
+            track.promise(worth)
+            self._memory.of(MODEL, control.band).promise(worth)
             if drafted.worth >= control.found.worth:
-                return _Offer(MODEL, rate, [*chances(track.acceptance, margins)], track)
+                return _Offer(MODEL, prospect.rate, [*chances(track.acceptance, margins)], track)
         if control.matches:
             track = control.tracks[LOOKUP]
-            return _Offer(LOOKUP, rate, [*chances(track.acceptance, control.matches)], track)
-        return _Offer(NOBODY, rate, [], None)
+            odds = [*chances(track.acceptance, control.matches)]
+            return _Offer(LOOKUP, prospect.rate, odds, track)
+        return _Offer(NOBODY, prospect.rate, [], None)
 
     # ------------------------------------------------------------------ observations
+
+    def observe_prompt(self, request_id: int, seconds: float) -> None:
+        """The target took so long to read the request's prompt."""
+        self._requests[request_id].budget.add_prompt(seconds)
 
     def observe_target(self, width: int, seconds: float) -> None:
         self.costs.observe_target(width, seconds)
@@ -294,18 +340,19 @@ class Controller:
         self._learn(control, guesses)
         control.n_said += n_accepted + 1
         n_drafted = next((len(guess[1]) for guess in guesses if guess[0] == MODEL), 0)
-        plain_s, pass_s = control.prospect.plain_s, control.pass_s
-        draft_s = control.prospect.draft_s(n_drafted)
-        control.speed.add(n_accepted + 1, pass_s + draft_s, plain_s)
-        if not n_sent and not n_drafted:
-            control.n_since_plain = 0
+        plain_s, step_s = control.prospect.plain_s, control.pass_s + control.draft_s
+        control.speed.add(n_accepted + 1, step_s, plain_s)
+        control.budget.add_step(n_accepted + 1, step_s, plain_s)
+        if control.is_probe and n_drafted:
+            lost_s = step_s - (n_accepted + 1) * plain_s
+            self._memory.of(MODEL, control.band).probes.spend(lost_s / plain_s)
         if n_drafted and sent_by != MODEL:
             # Its draft was made and not sent: that was its price, and brought nothing.
-            self._judge(control, MODEL, 0, 0, plain_s + draft_s)
+            control.tracks[MODEL].observe(0, 0, plain_s + control.draft_s, plain_s)
         elif n_drafted:
-            self._judge(control, MODEL, n_sent, n_accepted, pass_s + draft_s)
+            control.tracks[MODEL].observe(n_sent, n_accepted, step_s, plain_s)
         if sent_by == LOOKUP:
-            self._judge(control, LOOKUP, n_sent, n_accepted, pass_s)
+            control.tracks[LOOKUP].observe(n_sent, n_accepted, control.pass_s, plain_s)
 
     def measure(
         self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
@@ -318,34 +365,13 @@ class Controller:
         if control is not None and kind in control.tracks:
             control.tracks[kind].measured.add(tokens, seconds, plain_s)
 
-    def _judge(
-        self,
-        control: RequestControl,
-        kind: DrafterKind,
-        n_sent: int,
-        n_accepted: int,
-        step_s: float,
-    ) -> None:
-        track, plain_s = control.tracks[kind], control.prospect.plain_s
-        track.observe(n_sent, n_accepted, step_s, plain_s)
-        if control.mode is SpeculationMode.AUTO:
-            was_parked = track.parked
-            track.judge(self._look_s(kind, control.n_missed), plain_s)
-            if track.parked and not was_parked:
-                self._memory.of(kind, control.band).note_parked(track)
-
     def _learn(self, control: RequestControl, guesses: Sequence[Guess]) -> None:
         for drafter, confidences, n_right, n_judged in guesses:
             kind = DrafterKind(drafter)
             if kind not in control.tracks:
                 continue
-            control.tracks[kind].acceptance.observe(confidences, n_right, n_judged)
-            control.tracks[kind].judged(n_right, n_judged)
+            control.tracks[kind].learn(confidences, n_right, n_judged)
             if control.mode is SpeculationMode.AUTO:
                 # A fixed length is a bench's; it must not teach those it is compared with.
                 memory = self._memory.of(kind, control.band)
                 memory.acceptance.observe(confidences, n_right, n_judged)
-
-    def _look_s(self, kind: DrafterKind, n_missed: int) -> float:
-        """Seconds that drafting for one probe takes; what lookup finds is free."""
-        return self.costs.draft_s(PROBE_STEPS, n_missed) if kind is MODEL else 0.0

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.engine.speculative.acceptance import Acceptance, Estimate
+from specd.engine.speculative.budget import ProbeBudget
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.track import Track
+from specd.engine.speculative.track import DOES_NOT_PAY, Track
 
 #: What all earlier requests together count as beside a new one, in plain passes.
-_EARLIER_PASSES = 24.0
+_EARLIER_PASSES = 200.0
 #: What was learned before a restart counts as no more observations than this.
-_TRUSTED = 32.0
-#: Depths beyond this are no bench of anything: a draft is never longer.
-_MAX_DEPTHS = 64
+_TRUSTED = 4.0
+#: Tokens that a draft is taken to be worth before anything is known, and where history says that
+#: it lost.
+_UNTRIED_WORTH, _LOSING_WORTH = 0.1, -0.02
+#: Share of a draft's surprise that moves what drafting is taken to be worth.
+_WORTH_SHARE = 1.0 / 48.0
 #: No pass gives more tokens: what a damaged history claims must not drive new requests.
 _MAX_GAIN = 32.0
 
@@ -25,11 +29,13 @@ class BandMemory:
     """One drafter in one band of temperatures.
 
     tokens, passes: of the steps that it drafted for, and how many plain passes would have taken as
-    long; the newest requests count most.  verdict: why the last track that was parked was.
+    long; the newest requests count most.  worth: what a draft is expected to add, in tokens.
+    probes: what may be spent on trying again while that is nothing.
     """
 
     acceptance: Acceptance
-    verdict: str = ""
+    worth: float = _UNTRIED_WORTH
+    probes: ProbeBudget = field(default_factory=ProbeBudget)
     tokens: float = 0.0
     passes: float = 0.0
     n_requests: int = 0
@@ -43,34 +49,27 @@ class BandMemory:
 
     @property
     def parked(self) -> str:
-        """The reason why a new request begins parked, "" where drafting has paid on the whole."""
-        return self.verdict if self.gain is not None and self.gain < 1.0 else ""
+        """The reason why a new request begins with a probe, "" where drafting should pay."""
+        return DOES_NOT_PAY if self.worth <= 0.0 else ""
 
-    def note_parked(self, track: Track) -> None:
-        """A verdict on a request still running: another one may begin meanwhile."""
-        self.verdict = track.parked
-        self._note_gain(track)
+    def promise(self, worth: float) -> None:
+        self.worth += (worth - self.worth) * _WORTH_SHARE
 
     def end_request(self, track: Track) -> None:
         self.n_requests += 1
         self.n_drafted += track.n_drafted
         self.n_accepted += track.n_accepted
-        if track.measured.n_steps or (track.speed.steps and not track.parked):
-            self._note_gain(track)
+        # As measured by the clock, else as the costs say.
+        measured, speed = track.measured, track.speed
+        if measured.n_steps:
+            self._add_gain(measured.tokens, measured.passes)
+        elif speed.steps:
+            self._add_gain(speed.gain * speed.steps, speed.steps)
 
-    def _note_gain(self, track: Track) -> None:
-        """Add what the track came to since it was last noted: as measured, else as estimated."""
-        if not track.passes_noted and self.passes > _EARLIER_PASSES:
+    def _add_gain(self, tokens: float, passes: float) -> None:
+        if self.passes > _EARLIER_PASSES:
             self.tokens *= _EARLIER_PASSES / self.passes
             self.passes = _EARLIER_PASSES
-        measured = track.measured
-        if measured.n_steps:
-            tokens: float = measured.tokens - track.tokens_noted
-            passes = measured.passes - track.passes_noted
-            track.tokens_noted, track.passes_noted = measured.tokens, measured.passes
-        else:
-            passes = track.speed.steps
-            tokens = track.speed.gain * track.speed.steps
         self.tokens += tokens
         self.passes += passes
 
@@ -118,14 +117,16 @@ def _pairs(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], ...]:
 
 
 def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
-    """Bins of another number are another version's: then only the verdict is believed."""
+    """Bins of another number are another version's: then only the gain is believed.
+
+    Chances by depth are learned anew in a few drafts, and wrong ones would hinder long drafts.
+    """
     acceptance = Acceptance.of(kind)
     if len(band.by_confidence) == len(acceptance.by_confidence):
         acceptance.by_confidence = _estimates(band.by_confidence)
-        acceptance.by_depth = _estimates(band.by_depth[:_MAX_DEPTHS])
     return BandMemory(
         acceptance,
-        verdict=band.parked,
+        worth=_UNTRIED_WORTH if band.gain is None or band.gain >= 1.0 else _LOSING_WORTH,
         tokens=min(band.gain or 0.0, _MAX_GAIN) * _EARLIER_PASSES,
         passes=_EARLIER_PASSES if band.gain else 0.0,
         n_requests=band.n_requests,

@@ -6,10 +6,12 @@ tokens per second: zero for a plain step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specd.engine.speculative.acceptance import Acceptance
+from specd.engine.speculative.acceptance import TextAcceptance
+from specd.engine.speculative.budget import LossBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.track import Track
 
@@ -32,35 +34,57 @@ class Prospect:
     Passes get wide in steps, so that each alone would often find one more row too dear.
     """
 
-    def __init__(self, costs: CostModel, speed: float, n_missed: int, n_slots: int) -> None:
+    def __init__(
+        self,
+        costs: CostModel,
+        speed: float,
+        n_missed: int = 0,
+        n_slots: int = 1,
+        n_sharing: float = 1.0,
+        budget: LossBudget | None = None,
+    ) -> None:
         """speed: recent tokens per second of the request.
 
         n_missed: tokens the draft model must read first.
+        n_sharing: requests that share a pass of the draft model, on average.
+        budget: what the request may still lose; None is no limit.
         """
         self._costs = costs
         self._n_slots = n_slots
+        self._step_s = costs.draft_s(1)
+        self._n_sharing = min(max(n_sharing, 1.0), n_slots)
+        self._reading_s = costs.reading_s(n_missed)
         #: Seconds of a plain step that this request answers for: an equal share of the pass.
         self.plain_s = costs.target_s(n_slots) / n_slots
+        #: Seconds that the step may take beyond a plain one.
+        self.spare_s = math.inf if budget is None else budget.left_s(self.plain_s)
         #: Tokens per second, never less than plain decoding gives.
         self.rate = max(1.0 / self.plain_s, speed)
-        self._n_missed = n_missed
         self._pass_s = [self.plain_s]
         self._n, self._chance, self._tokens = 0, 1.0, 1.0
         self._best = Best()
 
-    def draft_s(self, n_tokens: int) -> float:
-        """Seconds of drafting that this request answers for.
+    def probe_s(self) -> float:
+        """Return the seconds that drafting a single token takes at most."""
+        return self._step_s + self._reading_s
 
-        Passes of the draft model are shared; what it reads for this request alone is not.
+    def n_affordable(self, n_max: int) -> int:
+        """Return the longest draft whose making and sending the budget allows.
+
+        The worst is assumed: that all of it is refused and that no pass of the drafter is shared.
         """
-        if n_tokens == 0:
-            return 0.0
-        reading_s = self._costs.reading_s(self._n_missed)
-        return self._costs.draft_s(n_tokens) / self._n_slots + reading_s
+        n = n_max
+        while n and n * self._step_s + self._reading_s + self._added_s(n) > self.spare_s:
+            n -= 1
+        return n
 
     def price(self, n_drafted: int) -> float:
         """Tokens that drafting so many costs, where nothing is left to be read first."""
-        return self.rate * self._costs.draft_s(n_drafted) / self._n_slots
+        return self.rate * n_drafted * self._step_s / self._n_sharing
+
+    def reading_price(self) -> float:
+        """Tokens that it costs to read what the draft model must read first."""
+        return self.rate * self._reading_s
 
     def best_of(self, track: Track, confidences: Sequence[float]) -> Best:
         """The best length of a draft that is there already, and cost nothing."""
@@ -68,7 +92,7 @@ class Prospect:
         for n, chance in enumerate(chances(track.acceptance, confidences), start=1):
             tokens += chance
             worth = self._worth(tokens, n)
-            if worth > best.worth and track.allows(n, tokens - 1.0):
+            if worth > best.worth and self._may_send(track, n, tokens):
                 best = Best(n, worth)
         return best
 
@@ -79,7 +103,7 @@ class Prospect:
             self._chance *= track.acceptance.of_confidence(margin)
             self._tokens += self._chance
             worth = self._worth(self._tokens, self._n)
-            if worth > self._best.worth and track.allows(self._n, self._tokens - 1.0):
+            if worth > self._best.worth and self._may_send(track, self._n, self._tokens):
                 self._best = Best(self._n, worth)
         return self._best
 
@@ -89,23 +113,30 @@ class Prospect:
         """Whether drafting on may well be worth more than `worth`, its own price included."""
         worth = max(worth, self.drafted(track, margins).worth)
         chance, tokens, n = self._chance, self._tokens, self._n
-        step_s = self._costs.draft_s(1) / self._n_slots
         for ahead in range(1, min(_LOOKAHEAD, n_max - n) + 1):
             chance *= track.acceptance.of_depth(n + ahead - 1)
             tokens += chance
-            more = self._worth(tokens, n + ahead) - self.rate * ahead * step_s
-            if more > worth and track.allows(n + ahead, tokens - 1.0):
+            more = self._worth(tokens, n + ahead) - self.price(ahead)
+            if more > worth and self._may_send(track, n + ahead, tokens):
                 return True
         return False
 
+    def _may_send(self, track: Track, n: int, tokens: float) -> bool:
+        """Whether budget and threshold allow n tokens, of which so many should be accepted."""
+        return self._added_s(n) <= self.spare_s and track.allows(n, tokens - 1.0)
+
     def _worth(self, tokens: float, n: int) -> float:
+        return tokens - 1.0 - self.rate * self._added_s(n)
+
+    def _added_s(self, n: int) -> float:
+        """Seconds that sending so many tokens adds to a plain step."""
         while len(self._pass_s) <= n:
             width = self._n_slots * (1 + len(self._pass_s))
             self._pass_s.append(max(self._costs.target_s(width) / self._n_slots, self.plain_s))
-        return tokens - 1.0 - self.rate * (self._pass_s[n] - self.plain_s)
+        return self._pass_s[n] - self.plain_s
 
 
-def chances(acceptance: Acceptance, confidences: Sequence[float]) -> Iterator[float]:
+def chances(acceptance: TextAcceptance, confidences: Sequence[float]) -> Iterator[float]:
     """For each token: the chance that it and all before it are accepted."""
     chance = 1.0
     for confidence in confidences:

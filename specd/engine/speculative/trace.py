@@ -12,7 +12,7 @@ import msgspec
 
 import specd
 from specd.core import PairHistory, SpeculationMode, SpeculationState
-from specd.engine.speculative.controller import MODEL, NO_LIMIT, Controller, Guess
+from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 
 #: (drafter, why it is parked or "", its gain in the request) after a call.
@@ -47,7 +47,7 @@ class Header(msgspec.Struct, frozen=True):
     def controller(self, write: Callable[[Call], None]) -> TracingController:
         """A controller in the state that the traced one began in."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
-        return TracingController(costs, self.threshold or 0.0, self.history, write, self.max_draft)
+        return TracingController(costs, self.threshold, self.history, write, self.max_draft)
 
 
 # --------------------------------------------------------------------------- calls
@@ -100,6 +100,12 @@ class Choose(_Call, frozen=True, tag="choose"):
     answer: list[tuple[str, int]]
 
 
+class ObservePrompt(_Call, frozen=True, tag="observe_prompt"):
+    request_id: int
+    seconds: float
+    answer: None = None
+
+
 class ObserveTarget(_Call, frozen=True, tag="observe_target"):
     width: int
     seconds: float
@@ -133,7 +139,18 @@ class ObserveStep(_Call, frozen=True, tag="observe_step"):
     reckoned: Reckoned
 
 
-Call = Open | Close | State | Plan | Extend | Choose | ObserveTarget | ObserveDraft | ObserveStep
+Call = (
+    Open
+    | Close
+    | State
+    | Plan
+    | Extend
+    | Choose
+    | ObservePrompt
+    | ObserveTarget
+    | ObserveDraft
+    | ObserveStep
+)
 
 
 # --------------------------------------------------------------------------- both ways
@@ -196,6 +213,10 @@ class TracingController(Controller):
         self._write(Choose([(request_id, [*margins]) for request_id, margins in drafts], answer))
         return answer
 
+    def observe_prompt(self, request_id: int, seconds: float) -> None:
+        super().observe_prompt(request_id, seconds)
+        self._write(ObservePrompt(request_id, seconds))
+
     def observe_target(self, width: int, seconds: float) -> None:
         super().observe_target(width, seconds)
         self._write(ObserveTarget(width, seconds))
@@ -209,9 +230,8 @@ class TracingController(Controller):
     ) -> None:
         super().observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
         control = self._requests[request_id]
-        n_drafted = sum(len(margins) for drafter, margins, *_ in guesses if drafter == MODEL)
         reckoned = Reckoned(
-            control.pass_s + control.prospect.draft_s(n_drafted),
+            control.pass_s + control.draft_s,
             control.prospect.plain_s,
             self._standings(request_id),
         )

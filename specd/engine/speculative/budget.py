@@ -1,0 +1,59 @@
+"""What drafting may lose: within one answer, and on probes of a drafter that does not pay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Plain passes, and share of its plain time, by which an answer may be behind plain decoding.
+LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
+#: Share of plain decoding time that probes of a drafter may cost while it does not pay.
+_PROBE_SHARE = 0.004
+#: Plain passes that probes may cost at first, and the most that is saved up for them.
+_PROBE_PASSES, _PROBE_PASSES_MAX = 4.0, 12.0
+
+
+@dataclass(slots=True)
+class LossBudget:
+    """Bounds what drafting loses in one answer, so that no answer is much slower than plain.
+
+    lost_s: seconds that its steps took beyond plain ones; negative where drafts gained.
+    plain_s: seconds that it would have taken so far in plain passes, its prompt included.
+    """
+
+    lost_s: float = 0.0
+    plain_s: float = 0.0
+
+    def left_s(self, plain_s: float) -> float:
+        """Return the seconds that a step may take beyond a plain one, which takes plain_s."""
+        allowed_s = LOSS_PASSES * plain_s + LOSS_SHARE * (self.plain_s + plain_s)
+        return allowed_s - self.lost_s
+
+    def add_prompt(self, seconds: float) -> None:
+        """Note that the target has read the prompt; a long one takes the drafter longer, too."""
+        self.plain_s += seconds
+
+    def add_step(self, n_tokens: int, seconds: float, plain_s: float) -> None:
+        """Note a step that gave n_tokens.  plain_s: seconds of a plain one, which gives one."""
+        self.lost_s += seconds - n_tokens * plain_s
+        self.plain_s += n_tokens * plain_s
+
+
+@dataclass(slots=True)
+class ProbeBudget:
+    """Bounds what probes of one drafter cost over all answers.  passes: plain ones, unspent."""
+
+    passes: float = _PROBE_PASSES
+
+    def earn(self) -> None:
+        """Note a step of a request whose drafter is parked."""
+        self._add(_PROBE_SHARE)
+
+    def affords(self, passes: float) -> bool:
+        return self.passes >= passes
+
+    def spend(self, passes: float) -> None:
+        """passes: what a probe took, less what its draft saved."""
+        self._add(-passes)
+
+    def _add(self, passes: float) -> None:
+        self.passes = min(self.passes + passes, _PROBE_PASSES_MAX)
