@@ -244,8 +244,7 @@ def make_loop(
     return Loop(
         loaded.target,
         loaded.vocabulary,
-        controller
-        or Controller(loaded.costs, spec.acceptance_threshold, None, spec.max_draft),
+        controller or Controller(loaded.costs, spec.acceptance_threshold, None, spec.max_draft),
         emit,
         flush=flush,
         n_ctx=loaded.facts.n_ctx,

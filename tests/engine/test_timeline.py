@@ -44,7 +44,7 @@ def test_a_request_is_told_with_its_turns() -> None:
 
 def test_a_real_controllers_parking_is_told() -> None:
     calls: list[Call] = []
-    run(calls.append, n_right=0)
+    run(calls.append, 200, n_right=0)
     assert any("model parked: " in line for line in told(calls))
 
 

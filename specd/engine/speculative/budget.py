@@ -10,6 +10,8 @@ LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 _PROBE_SHARE = 0.004
 #: Plain passes that probes may cost at first, and the most that is saved up for them.
 _PROBE_PASSES, _PROBE_PASSES_MAX = 4.0, 12.0
+#: Plain passes that a probe counts for at least: what is parked rests most of the time.
+_PROBE_LEAST = 0.02
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class ProbeBudget:
 
     def spend(self, passes: float) -> None:
         """passes: what a probe took, less what its draft saved."""
-        self._add(-passes)
+        self._add(-max(passes, _PROBE_LEAST))
 
     def _add(self, passes: float) -> None:
         self.passes = min(self.passes + passes, _PROBE_PASSES_MAX)

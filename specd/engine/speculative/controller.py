@@ -281,7 +281,7 @@ class Controller:
             self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
 
     def _share_pass(self, controls: Sequence[RequestControl], offers: list[_Offer]) -> None:
-        """Note what each answers for: an equal part of a plain pass, and its share of what rows add.
+        """Note what each answers for: its part of a plain pass, and of what all rows add.
 
         Where that is more than a request may lose, its draft is cut, which makes rows dearer.
         """
@@ -321,7 +321,9 @@ class Controller:
 
     def observe_prompt(self, request_id: int, seconds: float) -> None:
         """The target took so long to read the request's prompt."""
-        self._requests[request_id].budget.add_prompt(seconds)
+        # The pass that gives the first token is no part of what is compared with drafting.
+        beyond_s = max(seconds - self.costs.target_s(1), 0.0)
+        self._requests[request_id].budget.add_prompt(beyond_s)
 
     def observe_target(self, width: int, seconds: float) -> None:
         self.costs.observe_target(width, seconds)

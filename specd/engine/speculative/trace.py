@@ -162,7 +162,7 @@ class TracingController(Controller):
     def __init__(
         self,
         costs: CostModel,
-        threshold: float,
+        threshold: float | None,
         history: PairHistory | None,
         write: Callable[[Call], None],
         max_draft: int | None = None,

@@ -69,16 +69,21 @@ class Measured:
 
 @dataclass(slots=True)
 class Threshold:
-    """The least share of drafted tokens that must be accepted, as a user has set it."""
+    """The least share of drafted tokens that must be accepted, as a user has set it.
+
+    n_unsent: drafts in a row of which nothing was sent.  window: of the last tokens that the target
+    judged, which were accepted.
+    """
 
     least: float
+    n_unsent: int = 0
     window: deque[bool] = field(default_factory=lambda: deque(maxlen=_WINDOW))
 
     @property
     def is_missed(self) -> bool:
-        """Whether less was accepted over the last tokens that the target judged."""
+        """Whether less was accepted of late, or less was expected of many drafts in a row."""
         n = len(self.window)
-        return n >= _ENOUGH and sum(self.window) < self.least * n
+        return self.n_unsent >= _ENOUGH or (n >= _ENOUGH and sum(self.window) < self.least * n)
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
         """Whether sending so many, of which so many should be accepted, respects it.
@@ -89,7 +94,13 @@ class Threshold:
         spare = sum(self.window) - wanted * len(self.window)
         return n_expected + max(spare, 0.0) >= wanted * n_sent
 
-    def observe(self, n_judged: int, n_accepted: int) -> None:
+    def observe(self, n_sent: int, n_accepted: int) -> None:
+        """Note a draft of which so many tokens were sent, perhaps none."""
+        self.n_unsent = 0 if n_sent else self.n_unsent + 1
+        self.look_on(n_sent, n_accepted)
+
+    def look_on(self, n_judged: int, n_accepted: int) -> None:
+        """Note tokens that the target judged, sent or not."""
         self.window.extend(at < n_accepted for at in range(n_judged))
 
 
@@ -97,7 +108,8 @@ class Threshold:
 class Track:
     """One drafter in one request; it is parked while its drafts are worth nothing.
 
-    worth: tokens that one more draft is expected to add, less its price.  threshold: None where the user has set none.
+    worth: tokens that one more draft is expected to add, less its price.
+    threshold: None where the user has set none.
     """
 
     acceptance: TextAcceptance
@@ -127,7 +139,7 @@ class Track:
         """Learn from a draft, sent or not, of which the target's text judged n_judged tokens."""
         if self.threshold is not None and self.threshold.is_missed:
             # Nothing is sent now that could show that the text has become easier.
-            self.threshold.observe(n_judged, n_right)
+            self.threshold.look_on(n_judged, n_right)
         self.acceptance.observe(confidences, n_right, n_judged)
 
     def observe(self, n_sent: int, n_accepted: int, seconds: float, plain_s: float) -> None:

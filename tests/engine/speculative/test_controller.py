@@ -101,14 +101,16 @@ def run(
     return total
 
 
-def make(costs: dict[int, float], draft_step_s: float = 0.05, threshold: float = 0.4) -> Controller:
+def make(
+    costs: dict[int, float], draft_step_s: float = 0.05, threshold: float | None = None
+) -> Controller:
     return Controller(CostModel(costs, draft_step_s, draft_step_s / 10), threshold)
 
 
 def speed_of(
     costs: dict[int, float], rate: float, n_max: int | None, mode: SpeculationMode, seed: int = 3
 ) -> float:
-    controller = make(costs, threshold=0.0)
+    controller = make(costs)
     controller.open(1, n_max, mode, 0.8, [MODEL])
     text = Text(rate, random.Random(seed))
     return run(controller, CostModel(costs, 0.05), text, 1500, n_max=n_max, mode=mode).speed
@@ -225,19 +227,22 @@ def test_drafting_is_interrupted_now_and_then_to_see_what_a_plain_step_costs() -
     controller = make(GPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 650)
-    assert 5 <= 650 - total.drafting_steps <= 15
+    assert 650 - total.drafting_steps == 2
 
 
 def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
-    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    run(controller, truth, Text(0.0, random.Random(1)), 100)
-    controller.close(1)
-    controller.open(2, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert controller.state(2)[0] is SpeculationState.PARKED
-    controller.open(3, None, SpeculationMode.AUTO, 0.0, [MODEL])
-    assert controller.state(3)[0] is SpeculationState.ACTIVE
+    for request_id in range(1, 7):
+        controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL])
+        # A single bad answer is no verdict.
+        assert controller.state(request_id)[0] is SpeculationState.ACTIVE or request_id > 2
+        run(controller, truth, Text(0.0, random.Random(1)), 60, request_id=request_id)
+        controller.close(request_id)
+    controller.open(7, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert controller.state(7)[0] is SpeculationState.PARKED
+    controller.open(8, None, SpeculationMode.AUTO, 0.0, [MODEL])
+    assert controller.state(8)[0] is SpeculationState.ACTIVE
 
 
 def test_zero_switches_off_and_the_users_bound_is_kept() -> None:
@@ -375,7 +380,7 @@ def test_the_better_of_two_drafts_is_sent() -> None:
     controller = make(CPU, draft_step_s=0.001)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     # A short match is worth little: the model is asked, and its draft weighed against the match.
-    assert controller.plan(1, 0, 1, [3.0, 4.0, 5.0]) == MAX_DRAFT
+    assert controller.plan(1, 0, 1, [3.0, 4.0, 5.0]) > 3
     assert controller.choose([(1, [6.0, 6.0, 6.0])])[0][0] == MODEL
     for _ in range(60):
         controller.plan(1, 0, 1, matches(3))
@@ -404,8 +409,10 @@ def test_a_history_is_where_the_next_engine_begins() -> None:
     second.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     assert second.state(1)[0] is SpeculationState.PARKED
     believed = second.history().bands
-    assert [b.by_confidence for b in believed] == [b.by_confidence for b in kept.bands]
-    assert [(b.parked, b.gain) for b in believed] == [(b.parked, b.gain) for b in kept.bands]
+    means = [[mean for mean, _ in band.by_confidence] for band in (*believed, *kept.bands)]
+    assert means[0] == means[1]
+    assert believed[0].parked == kept.bands[0].parked
+    assert believed[0].gain == pytest.approx(kept.bands[0].gain)
     assert kept.bands[0].n_requests == 1
 
 
@@ -416,9 +423,7 @@ def test_what_is_remembered_of_a_request_is_what_the_clock_said_of_all_its_steps
     for _ in range(40):
         controller.measure(1, DrafterKind.MODEL, 1, 2.0, 1.0)
     run(controller, truth, Text(0.0, random.Random(1)), 200)
-    [parked] = controller.history().bands
-    assert parked.parked
-    assert parked.gain == pytest.approx(0.5)
+    assert controller.state(1) == (SpeculationState.PARKED, DOES_NOT_PAY)
     run(controller, truth, Text(0.95, random.Random(2)), 800)
     assert controller.state(1) == (SpeculationState.ACTIVE, "")
     for _ in range(10):
@@ -432,14 +437,14 @@ def test_what_is_remembered_of_a_request_is_what_the_clock_said_of_all_its_steps
 
 def test_the_newest_requests_say_most_about_a_pair() -> None:
     controller = make(CPU)
-    for request_id, tokens in ((1, 100), (2, 3)):
+    for request_id, tokens in ((1, 200), (2, 3)):
         controller.open(request_id, None, SpeculationMode.AUTO, 0.3, [MODEL])
         for _ in range(tokens):
             controller.measure(request_id, DrafterKind.MODEL, 1, tokens / 100 + 0.5, 1.0)
         controller.close(request_id)
     [band] = controller.history().bands
-    # Of the first, whose hundred steps took one and a half passes each, 24 passes are left.
-    assert band.gain == pytest.approx((24 / 1.5 + 3) / (24 + 3 * 0.53))
+    # Of the first, whose steps took two and a half passes each, 200 passes are left.
+    assert band.gain == pytest.approx((200 / 2.5 + 3) / (200 + 3 * 0.53))
 
 
 def test_bins_of_another_version_are_not_believed() -> None:
@@ -473,10 +478,19 @@ def long_prompt(controller: Controller, n_missed: int, n_left: int) -> bool:
 
 
 def test_a_prompt_is_read_by_the_drafter_only_where_the_answer_can_pay_for_it() -> None:
-    # Reading 4000 tokens costs as much as 20 plain passes.
-    assert not long_prompt(make(CPU), 4000, 16)
-    assert long_prompt(make(CPU), 4000, 500)
-    assert long_prompt(make(CPU), 100, 16)
+    # Reading 200 tokens costs as much as a plain pass.
+    assert not long_prompt(make(CPU), 200, 8)
+    assert long_prompt(make(CPU), 200, 500)
+    assert long_prompt(make(CPU), 60, 16)
+
+
+def test_a_drafter_may_read_a_long_prompt_where_the_target_took_long_to_read_it() -> None:
+    """Else two passes are all that may be lost, and 2000 tokens cost as much as 10."""
+    for seconds, asks in ((0.0, False), (150.0, False), (250.0, True)):
+        controller = make(CPU)
+        controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+        controller.observe_prompt(1, seconds)
+        assert (controller.plan(1, 2000, 1) > 0) == asks
 
 
 def test_a_drafter_that_has_not_paid_reads_no_long_prompt_for_a_look() -> None:

@@ -35,9 +35,11 @@ def test_what_reading_a_long_prompt_costs_is_not_expected_of_the_next_draft() ->
     controller = opened(draft_step_s=0.05)
     margins = [6.0, 6.0, 6.0]
     # As dear as 10 plain passes, this once.
-    assert controller.plan(1, 2000, 1) == MAX_DRAFT
-    assert controller.choose([(1, margins)]) == [(MODEL, 3)]
-    controller.observe_step(1, MODEL, 3, 3, [(MODEL, margins, 3, 3)])
+    controller.observe_prompt(1, 200.0)
+    for n_missed in (2000, *[0] * 20):
+        assert controller.plan(1, n_missed, 1) == MAX_DRAFT
+        assert controller.choose([(1, margins)]) == [(MODEL, 3)]
+        controller.observe_step(1, MODEL, 3, 3, [(MODEL, margins, 3, 3)])
     # A single token promises less than such a draft.
     assert controller.plan(1, 0, 1, [7.0]) == MAX_DRAFT
 

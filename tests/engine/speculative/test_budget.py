@@ -1,0 +1,117 @@
+"""No answer loses more than its budget allows, whatever its drafts come to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specd.core import BandHistory, DrafterKind, PairHistory, SpeculationMode
+from specd.engine.speculative.budget import LOSS_PASSES, LOSS_SHARE, LossBudget, ProbeBudget
+from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, Controller, Guess
+from specd.engine.speculative.cost_model import CostModel
+
+
+def test_what_was_gained_is_there_to_be_lost() -> None:
+    budget = LossBudget()
+    assert budget.left_s(1.0) == pytest.approx(2.05)
+    budget.add_step(1, 3.0, 1.0)
+    assert budget.left_s(1.0) == pytest.approx(0.1)
+    budget.add_step(5, 2.0, 1.0)
+    assert budget.left_s(1.0) == pytest.approx(2.0 + 0.05 * 7 - 2.0 + 3.0)
+    budget.add_prompt(100.0)
+    assert budget.left_s(1.0) == pytest.approx(2.0 + 0.05 * 107 - 2.0 + 3.0)
+
+
+def test_probes_are_paid_from_what_plain_steps_save() -> None:
+    budget = ProbeBudget()
+    n_steps = n_probes = 0
+    while n_steps < 10_000:
+        n_steps += 1
+        budget.earn()
+        if budget.affords(0.5):
+            budget.spend(0.5)
+            n_probes += 1
+    assert 80 <= n_probes <= 90, "0.4 % of 10,000 passes, and 4 passes at first"
+    budget.spend(-100.0)
+    assert not budget.affords(0.5), "a probe that gained buys no further ones"
+
+
+costs = st.builds(
+    lambda first, steps, draft, read: CostModel(
+        {1: first, **{2 + i: first * (1.0 + sum(steps[: i + 1])) for i in range(len(steps))}},
+        first * draft,
+        first * read,
+    ),
+    st.floats(0.001, 1.0),
+    st.lists(st.floats(0.0, 2.0), min_size=40, max_size=40),
+    st.floats(0.0, 3.0),
+    st.floats(0.0, 0.1),
+)
+bins = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1000.0)), max_size=12).map(tuple)
+histories = st.lists(
+    st.builds(
+        BandHistory,
+        drafter=st.sampled_from(DrafterKind),
+        band=st.integers(0, 4),
+        by_confidence=bins,
+        by_depth=bins,
+        parked=st.sampled_from(["", "does_not_pay", "low_acceptance", "what is this"]),
+        gain=st.none() | st.floats(1e-6, 1e6),
+        n_requests=st.integers(0, 10**6),
+    ),
+    max_size=4,
+).map(lambda several: PairHistory(bands=tuple(several)))
+#: Of one request in one step: confidences of the guesses, how many are right, tokens found.
+step = st.tuples(
+    st.lists(st.floats(0.0, 20.0), min_size=MAX_DRAFT, max_size=MAX_DRAFT),
+    st.integers(0, MAX_DRAFT),
+    st.integers(0, MAX_DRAFT),
+)
+
+
+@settings(deadline=None)
+@given(costs, histories, st.none() | st.floats(0.0, 1.0), st.data(), st.sampled_from([1, 2, 4]))
+def test_no_answer_is_further_behind_than_its_budget(
+    costs: CostModel,
+    history: PairHistory,
+    threshold: float | None,
+    data: st.DataObject,
+    n_slots: int,
+) -> None:
+    """Each answers for its share; costs do not change, so that the bound is exact."""
+    controller = Controller(costs, threshold, history)
+    plain_s = costs.target_s(n_slots) / n_slots
+    taken_s, tokens = [0.0] * n_slots, [0] * n_slots
+    missed = [data.draw(st.integers(0, 400)) for _ in range(n_slots)]
+    for request_id in range(n_slots):
+        controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
+    for _ in range(data.draw(st.integers(1, 30))):
+        steps = data.draw(st.lists(step, min_size=n_slots, max_size=n_slots))
+        drafts: list[tuple[int, list[float]]] = []
+        for request_id, (confidences, _, n_found) in enumerate(steps):
+            n_max = controller.plan(request_id, missed[request_id], n_slots, confidences[:n_found])
+            margins = confidences[: min(n_max, 1)]
+            while margins and len(margins) < n_max and controller.extend(request_id, margins):
+                margins = confidences[: len(margins) + 1]
+            drafts.append((request_id, margins))
+        sent = controller.choose(drafts)
+        n_rows = sum(n for _, n in sent)
+        added_s = costs.target_s(n_slots + n_rows) - costs.target_s(n_slots)
+        for (request_id, margins), (sent_by, n), (confidences, n_right, n_found) in zip(
+            drafts, sent, steps, strict=True
+        ):
+            n_accepted = min(n, n_right)
+            guesses: list[Guess] = [(LOOKUP, confidences[:n_found], 0, 0)]
+            if margins:
+                guesses.append((MODEL, margins, min(n_right, len(margins)), len(margins)))
+                taken_s[request_id] += costs.reading_s(missed[request_id])
+                missed[request_id] = 0
+            for depth in range(len(margins)):
+                sharing = sum(len(others) > depth for _, others in drafts)
+                taken_s[request_id] += costs.draft_s(1) / sharing
+            taken_s[request_id] += plain_s + (added_s * n / n_rows if n else 0.0)
+            tokens[request_id] += n_accepted + 1
+            controller.observe_step(request_id, sent_by, n, n_accepted, guesses)
+            allowed_s = (1.0 + LOSS_SHARE) * tokens[request_id] * plain_s + LOSS_PASSES * plain_s
+            assert taken_s[request_id] <= allowed_s * (1.0 + 1e-9)
