@@ -177,11 +177,13 @@ class _Target(_Backend):
 
 
 class _Drafter(_Backend):
-    """Rows of several slots share a pass for nothing; every further row of a slot is paid."""
+    """The last rows of several slots share a pass for nothing; every row before them is paid."""
 
     def decode(self, batch: Batch) -> None:
         self._shares.add_drafter_pass(batch)
-        self._clock.spend(self._curve.draft_ns(1, len(batch) - len(set(batch.slots))))
+        ends = zip(batch.slots, batch.wants_logits, strict=True)
+        n_free = len({slot for slot, wants in ends if wants})
+        self._clock.spend(self._curve.draft_ns(1, len(batch) - n_free))
 
 
 class _Vocabulary:

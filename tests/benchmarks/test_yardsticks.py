@@ -117,4 +117,4 @@ def test_another_history_is_another_beginning() -> None:
         run_situation(f"history of a {name} pair", TRACE, 0.8, curve("gpu-cheap"), 1)
         for name in ("perfect", "parked")
     )
-    assert perfect.ratio > parked.ratio
+    assert perfect.ratio != parked.ratio

@@ -51,5 +51,5 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
     methods = {call.method for call in calls}
     assert {"plan", "extend", "choose", "observe_draft", "observe_target", "state"} <= methods
     assert [call.mode for call in calls if isinstance(call, Open)] == [*modes]
-    assert max(call.answer for call in calls if isinstance(call, Plan)) == 5
+    assert 1 <= max(call.answer for call in calls if isinstance(call, Plan)) <= 5
     assert any(call.n_accepted for call in calls if isinstance(call, ObserveStep))
