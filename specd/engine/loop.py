@@ -260,10 +260,7 @@ class Loop:
             self._passes.record_piece(slot)
             return
         slot.state = SlotState.DECODE
-        if not slot.tally.first_token_ns:
-            slot.tally.first_token_ns = self._clock_ns()
-            prompt_ns = slot.tally.first_token_ns - slot.tally.started_ns
-            self._speculation.observe_prompt(slot, prompt_ns * 1e-9)
+        slot.tally.first_token_ns = slot.tally.first_token_ns or self._clock_ns()
         if slot.n_left <= 0:
             # Nothing was asked for but to read the prompt.
             self._finish(slot, StopReason.LENGTH)

@@ -116,10 +116,6 @@ class Speculation:
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
-    def observe_prompt(self, slot: Slot, seconds: float) -> None:
-        """The target took so long to read the slot's prompt."""
-        self._controller.observe_prompt(slot.request_id, seconds)
-
     def close(self, slot: Slot) -> None:
         self._controller.close(slot.request_id)
         self._guesses.pop(slot.id, None)
@@ -154,6 +150,9 @@ class Speculation:
         """Look up, and ask whether the model drafts; its job, where it does."""
         assert slot.sampler is not None
         request_id, drafter = slot.request_id, self._drafter
+        if not slot.tally.n_steps:
+            prompt_ns = slot.tally.first_token_ns - slot.tally.started_ns
+            self._controller.observe_prompt(request_id, prompt_ns * 1e-9)
         found = Found()
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
