@@ -20,12 +20,15 @@ from tests.gguf_files import Array, Shape, Vocabulary, byte_letters, byte_vocabu
 _CERTAINTY = 60.0
 
 
-def write_speaker(path: Path, scripts: Mapping[str, str], chat_template: str) -> Path:
+def write_speaker(
+    path: Path, scripts: Mapping[str, str], chat_template: str | None, *, forgets: str = ""
+) -> Path:
     """scripts: cue, a single ASCII character → what is said after it, and then no more.
 
-    chat_template: must end in one of the cues.
+    chat_template: must end in one of the cues.  forgets: cues of scripts of which every next word
+    is a wrong one; as a drafter of a model that knows them, it then guesses nothing right.
     """
-    vocabulary, successors = _learn(scripts)
+    vocabulary, successors = _learn(scripts, forgets)
     n_vocab = len(vocabulary)
     # As wide as the vocabulary, in whole heads: each token is a direction of its own.
     shape = Shape(n_embd=-(-n_vocab // 8) * 8, n_layer=1, n_head=4, n_ff=8, n_ctx=4096)
@@ -47,7 +50,7 @@ def write_speaker(path: Path, scripts: Mapping[str, str], chat_template: str) ->
     )
 
 
-def _learn(scripts: Mapping[str, str]) -> tuple[Vocabulary, dict[int, int]]:
+def _learn(scripts: Mapping[str, str], forgets: str) -> tuple[Vocabulary, dict[int, int]]:
     """A byte vocabulary with the words of all scripts behind it, and what follows what."""
     base = byte_vocabulary(merges=("q x",), pre="gpt-2")  # one at least
     tokens = list(base.tokens)
@@ -55,7 +58,9 @@ def _learn(scripts: Mapping[str, str]) -> tuple[Vocabulary, dict[int, int]]:
     for cue, script in scripts.items():
         last = tokens.index(byte_letters()[ord(cue)])
         for word in _words(script, tokens):
-            successors[last] = last = len(tokens)
+            # Itself once more, instead of the next one.
+            successors[last] = last if cue in forgets else len(tokens)
+            last = len(tokens)
             tokens.append(word)
     n_words = len(tokens) - len(base)
     types = base.types + (base.types[0],) * n_words
