@@ -50,7 +50,10 @@ class Wants:
         if runner.weights != waiter.weights or not self._has_context(waiter, runner):
             return False
         wanted, there = self.filled(waiter), runner.asked
-        if waiter.spec.pair_source == MANIFEST and wanted.drafter != there.drafter:
+        # A drafter that lost and is to be tried again waits for the next load, as others do.
+        lost = there.no_pair_reason == core.NoPair.DOES_NOT_PAY
+        is_own = waiter.spec.pair_source == MANIFEST
+        if is_own and wanted.drafter != there.drafter and not lost:
             return False
         return _what_reloads(wanted, there) == _what_reloads(there, there)
 

@@ -165,6 +165,18 @@ def test_an_automatic_request_in_the_place_of_one_that_wanted_more_does_not_grow
     assert start_of(s.ended(runner_id)).spec.n_ctx == 4096
 
 
+@pytest.mark.contract("sched.reload")
+def test_a_drafter_that_lost_is_tried_again_at_the_next_load_and_forces_none() -> None:
+    s = scheduler()
+    own: dict[str, Any] = {"drafter": "d", "pair_source": "manifest"}
+    runner_id = load(s, waiter(1, "a", no_pair_reason="does_not_pay"))
+    assert s.request(waiter(2, "a", **own)) == [Grant(2, runner_id)]
+    # Other reasons to be without it, such as another model that has none, are none to share.
+    s = scheduler()
+    load(s, waiter(1, "a", no_pair_reason="drafter_not_found"))
+    assert s.request(waiter(2, "a", **own)) == []
+
+
 @pytest.mark.contract("sched.reload", "sched.identity")
 def test_tags_with_drafters_of_their_own_over_the_same_weights_do_not_share() -> None:
     s = scheduler()
