@@ -102,6 +102,7 @@ class House:
         self.drafter: str | None = str(DRAFTER.weights)
         self.found = core.Pair(target=model, drafter=DRAFTER)
         self.paired: list[core.Pair] = []
+        self.answered: list[tuple[core.Pair, str | None]] = []
         self.leased: list[tuple[core.EngineSpec, float | None]] = []
         self.n_released = 0
         self.unloaded: list[core.ModelRef] = []
@@ -114,6 +115,7 @@ class House:
             clock=lambda: next(ticks),
             random_seed=lambda: 77,
             on_leased=self.paired.append,
+            on_answered=lambda *answered: self.answered.append(answered),
         )
 
     def resolve(self, name: str) -> core.ModelRef:
@@ -174,6 +176,24 @@ async def test_an_answer_is_deltas_and_one_done_with_the_time_until_the_lease() 
     assert deltas == [core.Delta(content="a"), core.Delta(content="b")]
     assert done == replace(DONE, load_ns=1_000_000_000)
     assert house.n_released == 1
+
+
+async def test_whole_answers_are_told_of_with_the_drafter_that_was_loaded() -> None:
+    house = House()
+    house.drafter = "/m/other.gguf"
+    await house.ask(chat("hello"))
+    assert house.answered == [(house.found, "/m/other.gguf")]
+    # Neither one that allowed no drafts nor one that failed.
+    off = core.SpeculationStats(reason=core.NoPair.DISABLED_BY_USER)
+    house.engine.events = (replace(DONE, speculation=off),)
+    await house.ask(chat("hello"))
+    house.engine.events = (
+        core.Token(text="a"),
+        core.Failed(kind=core.FailureKind.ENGINE, message="why"),
+    )
+    with pytest.raises(errors.EngineError):
+        await house.ask(chat("hello"))
+    assert len(house.answered) == 1
 
 
 async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from specd.cli.words import columns, print_lines, table_lines
-from specd.core import TEMPERATURE_BANDS, BandHistory, Pair
+from specd.core import TEMPERATURE_BANDS, BandHistory, Pair, PassedOver
 from specd.pairs import Entry
 
 _HEADERS: Final = ("MODEL", "DRAFTER", "CHOSEN BY", "RULE")
@@ -55,15 +55,19 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
 
 
 def sentences(row: Row) -> list[str]:
-    """What the drafter gained here, a line for each band that was tried; why there is none."""
+    """What the drafter gained here, a line for each band that was tried; why there is none.
+
+    Then a line for each other drafter that lost here, with when it is tried again.
+    """
     if row.pair is None:
         return [row.problem]
     gains = [_gain(band) for band in tried(row.learned)] if row.learned is not None else []
+    lost = [one.detail for one in row.pair.passed_over]
     if row.pair.drafter is not None:
         unknown = "not used yet" if row.learned is None else "nothing measured yet"
-        return gains or [unknown]
+        return [*(gains or [unknown]), *lost]
     why = row.pair.detail or (row.pair.reason.value if row.pair.reason else "")
-    return [*gains, *filter(None, [why])]
+    return [*gains, *filter(None, dict.fromkeys([why, *lost]))]
 
 
 def tried(learned: Entry) -> list[BandHistory]:
@@ -89,6 +93,7 @@ def to_json(row: Row) -> dict[str, Any]:
         "reason": row.pair.reason,
         "detail": row.pair.detail,
         "pull": list(row.pair.pull),
+        "passed_over": [_passed_over(one) for one in row.pair.passed_over],
         "gained": _gained(learned) if learned is not None else None,
     }
 
@@ -118,6 +123,18 @@ def _gain(band: BandHistory) -> str:
 
 def _rate(band: BandHistory) -> float:
     return min(band.n_accepted / band.n_drafted, 1.0)
+
+
+def _passed_over(lost: PassedOver) -> dict[str, Any]:
+    return {
+        "drafter": lost.name,
+        "gain": lost.gain,
+        "n_requests": lost.n_requests,
+        "draft_n": lost.n_drafted,
+        "draft_n_accepted": lost.n_accepted,
+        "tried_again_after_answers": lost.n_answers_left,
+        "n_retries": lost.n_retries,
+    }
 
 
 def _gained(learned: Entry) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from specd.core.model import (
     ModelRef,
     NoPair,
     Pair,
+    PassedOver,
     Templating,
 )
 from specd.core.placement import BackendDevice, GiveUp, Placement, PlacementRequest
@@ -117,6 +118,7 @@ __all__ = [
     "Pair",
     "PairHistory",
     "PassCosts",
+    "PassedOver",
     "Placement",
     "PlacementRequest",
     "Progress",

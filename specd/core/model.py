@@ -111,6 +111,26 @@ class Drafter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A drafter that is not used because it made its target slower on this machine.
+
+    gain: tokens/s ÷ plain at best, over `n_requests` answers.  detail: all this in a sentence.
+    n_answers_left: answers of the target until it is tried again, None while another drafter pays.
+    n_retries: how often it was tried again so far.
+    """
+
+    name: str
+    weights: Path
+    gain: float
+    n_requests: int
+    n_drafted: int
+    n_accepted: int
+    n_answers_left: int | None
+    n_retries: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A target with its drafter, or with the reason why it has none.
 
@@ -119,6 +139,7 @@ class Pair:
     whose own were of no use.  expected: published gain (tokens/s ÷ plain) by task.
     pull: drafters that could be pulled for it, the best first; beside one from the shelf, those
     that a rule names, where none of them is here.
+    passed_over: drafters that would have been asked before, had they not lost on this machine.
     """
 
     target: ModelRef
@@ -128,3 +149,4 @@ class Pair:
     rule: str = ""
     expected: Mapping[str, float] = field(default_factory=dict)
     pull: tuple[str, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()

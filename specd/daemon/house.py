@@ -108,6 +108,7 @@ async def built(settings: Settings, command: Sequence[str]) -> House:
         settings,
         render_jinja=renderer.render,
         on_leased=fetching.want,
+        on_answered=notebooks.count_answer,
     )
     outlook = Outlook(scheduler, engines, readiness, devices=devices.told)
     outside = Outside(metrics=counted, state=outlook, not_ready=readiness)

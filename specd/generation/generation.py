@@ -55,6 +55,8 @@ class Generation:
     """clock: seconds; random_seed: for requests that ask for any seed.
 
     render_jinja: where the models' templates run.  on_leased: is told which pair is in use.
+    on_answered: is told of each whole answer the pair, and the drafter's weights that the engine
+    was loaded with; not where the request allowed no drafts.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Generation:
         random_seed: Callable[[], int] = lambda: secrets.randbits(32),
         render_jinja: RenderJinja = render_here,
         on_leased: Callable[[core.Pair], None] = lambda _pair: None,
+        on_answered: Callable[[core.Pair, str | None], None] = lambda _pair, _drafter: None,
     ) -> None:
         self._library = library
         self._pairs = pairs
@@ -77,6 +80,7 @@ class Generation:
         self._random_seed = random_seed
         self._render_jinja = render_jinja
         self._on_leased = on_leased
+        self._on_answered = on_answered
 
     def adjust(self, settings: Settings) -> None:
         """For the requests from now on."""
@@ -126,6 +130,8 @@ class Generation:
                         case core.Done():
                             if parser is not None and (rest := parser.finish()) != core.Delta():
                                 yield rest
+                            if event.speculation.reason != core.NoPair.DISABLED_BY_USER:
+                                self._on_answered(pair, lease.drafter)
                             stats = _of_pair(event.speculation, pair, lease)
                             record.done = replace(event, load_ns=load_ns, speculation=stats)
                             yield record.done

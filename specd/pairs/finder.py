@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from specd import core
-from specd.core import Drafter, NoPair, Pair
+from specd.core import Drafter, NoPair, Pair, PassedOver
 from specd.errors import SpecdError, StoreError
 from specd.pairs import refusals
 from specd.pairs.discovery import Shelf, Store
@@ -31,6 +31,9 @@ MANIFEST: Final = "manifest"
 SHELF: Final = "shelf"
 #: Decisions that are remembered; more targets than anybody has.
 _MAX_DECIDED: Final = 1000
+
+#: Drafters that are passed over because they lose, by their weights.
+_Lost = dict[Path, tuple[Drafter, Verdict]]
 
 
 class Models(Store, Protocol):
@@ -107,16 +110,28 @@ class Pairs:
         return rule, self._library.stamp(), self._verdicts.stamp()
 
     def _decide(self, target: core.ModelRef, rule: Rule | None) -> Pair:
+        lost: _Lost = {}
+        pair = self._chosen(target, rule, lost)
+        if not lost:
+            return pair
+        pays = pair.drafter
+        if pays is not None and self._verdict(target, pays).standing is not Standing.PAYS:
+            pays = None
+        passed_over = (_passed_over(target, *one, pays) for one in lost.values())
+        return replace(pair, passed_over=tuple(passed_over))
+
+    def _chosen(self, target: core.ModelRef, rule: Rule | None, lost: _Lost) -> Pair:
+        """Choose the pair; add the drafters that are passed over to `lost`."""
         first_refusal: Refusal | None = None
         for candidate in self._candidates(target, rule):
             if isinstance(candidate, Refusal):
                 refusal: Refusal | None = candidate
-            elif (refusal := self._refusal_of(target, candidate)) is None:
+            elif (refusal := self._refusal_of(target, candidate, lost)) is None:
                 return _paired(target, candidate, rule)
             first_refusal = first_refusal or refusal
         shelf = ""
         if _leaves_the_shelf_its_turn(rule, was_tried=first_refusal is not None):
-            found = self._on_the_shelf(target)
+            found = self._on_the_shelf(target, lost)
             if isinstance(found, Drafter):
                 pull = self._missing(rule) if first_refusal is None else ()
                 return _paired(target, found, rule, pull)
@@ -157,10 +172,10 @@ class Pairs:
             return refusals.unreadable(name, error)
         return _of_rule(model.name, model.weights, rule)
 
-    def _on_the_shelf(self, target: core.ModelRef) -> Drafter | Refusal | str:
+    def _on_the_shelf(self, target: core.ModelRef, lost: _Lost) -> Drafter | Refusal | str:
         """What pays goes before what nobody knows, and of these the smallest; else why not."""
         unknown: Drafter | None = None
-        lost: Refusal | None = None
+        does_not_pay: Refusal | None = None
         try:
             if not_worth_it := self._shelf.refusal_of(target):
                 return not_worth_it
@@ -170,12 +185,13 @@ class Pairs:
                 if verdict.standing is Standing.PAYS:
                     return drafter
                 if verdict.standing is Standing.LOSES:
-                    lost = lost or refusals.does_not_pay(target.name, model.name, verdict)
+                    refusal = _pass_over(target, drafter, verdict, lost)
+                    does_not_pay = does_not_pay or refusal
                 else:
                     unknown = unknown or drafter
         except SpecdError as error:
             return f"its own file cannot be read: {error}"
-        return unknown or lost or "no model here that is small enough speaks its vocabulary"
+        return unknown or does_not_pay or "no model here that is small enough speaks its vocabulary"
 
     def _missing(self, rule: Rule | None) -> tuple[str, ...]:
         """Of what the rule would have pulled, what is not there."""
@@ -186,7 +202,7 @@ class Pairs:
 
     # ------------------------------------------------------------------ checks
 
-    def _refusal_of(self, target: core.ModelRef, drafter: Drafter) -> Refusal | None:
+    def _refusal_of(self, target: core.ModelRef, drafter: Drafter, lost: _Lost) -> Refusal | None:
         try:
             facts = self._vocabularies.facts(drafter.weights)
             if refusal := refusals.of_drafter(drafter.name, facts):
@@ -200,7 +216,7 @@ class Pairs:
             return None  # who asks for it by name, shall have it
         verdict = self._verdict(target, drafter)
         if verdict.standing is Standing.LOSES:
-            return refusals.does_not_pay(target.name, drafter.name, verdict)
+            return _pass_over(target, drafter, verdict, lost)
         return None
 
     def _verdict(self, target: core.ModelRef, drafter: Drafter) -> Verdict:
@@ -219,6 +235,30 @@ def _paired(
     # What was published, was measured with the drafters of the rule.
     expected = rule.expected if drafter.source == rule.origin else {}
     return Pair(target=target, drafter=drafter, rule=rule.said, expected=expected, pull=pull)
+
+
+def _pass_over(target: core.ModelRef, drafter: Drafter, verdict: Verdict, lost: _Lost) -> Refusal:
+    """Add a drafter that loses to `lost`; return the refusal."""
+    lost[drafter.weights] = drafter, verdict
+    return refusals.does_not_pay(target.name, drafter.name, verdict)
+
+
+def _passed_over(
+    target: core.ModelRef, drafter: Drafter, verdict: Verdict, pays: Drafter | None
+) -> PassedOver:
+    """pays: the drafter in its place, where that one pays."""
+    instead = pays.name if pays is not None else ""
+    return PassedOver(
+        name=drafter.name,
+        weights=drafter.weights,
+        gain=verdict.gain or 0.0,
+        n_requests=verdict.n_requests,
+        n_drafted=verdict.n_guessed,
+        n_accepted=verdict.n_kept,
+        n_answers_left=verdict.n_answers_left if pays is None else None,
+        n_retries=verdict.n_retries,
+        detail=refusals.does_not_pay(target.name, drafter.name, verdict, instead).detail,
+    )
 
 
 def _unpaired(

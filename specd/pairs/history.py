@@ -11,13 +11,14 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 import msgspec
 
 from specd import core
+from specd.pairs.retries import PairKey, Retry, newest, without_drafter
 from specd.store.identity import identities_of, identity_of
 from specd.store.state_file import Stamp, StateFile, sound
 
@@ -33,6 +34,8 @@ _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
 _MAX_BINS: Final = 64
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
 
@@ -64,6 +67,10 @@ class Key(msgspec.Struct, frozen=True):
             adapters=identities_of(spec.adapters),
         )
 
+    @property
+    def pair(self) -> PairKey:
+        return PairKey(self.target, self.drafter, self.machine, self.adapters)
+
 
 class Entry(msgspec.Struct, frozen=True):
     """used_at: unix seconds of the last lesson."""
@@ -76,11 +83,26 @@ class Entry(msgspec.Struct, frozen=True):
 class _File(msgspec.Struct, frozen=True):
     version: int
     pairs: list[Entry]
+    retries: list[Retry] = []
 
 
 class _Rows(msgspec.Struct, frozen=True):
+    """retries: earlier versions write none."""
+
     version: int
     pairs: list[msgspec.Raw]
+    retries: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a file says."""
+
+    pairs: dict[Key, Entry]
+    retries: dict[PairKey, Retry]
+
+
+_NOTHING: Final = _Known({}, {})
 
 
 class History:
@@ -93,35 +115,69 @@ class History:
         self._file = StateFile(path, MAX_BYTES) if path is not None else None
         self._unix_time = unix_time
         self._unsaved: dict[Key, Entry] = {}
-        self._read_last: tuple[Stamp | None, dict[Key, Entry]] = None, {}
+        #: Answers counted since the last `save`, and the retries that they began.
+        self._unsaved_retries: dict[PairKey, Retry] = {}
+        self._read_last: tuple[Stamp | None, _Known] = None, _NOTHING
         self._n_put = 0
-        self._known: tuple[dict[Key, Entry], int, tuple[Entry, ...]] = {}, 0, ()
-        self._lock = threading.Lock()  # of _unsaved
+        self._known: tuple[_Known, int, tuple[Entry, ...]] = _NOTHING, 0, ()
+        self._lock = threading.Lock()  # of _unsaved and _unsaved_retries
 
     def get(self, key: Key) -> core.PairHistory | None:
         """What is known of the pair, from whichever daemon."""
-        entry = self._unsaved.get(key) or self._read_or_complain().get(key)
+        entry = self._unsaved.get(key) or self._read_or_complain().pairs.get(key)
         return entry.history if entry is not None else None
 
     def put(self, key: Key, history: core.PairHistory) -> None:
         """Keep it until the next `save`; figures that cannot be are left out."""
         entry = Entry(key, max(self._unix_time(), 0.0), _sound(history))
         with self._lock:
-            self._unsaved.pop(key, None)
-            self._unsaved[key] = entry
+            _put_last(self._unsaved, key, entry)
             self._n_put += 1
-            while len(self._unsaved) > MAX_PAIRS:
-                del self._unsaved[next(iter(self._unsaved))]
+
+    def retry(self, pair: PairKey) -> Retry:
+        """Return how many answers a pair that lost has waited, by all daemons."""
+        return self._retry(self._read_or_complain(), pair)
+
+    def count_answer(self, pair: PairKey, n_retries: int) -> None:
+        """Count an answer that a pair's target gave without the drafter, until the next `save`.
+
+        The last answer of a wait removes the drafter's figures: the next load tries it again.
+        n_retries: of the wait that the answer belongs to.  It does not count in a later one.
+        """
+        known = self._read_or_complain()
+        with self._lock:
+            before = self._retry(known, pair)
+            if before.n_retries != n_retries:
+                return
+            after = before.after_answer()
+            if after.n_retries != n_retries:
+                self._forget_drafter(known, pair)
+            _put_last(self._unsaved_retries, pair, after)
+            self._n_put += 1
+
+    def _retry(self, known: _Known, pair: PairKey) -> Retry:
+        return newest(pair, known.retries.get(pair), self._unsaved_retries.get(pair))
+
+    def _forget_drafter(self, known: _Known, pair: PairKey) -> None:
+        for key, entry in (known.pairs | self._unsaved).items():
+            if key.pair == pair:
+                history = without_drafter(entry.history)
+                _put_last(self._unsaved, key, msgspec.structs.replace(entry, history=history))
 
     def save(self) -> bool:
         """Write what is not written yet; False where that fails, which is said once."""
         with self._lock:
-            unsaved = dict(self._unsaved)
-        if self._file is None or not unsaved:
+            unsaved, retries = dict(self._unsaved), dict(self._unsaved_retries)
+        if self._file is None or not (unsaved or retries):
             return True
         try:
             # Read again: another daemon may have learned, a person may have made it forget.
-            self._write(self._read() | unsaved)
+            known = self._read()
+            counted = {
+                pair: newest(pair, known.retries.get(pair), retry)
+                for pair, retry in retries.items()
+            }
+            self._write(_Known(known.pairs | unsaved, known.retries | counted))
         except OSError as error:
             self._complain("cannot keep what was learned of the pairs in %s: %s", error)
             return False
@@ -129,11 +185,14 @@ class History:
             for key, entry in unsaved.items():
                 if self._unsaved.get(key) is entry:
                     del self._unsaved[key]
+            for pair, retry in retries.items():
+                if self._unsaved_retries.get(pair) is retry:
+                    del self._unsaved_retries[pair]
         return True
 
     @property
     def is_saved(self) -> bool:
-        return self._file is None or not self._unsaved
+        return self._file is None or not (self._unsaved or self._unsaved_retries)
 
     def beside(self, name: str) -> Path | None:
         """Another file of the same state."""
@@ -141,55 +200,58 @@ class History:
 
     def entries(self) -> list[Entry]:
         """All that is written, the last used first."""
-        return _by_use(self._read_or_complain())
+        return _by_use(self._read_or_complain().pairs)
 
     def known(self) -> tuple[Entry, ...]:
         """All, written or not; cheap as long as nothing was learned, and the same object then."""
         written = self._read_or_complain()
         if self._known[0] is not written or self._known[1] != self._n_put:
             with self._lock:
-                entries = written | self._unsaved
+                entries = written.pairs | self._unsaved
                 self._known = written, self._n_put, tuple(entries.values())
         return self._known[2]
 
     def forget(self, which: Callable[[Key], bool]) -> int:
         """Remove pairs from the file; says how many.  OSError where it cannot be written."""
         known = self._read()
-        kept = {key: entry for key, entry in known.items() if not which(key)}
-        if len(kept) < len(known):
-            self._write(kept)
-        return len(known) - len(kept)
+        kept = {key: entry for key, entry in known.pairs.items() if not which(key)}
+        if len(kept) < len(known.pairs):
+            self._write(_Known(kept, known.retries))
+        return len(known.pairs) - len(kept)
 
     # ----------------------------------------------------------------------- the file
 
-    def _read_or_complain(self) -> dict[Key, Entry]:
+    def _read_or_complain(self) -> _Known:
         try:
             return self._read()
         except OSError as error:
             self._complain("cannot read what was learned of the pairs in %s: %s", error)
-            return {}
+            return _NOTHING
 
-    def _read(self) -> dict[Key, Entry]:
+    def _read(self) -> _Known:
         """Empty where there is no file, or a damaged one, which is set aside.  OSError."""
         if self._file is None:
-            return {}
+            return _NOTHING
         stamp, (known_stamp, known) = self._file.stamp(), self._read_last
         if stamp != known_stamp:
-            known = self._file.read(_decode) or {}
+            known = self._file.read(_decode) or _NOTHING
             self._read_last = stamp, known
         return known
 
-    def _write(self, entries: dict[Key, Entry]) -> None:
-        """OSError."""
+    def _write(self, known: _Known) -> None:
+        """OSError.  A count without the figures of its pair is of no use, and left out."""
         assert self._file is not None
-        self._file.write(msgspec.json.encode(_File(_VERSION, _by_use(entries)[:MAX_PAIRS])))
+        entries = _by_use(known.pairs)[:MAX_PAIRS]
+        pairs = {entry.key.pair for entry in entries}
+        retries = [retry for retry in known.retries.values() if retry.pair in pairs]
+        self._file.write(msgspec.json.encode(_File(_VERSION, entries, retries)))
 
     def _complain(self, words: str, error: Exception) -> None:
         assert self._file is not None
         self._file.complain(words, error)
 
 
-def _decode(data: bytes) -> dict[Key, Entry]:
+def _decode(data: bytes) -> _Known:
     """ValueError for bytes that are no history of this version."""
     try:
         file = msgspec.json.decode(data, type=_Rows)
@@ -197,10 +259,28 @@ def _decode(data: bytes) -> dict[Key, Entry]:
         raise ValueError(str(error)) from error
     if file.version != _VERSION:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
-    return {
+    pairs = {
         entry.key: msgspec.structs.replace(entry, history=_sound(entry.history))
         for _, entry in sound(enumerate(file.pairs), Entry)
     }
+    return _Known(pairs, _decode_retries(file.retries))
+
+
+def _decode_retries(rows: list[msgspec.Raw]) -> dict[PairKey, Retry]:
+    """Damage costs the counts alone: then the pairs that lost wait anew."""
+    try:
+        return {retry.pair: retry for _, retry in sound(enumerate(rows), Retry)}
+    except ValueError as error:
+        log.warning("the counts of answers until drafters are tried again are damaged: %s", error)
+        return {}
+
+
+def _put_last(unsaved: dict[_K, _V], key: _K, value: _V) -> None:
+    """Put it behind all others; the first ones go where there are too many."""
+    unsaved.pop(key, None)
+    unsaved[key] = value
+    while len(unsaved) > MAX_PAIRS:
+        del unsaved[next(iter(unsaved))]
 
 
 def _by_use(entries: dict[Key, Entry]) -> list[Entry]:

@@ -1,4 +1,5 @@
-"""One engine's page of the history: read when it loads, written while it learns.
+"""One engine's page of the history: read when it loads, written while it learns; and the answers
+that are given without a drafter that lost, counted there.
 
 Lives on the event loop; the file's work is done in threads, and for many pages together.
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from specd import core
 from specd.pairs.history import History, Key
+from specd.pairs.retries import PairKey
+from specd.store.identity import identities_of, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,7 @@ class Notebooks:
         self._save_every_s = save_every_s
         self._closing = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
+        self._counting: set[asyncio.Task[None]] = set()
 
     def open(self, spec: core.EngineSpec) -> Notebook:
         """For one engine; `spec` as it is loaded, with nothing left open."""
@@ -47,6 +52,39 @@ class Notebooks:
 
     def write(self, key: Key, history: core.PairHistory) -> None:
         self._history.put(key, history)
+        self._save_soon()
+
+    def count_answer(self, pair: core.Pair, drafter: str | None) -> None:
+        """Count an answer for each drafter that waits for its retry; returns at once.
+
+        drafter: the weights that the engine was loaded with.  It may still have a drafter that was
+        found to lose since.
+        """
+        waiting = (one for one in pair.passed_over if one.n_answers_left is not None)
+        if lost := [one for one in waiting if str(one.weights) != drafter]:
+            counting = asyncio.create_task(self._count_later(pair.target, lost))
+            self._counting.add(counting)
+            counting.add_done_callback(self._counting.discard)
+
+    async def _count_later(self, target: core.ModelRef, lost: Sequence[core.PassedOver]) -> None:
+        await asyncio.to_thread(self._count, target, lost)
+        self._save_soon()
+
+    def _count(self, target: core.ModelRef, lost: Sequence[core.PassedOver]) -> None:
+        for one in lost:
+            try:
+                key = PairKey(
+                    identity_of(target.weights),
+                    identity_of(one.weights),
+                    self._machine,
+                    identities_of(target.adapters),
+                )
+            except OSError as error:
+                log.debug("no answer is counted for %s: %s", one.weights, error)
+            else:
+                self._history.count_answer(key, one.n_retries)
+
+    def _save_soon(self) -> None:
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save_later())
 
@@ -61,6 +99,7 @@ class Notebooks:
 
     async def close(self) -> None:
         """Save what is not saved yet."""
+        await asyncio.gather(*self._counting)
         self._closing.set()
         if self._saving is not None:
             await self._saving

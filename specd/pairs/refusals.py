@@ -76,15 +76,18 @@ def unreadable(drafter: str, error: SpecdError) -> Refusal:
     return Refusal(NoPair.UNREADABLE, sentence(f"The drafter {drafter} cannot be used: {error}"))
 
 
-def does_not_pay(target: str, drafter: str, verdict: Verdict) -> Refusal:
-    """verdict: one of those that lose."""
+def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "") -> Refusal:
+    """verdict: one of those that lose.  instead: the name of a drafter that pays."""
     share = verdict.n_kept / max(verdict.n_guessed, 1)
+    n_left = verdict.n_answers_left
+    again = f"after {n_left} more answer{'s' * (n_left != 1)}"
+    if instead:
+        again = f"when {instead} no longer pays"
     return Refusal(
         NoPair.DOES_NOT_PAY,
-        f"The drafter {drafter} did not pay here: {verdict.gain or 0.0:.2f} times the plain speed"
-        f" at best over {verdict.n_requests} requests, {share:.0%} of {verdict.n_guessed} guesses"
-        " kept; it is tried again when that is a month old, or after"
-        f" `specd pairs {target} --forget`.",
+        f"The drafter {drafter} made {target} slower here: at best {verdict.gain or 0.0:.2f} times"
+        f" the plain speed over {verdict.n_requests} answers, {share:.0%} of {verdict.n_guessed}"
+        f" guesses accepted. It is tried again {again}, or after `specd pairs {target} --forget`.",
     )
 
 

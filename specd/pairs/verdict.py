@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from specd.core import BandHistory, DrafterKind
 from specd.pairs.history import Entry, History
+from specd.pairs.retries import PairKey
 from specd.store.identity import identities_of, identity_of
 
-#: Fewer requests or guesses say nothing against a pair.  A request that loses parks its drafter
-#: after 4 to 24 steps and the next ones only probe, so that a hopeless pair makes a hundred guesses
-#: in some twenty requests; and of a hundred the share that was kept is known to five points.
+#: Fewer requests or guesses say nothing against a pair.  One text may be hard to guess: twenty
+#: answers are several texts.  Of 200 guesses the share that was kept is known to 3.5 points.
 ENOUGH_REQUESTS: Final = 20
-ENOUGH_GUESSES: Final = 100
-#: What was measured longer ago than this is not known any more: models, drivers and what is asked
-#: change, so a pair that was dropped is tried again in a month.
-LATELY_S: Final = 30 * 24 * 3600.0
+ENOUGH_GUESSES: Final = 200
 
 
 class Standing(Enum):
@@ -31,70 +27,67 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """gain: of the best band of temperatures (tokens/s ÷ plain), None where nothing was tried."""
+    """gain: of the best band of temperatures (tokens/s ÷ plain), None where nothing was tried.
+
+    n_answers_left: of a pair that loses, answers without the drafter until it is tried again.
+    n_retries: how often it was tried again so far.
+    """
 
     standing: Standing = Standing.UNKNOWN
     gain: float | None = None
     n_requests: int = 0
     n_guessed: int = 0
     n_kept: int = 0
+    n_answers_left: int = 0
+    n_retries: int = 0
 
 
 NOTHING_KNOWN: Final = Verdict()
 
-_Pair = tuple[str, tuple[str, ...], str]
-
 
 class Verdicts:
-    """machine: as in the history's keys.  unix_time: seconds.  Asks no file twice in vain."""
+    """machine: as in the history's keys.  Asks no file twice in vain."""
 
-    def __init__(
-        self,
-        history: History | None,
-        machine: str,
-        *,
-        unix_time: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, history: History | None, machine: str) -> None:
         self._history = history
         self._machine = machine
-        self._unix_time = unix_time
         self._known: Sequence[Entry] | None = None
         self._n_looks = 0
-        self._by_pair: dict[_Pair, list[Entry]] = {}
+        self._by_pair: dict[PairKey, list[Entry]] = {}
 
     def of(self, target: Path, adapters: Iterable[Path], drafter: Path) -> Verdict:
-        """All that was loaded with these weights, however it was loaded."""
-        if self._history is None:
-            return NOTHING_KNOWN
-        self._look(self._history)
-        if not self._by_pair:
+        """Judge all that was loaded with these weights, however it was loaded."""
+        if self._history is None or not self._history.known():
             return NOTHING_KNOWN
         try:
-            pair = identity_of(target), identities_of(adapters), identity_of(drafter)
+            pair = PairKey(
+                identity_of(target), identity_of(drafter), self._machine, identities_of(adapters)
+            )
         except OSError:
             return NOTHING_KNOWN
-        now = self._unix_time()
-        # What is of a time that has yet to come was learned while the clock was wrong.
-        known = self._by_pair.get(pair, ())
-        lately = [entry for entry in known if abs(now - entry.used_at) <= LATELY_S]
-        return judge(band for entry in lately for band in entry.history.bands)
+        # Before the figures: what is answered under figures of old must not count in a new wait.
+        retry = self._history.retry(pair)
+        self._look(self._history)
+        verdict = judge(b for entry in self._by_pair.get(pair, ()) for b in entry.history.bands)
+        if verdict.standing is not Standing.LOSES:
+            return verdict
+        return replace(verdict, n_answers_left=retry.n_answers_left, n_retries=retry.n_retries)
 
     def stamp(self) -> object:
-        """Equal as long as no verdict can have changed; it does at least once an hour."""
+        """Equal as long as no verdict can have changed."""
         if self._history is None:
             return None
         self._look(self._history)
-        return self._n_looks, int(self._unix_time() // 3600)
+        return self._n_looks
 
     def _look(self, history: History) -> None:
         known = history.known()
         if known is self._known:
             return
-        by_pair: dict[_Pair, list[Entry]] = {}
+        by_pair: dict[PairKey, list[Entry]] = {}
         for entry in known:
             if entry.key.machine == self._machine and entry.key.drafter:
-                pair = entry.key.target, entry.key.adapters, entry.key.drafter
-                by_pair.setdefault(pair, []).append(entry)
+                by_pair.setdefault(entry.key.pair, []).append(entry)
         self._by_pair, self._known = by_pair, known
         self._n_looks += 1
 

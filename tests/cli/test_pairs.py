@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from specd.core import (
     NoPair,
     Pair,
     PairHistory,
+    PassedOver,
 )
 from specd.engine.speculative.controller import temperature_band
 from specd.errors import InvalidRequest
@@ -185,6 +187,59 @@ def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., Non
         " (20% of 100 tokens accepted, resting for now: low_acceptance)\n"
     ) in said()
     assert gained() == [["model", "0", 1.415], ["lookup", "0.5 to 1", 0.9]]
+
+
+def test_a_drafter_that_lost_is_said_with_when_it_is_tried_again(
+    learn: Callable[..., None], tmp_path: Path
+) -> None:
+    learn(replace(band(gain=0.8, n_accepted=40), n_requests=30, n_drafted=400))
+    history = History(tmp_path / "state" / HISTORY_FILE)
+    [entry] = history.entries()
+    for _ in range(57):
+        history.count_answer(entry.key.pair, 0)
+    assert history.save()
+    assert (
+        "The drafter big:latest (its own draft) made big:latest slower here: at best 0.80 times the"
+        " plain speed over 30 answers, 10% of 400 guesses accepted. It is tried again after 143"
+        " more answers, or after `specd pairs big:latest --forget`.\n"
+    ) in said()
+    [row] = json.loads(said("--json"))
+    assert row["passed_over"] == [
+        {
+            "drafter": "big:latest (its own draft)",
+            "gain": 0.8,
+            "n_requests": 30,
+            "draft_n": 400,
+            "draft_n_accepted": 40,
+            "tried_again_after_answers": 143,
+            "n_retries": 0,
+        }
+    ]
+    assert said("--forget") == "forgot 1 pair\n"
+    assert json.loads(said("--json"))[0]["passed_over"] == []
+
+
+def test_a_drafter_that_lost_is_said_below_the_one_in_its_place() -> None:
+    lost = PassedOver(
+        name="tiny:1b",
+        weights=Path("t"),
+        gain=0.8,
+        n_requests=40,
+        n_drafted=400,
+        n_accepted=40,
+        n_answers_left=143,
+        n_retries=0,
+        detail="The drafter tiny:1b made big:70b slower here.",
+    )
+    pairs = [
+        Pair(target=TARGET, drafter=DRAFTER, passed_over=(lost,)),
+        Pair(target=TARGET, reason=NoPair.DOES_NOT_PAY, detail=lost.detail, passed_over=(lost,)),
+    ]
+    _, *lines = printed([Row(model="big:70b", pair=p) for p in pairs], 1000, terminal=False)
+    assert [re.split("   +", line)[-1] for line in lines] == [
+        f"not used yet; {lost.detail}",
+        lost.detail,
+    ]
 
 
 def test_the_way_it_was_loaded_last_is_shown(learn: Callable[..., None]) -> None:

@@ -8,15 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from specd import core
-from specd.pairs import HISTORY_FILE, Entry, History
+from specd.pairs import HISTORY_FILE, Entry, History, Key
+from specd.pairs.retries import FIRST_WAIT
+from specd.placement import Devices, machine_name
+from specd.runner import probe
 from tests.daemon_process import Daemon, ended, running
+from tests.gguf_files import OllamaStore, write_llama
 
 pytestmark = pytest.mark.native
 
-MODEL: dict[str, Any] = {"model": "specd-demo", "keep_alive": 0}
 PROMPT = "class Node:\n    def __init__(self"
 
 
@@ -35,10 +39,12 @@ def drafted_by_model(entry: Entry) -> core.BandHistory:
     return band
 
 
-async def answer(daemon: Daemon, seed: int, n_predict: int = 48) -> dict[str, Any]:
+async def answer(
+    daemon: Daemon, seed: int, n_predict: int = 48, *, model: str = "specd-demo"
+) -> dict[str, Any]:
     """The speculation of one answer, by an engine of its own."""
     options = {"seed": seed, "temperature": 0.8, "num_predict": n_predict, "num_thread": 1}
-    *_, last = await daemon.answer(PROMPT, **MODEL, options=options)
+    *_, last = await daemon.answer(PROMPT, model=model, keep_alive=0, options=options)
     assert await ended(daemon.engines())
     return dict(last["speculation"])
 
@@ -80,6 +86,37 @@ async def test_the_first_request_after_a_restart_starts_from_what_was_learned(
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
         said = await answer(daemon, 1, n_predict=4)
     assert (said["state"], said["reason"]) == ("parked", "of old")
+
+
+async def test_a_drafter_that_lost_is_loaded_again_after_so_many_answers(tmp_path: Path) -> None:
+    """The file is one of an earlier version, whose verdicts were forgotten by the month."""
+    store = OllamaStore(tmp_path / "models")
+    target, draft = (write_llama(tmp_path / f"{n}.gguf", seed=n) for n in range(2))
+    store.add("big", weights=target, draft=draft)
+    weights = (store.weights_path("big"), store.weights_path("big", "draft"))
+    spec = core.EngineSpec(weights=str(weights[0]), drafter=str(weights[1]), n_threads=1)
+    key = Key.of(spec, machine_name(Devices(probe())()))
+    lost = core.BandHistory(drafter="model", band=2, gain=0.8, n_requests=50, n_drafted=500)
+    old = Entry(key, 1.0, core.PairHistory(bands=(lost,), device="CPU"))
+    file = tmp_path / "state" / HISTORY_FILE
+    file.parent.mkdir()
+    file.write_bytes(msgspec.json.encode({"version": 1, "pairs": [old]}))
+    past = history(tmp_path)
+    for _ in range(FIRST_WAIT - 2):
+        past.count_answer(key.pair, 0)
+    assert past.save()
+
+    said = []
+    for n_answers in (2, 1):  # the second time by a daemon that finds the count in the file
+        async with running(tmp_path) as daemon:
+            said += [await answer(daemon, 1, 8, model="big") for _ in range(n_answers)]
+            await stop(daemon)
+    assert [(one["drafter"], one["reason"]) for one in said[:2]] == [
+        ("prompt lookup", "does_not_pay")
+    ] * 2
+    assert "It is tried again after 2 more answers" in said[0]["detail"]
+    assert said[2]["drafter"] == "big:latest (its own draft)"
+    assert history(tmp_path).retry(key.pair).n_retries == 1
 
 
 async def test_a_killed_engine_keeps_what_it_had_said(tmp_path: Path) -> None:

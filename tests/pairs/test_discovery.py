@@ -9,7 +9,8 @@ import pytest
 
 from specd import core
 from specd.core import BandHistory, DrafterKind, NoPair, PairHistory
-from specd.pairs import History, Key, Pairs, Rule, Rules, Vocabularies
+from specd.pairs import History, Key, Pairs, Rule, Rules, Vocabularies, identity_of
+from specd.pairs.retries import PairKey
 from specd.pairs.vocabularies import VOCABULARIES_FILE
 from specd.store import Library, demo
 from tests.gguf_files import VOCABULARY, Vocabulary, byte_vocabulary, write_llama
@@ -59,6 +60,13 @@ class Shelf:
         weights = [str(self.library.resolve(name).weights) for name in (target, drafter)]
         spec = core.EngineSpec(weights=weights[0], drafter=weights[1])
         self.history.put(Key.of(spec, "here"), PairHistory(bands=bands))
+
+    def answer(self, name: str) -> None:
+        """Count one without the drafters that lost."""
+        target = self.library.resolve(name).weights
+        for lost in self.pair(name).passed_over:
+            key = PairKey(identity_of(target), identity_of(lost.weights), "here")
+            self.history.count_answer(key, lost.n_retries)
 
     def pair(self, name: str = "big") -> core.Pair:
         if self._pairs is None or self._pairs[0] is not self.rules:
@@ -304,8 +312,42 @@ def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(shelf: S
     pair = shelf.pair()
     assert pair.reason is NoPair.DOES_NOT_PAY
     assert pair.detail == (
-        "The drafter half:latest did not pay here: 0.80 times the plain speed at best over 40"
-        " requests, 12% of 410 guesses kept; it is tried again when that is a month old, or after"
+        "The drafter half:latest made big:latest slower here: at best 0.80 times the plain speed"
+        " over 40 answers, 12% of 410 guesses accepted. It is tried again after 200 more answers,"
+        " or after `specd pairs big:latest --forget`."
+    )
+    assert [lost.name for lost in pair.passed_over] == ["half:latest", "one:latest"]
+    assert pair.detail == pair.passed_over[0].detail
+
+
+def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.learned("big", "half", LOST)
+    assert shelf.drafter() == "does_not_pay"
+    for n_left in (200, 199):
+        [lost] = shelf.pair().passed_over
+        assert (lost.n_answers_left, lost.n_retries) == (n_left, 0)
+        assert f"after {n_left} more answers, or" in lost.detail
+        shelf.answer("big")
+    for _ in range(197):
+        shelf.answer("big")
+    assert "after 1 more answer, or" in shelf.pair().detail
+    shelf.answer("big")
+    assert shelf.drafter() == "half by shelf"
+    assert shelf.pair().passed_over == ()
+
+
+def test_what_lost_does_not_come_back_while_another_pays(shelf: Shelf) -> None:
+    shelf.add("half", 0.5)
+    shelf.add("one", 1)
+    shelf.rules = Rules(packaged=(rule("half", "one"),))
+    shelf.learned("big", "half", LOST)
+    assert shelf.pair().passed_over[0].n_answers_left == 200
+    shelf.learned("big", "one", WON)
+    [lost] = shelf.pair().passed_over
+    assert lost.n_answers_left is None
+    assert lost.detail.endswith(
+        "It is tried again when one:latest no longer pays, or after"
         " `specd pairs big:latest --forget`."
     )
 

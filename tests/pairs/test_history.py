@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from specd import core
 from specd.pairs import History, Key, history, identity_of
+from specd.pairs.retries import FIRST_WAIT, PairKey, Retry
 
 ROOT = Path(__file__).parents[2]
 KEY = Key(
@@ -146,6 +147,113 @@ def test_what_was_forgotten_beside_the_daemon_does_not_come_back(tmp_path: Path)
     assert [entry.key for entry in daemon.entries()] == [key(1)]
 
 
+# --------------------------------------------------------------------------- answers
+
+
+def count(kept: History, n: int, pair: PairKey = KEY.pair) -> None:
+    for _ in range(n):
+        kept.count_answer(pair, kept.retry(pair).n_retries)
+
+
+def test_counted_answers_outlive_the_daemon_and_so_does_the_retry(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    kept = saved(path)
+    count(kept, 7)
+    assert not kept.is_saved
+    assert kept.save()
+    assert kept.is_saved
+    kept = History(path)
+    assert kept.retry(KEY.pair) == Retry(KEY.pair, 7, 0)
+    count(kept, FIRST_WAIT - 7)
+    assert kept.save()
+    kept = History(path)
+    assert kept.retry(KEY.pair) == Retry(KEY.pair, 0, 1)
+    assert kept.get(KEY) == replace(LEARNED, bands=())
+
+
+def test_daemons_that_share_a_file_count_together(tmp_path: Path) -> None:
+    first, second = saved(tmp_path / "h"), History(tmp_path / "h")
+    for kept in (first, second) * 2:
+        count(kept, 10)
+        assert kept.save()
+    assert second.retry(KEY.pair).n_answers == 40
+    # Of what both count before either writes, the larger count stays: never more than there were.
+    count(first, 10)
+    count(second, 15)
+    assert first.save()
+    assert second.save()
+    assert first.retry(KEY.pair).n_answers == 55
+
+
+def test_two_daemons_begin_one_retry(tmp_path: Path) -> None:
+    first, second = saved(tmp_path / "h"), History(tmp_path / "h")
+    count(first, FIRST_WAIT - 1)
+    assert first.save()
+    for kept in (first, second):
+        count(kept, 1)
+    first.put(KEY, LEARNED)  # the retry has begun, and is measured
+    assert second.save()
+    assert first.save()
+    for kept in (first, second, History(tmp_path / "h")):
+        assert kept.retry(KEY.pair) == Retry(KEY.pair, 0, 1)
+        assert kept.get(KEY) == LEARNED
+
+
+def test_a_file_of_an_earlier_version_has_no_counts_and_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    saved(path)
+    written = json.loads(path.read_bytes())
+    del written["retries"]
+    path.write_text(json.dumps(written))
+    kept = History(path)
+    assert kept.get(KEY) == LEARNED
+    assert kept.retry(KEY.pair) == Retry(KEY.pair, 0, 0)
+    count(kept, FIRST_WAIT)
+    assert kept.retry(KEY.pair).n_retries == 1
+
+
+@pytest.mark.parametrize("damage", ["n_answers", "n_retries"])
+@pytest.mark.parametrize("value", [-1, 2**60, "many", None])
+def test_a_damaged_count_costs_no_figures(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, value: object
+) -> None:
+    path = tmp_path / "h"
+    kept = saved(path)
+    count(kept, 3)
+    assert kept.save()
+    written = json.loads(path.read_bytes())
+    written["retries"][0][damage] = value
+    path.write_text(json.dumps(written))
+    kept = History(path)
+    assert kept.get(KEY) == LEARNED
+    assert kept.retry(KEY.pair) == Retry(KEY.pair, 0, 0)
+    assert "are damaged" in caplog.text
+
+
+def test_a_count_is_forgotten_with_its_pair(tmp_path: Path) -> None:
+    kept = saved(tmp_path / "h")
+    kept.put(key(1), LEARNED)
+    for pair in (KEY.pair, key(1).pair):
+        count(kept, 3, pair)
+    assert kept.save()
+    assert kept.forget(lambda known: known == KEY) == 1
+    assert History(tmp_path / "h").retry(KEY.pair).n_answers == 0
+    assert History(tmp_path / "h").retry(key(1).pair).n_answers == 3
+
+
+def test_a_folder_that_cannot_be_written_locks_no_pair_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for path in (tmp_path / "file" / "history.json", None):
+        kept = History(path)
+        kept.put(KEY, LEARNED)
+        count(kept, FIRST_WAIT)
+        assert kept.save() is (path is None)
+        assert kept.get(KEY) == replace(LEARNED, bands=())
+        kept.put(KEY, LEARNED)
+        assert kept.get(KEY) == LEARNED
+        assert kept.retry(KEY.pair) == Retry(KEY.pair, 0, 1)
+
+
 # --------------------------------------------------------------------------- damage
 
 
@@ -155,14 +263,16 @@ def test_any_bytes_are_a_history_or_damage(data: bytes) -> None:
         known = history._decode(data)
     except ValueError:
         return
-    assert isinstance(known, dict)
+    assert isinstance(known, history._Known)
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
 )
-WRITTEN = msgspec.json.encode(history._File(1, [history.Entry(KEY, 1.0, LEARNED)]))
+WRITTEN = msgspec.json.encode(
+    history._File(1, [history.Entry(KEY, 1.0, LEARNED)], [Retry(KEY.pair, 7, 1)])
+)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -185,7 +295,7 @@ def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
         known = history._decode(text)
     except ValueError:
         return
-    msgspec.json.encode([*known.values()])
+    msgspec.json.encode([*known.pairs.values(), *known.retries.values()])
 
 
 @given(
@@ -210,7 +320,7 @@ def test_only_what_can_have_been_measured_is_kept_and_that_exactly(
         assert band.gain is None or 0 < band.gain < math.inf
         assert all(0 <= mean <= 1 and weight >= 0 for mean, weight in band.by_confidence)
     text = msgspec.json.encode(history._File(1, [history.Entry(KEY, 1.0, kept)]))
-    assert history._decode(text)[KEY].history == kept
+    assert history._decode(text).pairs[KEY].history == kept
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,66 @@ async def test_a_page_is_written_under_the_weights_that_were_loaded(
     book.write(page(band()))
     assert await books.open(spec).read() is None
     await books.close()
+
+
+# ----------------------------------------------------------------------------- answers
+
+
+@pytest.fixture
+def lost(tmp_path: Path, spec: core.EngineSpec) -> core.Pair:
+    """A pair whose drafter is passed over."""
+    (tmp_path / "d.gguf").write_text("drafter")
+    target = core.ModelRef(name="m:x", full_name="", digest="", weights=Path(spec.weights))
+    one = core.PassedOver(
+        name="d:x",
+        weights=tmp_path / "d.gguf",
+        gain=0.8,
+        n_requests=40,
+        n_drafted=400,
+        n_accepted=40,
+        n_answers_left=200,
+        n_retries=0,
+        detail="It lost.",
+    )
+    return core.Pair(target=target, passed_over=(one,))
+
+
+def of(pair: core.Pair, **changes: object) -> core.Pair:
+    [one] = pair.passed_over
+    return replace(pair, passed_over=(replace(one, **changes),))  # type: ignore[arg-type]
+
+
+async def test_answers_without_a_drafter_that_lost_are_counted_and_saved(
+    tmp_path: Path, spec: core.EngineSpec, lost: core.Pair
+) -> None:
+    drafter = str(lost.passed_over[0].weights)
+    history = History(tmp_path / "h")
+    key = Key.of(replace(spec, drafter=drafter), "here")
+    history.put(key, page(band()))
+    books = Notebooks(history, "here", save_every_s=math.inf)
+    for _ in range(3):
+        books.count_answer(lost, None)
+    books.count_answer(lost, "/another/drafter.gguf")
+    # It is in use still; another pays; the count is of an earlier wait; its file is gone.
+    books.count_answer(lost, drafter)
+    books.count_answer(of(lost, n_answers_left=None), None)
+    books.count_answer(of(lost, n_retries=1), None)
+    books.count_answer(of(lost, weights=tmp_path / "gone"), None)
+    books.count_answer(core.Pair(target=lost.target), None)
+    await books.close()
+    assert History(tmp_path / "h").retry(key.pair).n_answers == 4
+
+
+async def test_counts_alone_are_saved_in_their_time(
+    tmp_path: Path, spec: core.EngineSpec, lost: core.Pair
+) -> None:
+    key = Key.of(replace(spec, drafter=str(lost.passed_over[0].weights)), "here")
+    history = CountingHistory(tmp_path / "h")
+    history.put(key, page(band()))
+    assert history.save()
+    history.was_saved = asyncio.Event()
+    books = Notebooks(history, "here", save_every_s=0.0)
+    books.count_answer(lost, None)
+    await history.was_saved.wait()
+    assert History(tmp_path / "h").retry(key.pair).n_answers == 1
+    await books.close()

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.pairs import History, Key, identity_of
+from specd.pairs.retries import FIRST_WAIT, MOST_DOUBLINGS
 from specd.pairs.verdict import (
     ENOUGH_GUESSES,
     ENOUGH_REQUESTS,
-    LATELY_S,
     NOTHING_KNOWN,
     Standing,
+    Verdict,
     Verdicts,
     judge,
 )
 
-NOW = 2e9
 LOST = BandHistory(
     drafter=DrafterKind.MODEL,
     band=2,
@@ -33,13 +33,6 @@ LOST = BandHistory(
     n_accepted=12,
 )
 WON = replace(LOST, band=0, gain=1.3, parked="")
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize(
@@ -78,7 +71,7 @@ def test_verdicts(bands: tuple[BandHistory, ...], standing: Standing) -> None:
 
 def test_a_verdict_carries_its_figures() -> None:
     found = judge((LOST, replace(LOST, band=1, gain=0.9, n_accepted=20)))
-    assert (found.gain, found.n_requests, found.n_guessed, found.n_kept) == (0.9, 40, 200, 32)
+    assert (found.gain, found.n_requests, found.n_guessed, found.n_kept) == (0.9, 40, 400, 32)
 
 
 a_band = st.builds(
@@ -116,9 +109,9 @@ class Setting:
         self.target, self.drafter, self.adapter = (folder / name for name in "tda")
         for path in (self.target, self.drafter, self.adapter):
             path.write_text(path.name)
-        self.clock = Clock()
-        self.history = History(folder / "history.json", unix_time=self.clock)
-        self.verdicts = Verdicts(self.history, "here", unix_time=self.clock)
+        self.now = 2e9
+        self.history = History(folder / "history.json", unix_time=lambda: self.now)
+        self.verdicts = Verdicts(self.history, "here")
         self.key = Key(
             target=identity_of(self.target),
             drafter=identity_of(self.drafter),
@@ -134,8 +127,15 @@ class Setting:
         key = msgspec.structs.replace(self.key, **changes)
         self.history.put(key, PairHistory(bands=bands))
 
+    def answer(self) -> None:
+        """Count one without the drafter."""
+        self.history.count_answer(self.key.pair, self.verdict().n_retries)
+
+    def verdict(self) -> Verdict:
+        return self.verdicts.of(self.target, (), self.drafter)
+
     def standing(self) -> Standing:
-        return self.verdicts.of(self.target, (), self.drafter).standing
+        return self.verdict().standing
 
 
 @pytest.fixture
@@ -176,12 +176,59 @@ def test_an_adapted_target_has_verdicts_of_its_own(setting: Setting) -> None:
     assert found.standing is Standing.LOSES
 
 
-def test_a_verdict_is_forgotten_after_thirty_days(setting: Setting) -> None:
+def test_a_verdict_is_forgotten_by_answers_and_never_by_a_clock(setting: Setting) -> None:
     setting.learn(LOST)
-    setting.clock.now += LATELY_S
-    assert setting.standing() is Standing.LOSES
-    setting.clock.now += 1
+    setting.now += 100 * 365 * 24 * 3600.0
+    for n_left in range(FIRST_WAIT, 0, -1):
+        verdict = setting.verdict()
+        assert (verdict.standing, verdict.n_answers_left) == (Standing.LOSES, n_left)
+        setting.answer()
+    assert setting.verdict() == NOTHING_KNOWN
+
+
+def test_a_retry_needs_new_evidence_to_lose_and_the_next_wait_is_longer(setting: Setting) -> None:
+    setting.learn(LOST)
+    for n_retries in range(MOST_DOUBLINGS + 2):
+        found = setting.verdict()
+        wait = FIRST_WAIT * 2 ** min(n_retries, MOST_DOUBLINGS)
+        assert (found.n_answers_left, found.n_retries) == (wait, n_retries)
+        for _ in range(wait):
+            setting.answer()
+        # The engine of the retry begins with nothing, and so does what it says.
+        known = setting.history.get(setting.key)
+        assert known is not None
+        assert known.bands == ()
+        setting.learn(replace(LOST, n_requests=ENOUGH_REQUESTS - 1))
+        assert setting.standing() is Standing.UNKNOWN
+        setting.learn(LOST)
+        assert setting.standing() is Standing.LOSES
+
+
+def test_a_retry_forgets_the_drafter_however_it_was_loaded_and_nothing_else(
+    setting: Setting,
+) -> None:
+    lookup = replace(LOST, drafter=DrafterKind.LOOKUP)
+    setting.learn(LOST, lookup)
+    setting.learn(LOST, n_threads=8)
+    setting.learn(LOST, machine="elsewhere")
+    for _ in range(FIRST_WAIT):
+        setting.answer()
     assert setting.standing() is Standing.UNKNOWN
+    kept = {e.key: e.history.bands for e in setting.history.known()}
+    assert kept == {
+        setting.key: (lookup,),
+        msgspec.structs.replace(setting.key, n_threads=8): (),
+        msgspec.structs.replace(setting.key, machine="elsewhere"): (LOST,),
+    }
+
+
+def test_what_was_answered_before_a_retry_does_not_count_after_it(setting: Setting) -> None:
+    """Four answers run together: the first that ends begins the retry."""
+    setting.learn(LOST)
+    for _ in range(FIRST_WAIT + 3):
+        setting.history.count_answer(setting.key.pair, 0)
+    setting.learn(LOST)
+    assert setting.verdict().n_answers_left == 2 * FIRST_WAIT
 
 
 def test_a_person_can_make_it_forget(setting: Setting) -> None:
@@ -194,13 +241,14 @@ def test_a_person_can_make_it_forget(setting: Setting) -> None:
     assert setting.verdicts.stamp() != before
 
 
-def test_the_stamp_changes_with_what_is_learned_and_with_the_hour(setting: Setting) -> None:
+def test_the_stamp_changes_with_what_is_learned_and_counted(setting: Setting) -> None:
     stamps = [setting.verdicts.stamp()]
     assert setting.verdicts.stamp() == stamps[0]
     setting.learn(LOST)
     stamps.append(setting.verdicts.stamp())
-    setting.clock.now += 3600
+    setting.answer()
     stamps.append(setting.verdicts.stamp())
+    assert setting.verdicts.stamp() == stamps[-1]
     assert len(set(stamps)) == 3
 
 
@@ -213,12 +261,4 @@ def test_without_a_history_nothing_is_known(tmp_path: Path) -> None:
 def test_files_that_are_not_there_have_no_verdict(setting: Setting) -> None:
     setting.learn(LOST)
     setting.drafter.unlink()
-    assert setting.standing() is Standing.UNKNOWN
-
-
-def test_what_is_of_a_time_that_has_yet_to_come_is_not_believed(setting: Setting) -> None:
-    """It was learned while the clock was wrong, and would never grow old."""
-    setting.clock.now += 2 * LATELY_S
-    setting.learn(LOST)
-    setting.clock.now -= 2 * LATELY_S
     assert setting.standing() is Standing.UNKNOWN

@@ -1,0 +1,76 @@
+"""When a drafter that lost on this machine is tried again: after so many answers without it.
+
+A trial of a hopeless drafter takes 20 to 40 answers, of which each loses 5 % and two passes at
+most (the controller's loss budget).  Beside 200 answers without it that is about 1 % of the time,
+and a quarter of that once the wait has grown.  A clock would be a worse measure: a model that is
+used once a month would try its drafter at each use, and a busy one would wait for a month.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Final
+
+import msgspec
+
+from specd.core import DrafterKind, PairHistory
+
+#: Answers without the drafter before its first retry.
+FIRST_WAIT: Final = 200
+#: Each retry that lost doubles the wait of the next one, so many times.
+MOST_DOUBLINGS: Final = 2
+_MAX_COUNT: Final = 2**53
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
+
+
+class PairKey(msgspec.Struct, frozen=True):
+    """Identify a pair on one machine, however it is loaded.
+
+    target, drafter, adapters: contents, as `identity_of` names them.  machine: its name.
+    """
+
+    target: str
+    drafter: str
+    machine: str
+    adapters: tuple[str, ...] = ()
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Count the answers towards the next retry of a pair that lost.
+
+    n_answers: answers of the target without the drafter, since the pair lost the last time.
+    n_retries: retries so far.
+    """
+
+    pair: PairKey
+    n_answers: _Count = 0
+    n_retries: _Count = 0
+
+    @property
+    def n_answers_left(self) -> int:
+        """Answers without the drafter until the next retry, at least 1."""
+        n_doublings = min(self.n_retries, MOST_DOUBLINGS)
+        return max((FIRST_WAIT << n_doublings) - self.n_answers, 1)
+
+    def after_answer(self) -> Retry:
+        """Return the count after one more answer; the last one of a wait begins the retry."""
+        if self.n_answers_left > 1:
+            return Retry(self.pair, self.n_answers + 1, self.n_retries)
+        return Retry(self.pair, 0, min(self.n_retries + 1, _MAX_COUNT))
+
+
+def newest(pair: PairKey, *counts: Retry | None) -> Retry:
+    """Return the count that is furthest on; where there is none, one that begins.
+
+    Daemons that share a file may both count in the same seconds.  Then the larger count stays: the
+    sum could hold an answer twice, and a retry must not come too early.
+    """
+    known = [count for count in counts if count is not None]
+    return max(known, key=lambda count: (count.n_retries, count.n_answers), default=Retry(pair))
+
+
+def without_drafter(history: PairHistory) -> PairHistory:
+    """Return the history without the drafter's figures: a retry starts as a new pair does."""
+    kept = tuple(band for band in history.bands if band.drafter != DrafterKind.MODEL)
+    return replace(history, bands=kept)
