@@ -33,7 +33,8 @@ class Question:
     n_prompts: of each workload in each of n_repeats.  streams: how many are asked at once.
     draft_lengths: of the fixed modes.  prompt_lookup: whether users have it.
     each_drafter: auto with one kind of drafter alone, too.
-    peer: None leaves it out.  peer_lengths: its n_max.  overhead: plain decoding alone.
+    peer: None leaves it out.  peer_lengths: its n_max.
+    overhead: plain decoding alone, the peer's too.
     n_threads: 0 is as many as the daemon would use.
     """
 
@@ -73,9 +74,9 @@ class Question:
 
     def modes(self, *, has_drafter: bool) -> tuple[Mode, ...]:
         """Without a drafter nothing can be fixed: plain, and what auto makes of prompt lookup."""
-        if self.overhead:
-            return (PLAIN,)
         peer = [PEER_PLAIN] if self.peer is not None else []
+        if self.overhead:
+            return (PLAIN, *peer)
         if not has_drafter:
             return (PLAIN, AUTO, *peer)
         alone = map(Mode.drafter, DrafterKind) if self.each_drafter else ()

@@ -109,7 +109,12 @@ def bench(
         bool, typer.Option("--each-drafter", help="Auto with one kind of drafter alone, too.")
     ] = False,
     overhead: Annotated[
-        bool, typer.Option("--overhead", help="Plain alone: time per token outside llama.cpp.")
+        bool,
+        typer.Option(
+            "--overhead",
+            help="Plain alone, the peer's too: their ratio, and the time per token outside"
+            " llama.cpp.",
+        ),
     ] = False,
     quick: Annotated[
         bool,

@@ -101,7 +101,8 @@ def test_every_length_and_drafter_that_was_asked_for_is_a_mode() -> None:
         "lookup alone",
         "auto",
     ]
-    assert names(Question(overhead=True, peer=PEER)) == ["plain"]
+    assert names(Question(overhead=True)) == ["plain"]
+    assert names(Question(overhead=True, peer=PEER)) == ["plain", "peer plain"]
 
 
 def test_a_peer_decodes_plainly_and_at_every_length_of_its_own() -> None:
