@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -84,23 +84,26 @@ class CoupledSampler:
     """
 
     params: SamplingParams
+    #: Whether any penalty is on; asked once, not token by token.
+    reads_history: bool = field(init=False)
 
-    @property
-    def reads_history(self) -> bool:
-        return has_penalties(self.params)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads_history", has_penalties(self.params))
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
         """What sample() draws, without asking how sure it is."""
         if self.params.temperature <= 0:
-            token = int(penalize(row, history, self.params).argmax())
+            penalized = penalize(row, history, self.params) if self.reads_history else row
+            token = int(penalized.argmax())
         else:
             token = self.sample(row, history, position).token
-        if not math.isfinite(row[token]):
+        if not math.isfinite(row.item(token)):
             raise NoNumbers
         return token
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
-        row = penalize(row, history, self.params)
+        if self.reads_history:
+            row = penalize(row, history, self.params)
         if self.params.temperature <= 0:
             return _greedy(row)
         if 0 < self.params.top_k <= _FEW and self.params.typical_p >= 1.0:
