@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from functools import lru_cache
 from typing import Final
 
 from specd.json_text import escaped
@@ -12,10 +13,13 @@ from specd.json_text import escaped
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
 
+#: Made once: `json.dumps` makes one for each call, and each token is a line of its own.
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def dump(value: object) -> bytes:
     """Compact JSON in the order of the keys; raises ValueError for NaN and infinity."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return escaped(text).encode(errors="replace")
+    return escaped(_COMPACT.encode(value)).encode(errors="replace")
 
 
 def quote(text: str) -> str:
@@ -26,8 +30,12 @@ def quote(text: str) -> str:
 def utc_time(unix_ns: int) -> str:
     """RFC 3339 with nanoseconds, trailing zeros dropped, in UTC ("…Z")."""
     seconds, nanoseconds = divmod(unix_ns, 10**9)
-    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{_fraction(nanoseconds, 9)}Z"
+    return f"{_utc_second(seconds)}{_fraction(nanoseconds, 9)}Z"
+
+
+@lru_cache(maxsize=1)  # the lines of a stream share it
+def _utc_second(unix_s: int) -> str:
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def local_time(moment: dt.datetime) -> str:
