@@ -15,12 +15,18 @@ from specd.engine.sampler import Row
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of one pass, in order of position within each slot; `wants_logits[i]` asks for row i."""
+    """Rows of one pass, in order of position within each slot; `wants_logits[i]` asks for row i.
+
+    leaves: indices of rows that stand beside the row of their slot at the same position.  A leaf
+    sees the rows of its slot before that position, no row sees it, and the cache does not keep it.
+    Leaves come behind the other rows of their slot.
+    """
 
     tokens: list[TokenId] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     wants_logits: list[bool] = field(default_factory=list)
+    leaves: list[int] = field(default_factory=list)
 
     def add(self, token: TokenId, position: int, slot: int, *, wants_logits: bool) -> int:
         """Append a row and return its index, by which its logits are read."""
@@ -29,6 +35,11 @@ class Batch:
         self.slots.append(slot)
         self.wants_logits.append(wants_logits)
         return len(self.tokens) - 1
+
+    def add_leaf(self, token: TokenId, position: int, slot: int) -> int:
+        """Append a leaf, whose logits are wanted, and return its index."""
+        self.leaves.append(len(self.tokens))
+        return self.add(token, position, slot, wants_logits=True)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -70,6 +81,11 @@ class Backend(Protocol):
     @property
     def splits_ragged(self) -> bool:
         """Whether a pass is several inside when its slots bring different numbers of rows."""
+        ...
+
+    @property
+    def n_leaves(self) -> int:
+        """Most leaves that a slot may bring to a pass; 0 where the cache takes none."""
         ...
 
     def decode(self, batch: Batch) -> None:

@@ -40,6 +40,9 @@ class Probe(Protocol):
     @property
     def n_vocab(self) -> int: ...
 
+    @property
+    def n_leaves(self) -> int: ...
+
     def decode(self, batch: Batch) -> None:
         """Raises DecodeFailed, as all that follows."""
         ...
@@ -72,11 +75,13 @@ class Findings:
     n_even: rows come out the same in all passes up to this width, 1 where already two rows differ.
     parallel: a slot's row is the same beside other slots, each with a row of its own.
     depth: a row alone is the same whether few or many cells are in use.
+    leaves: a leaf's row is the same as a row alone; False where there are none.
     """
 
     n_even: int
     parallel: bool
     depth: bool
+    leaves: bool = False
 
     def exactness(self, longest: int, n_slots: int, n_batch: int) -> Exactness:
         """Return what is exact without SPECD_EXACT.
@@ -120,6 +125,7 @@ def measure(
     deep_widths = sorted({*few, widest}) if thorough else few
     expected = _alone(probe, (0,), n_alone)
     n_even = _n_even(probe, widths, (0,), expected)
+    leaves = _leaves_agree(probe, longest, (0,), expected)
     parallel = n_slots > 1
     if shares_cells and depth is not Depth.NONE:
         # A sum over a cache is rounded by the order in which its cells lie, and slots that share
@@ -136,6 +142,7 @@ def measure(
         deep = _alone(probe, slots, n_alone if thorough else n_deep)
         same_deep = _same(expected, deep)
         n_even_deep = _n_even(probe, deep_widths, slots, deep)
+        leaves = leaves and _leaves_agree(probe, longest, slots, deep)
     elif depth is Depth.READ:
         _read_on(probe)
         deep = _alone(probe, (0,), n_alone, N_DEEPER)
@@ -144,7 +151,7 @@ def measure(
         same_deep = min(n_even, n_even_deep) > 1
     if n_even_deep < deep_widths[-1]:
         n_even = min(n_even, n_even_deep)
-    return Findings(n_even=n_even, parallel=parallel, depth=same_deep)
+    return Findings(n_even=n_even, parallel=parallel, depth=same_deep, leaves=leaves)
 
 
 def _read_on(probe: Probe) -> None:
@@ -171,6 +178,21 @@ def _n_even(
             break
         n_even = width
     return n_even
+
+
+def _leaves_agree(
+    probe: Probe, longest: int, slots: Sequence[int], expected: Sequence[Row]
+) -> bool:
+    """Whether the first and the last leaf that fit beside a draft give the expected rows."""
+    n_most = min(len(expected), longest - 1) - 1
+    depths = sorted({1, n_most})[: probe.n_leaves] if n_most > 0 else []
+    probe.recall(slots)
+    batch = _rows(probe, N_HISTORY, longest + 1 - len(depths), len(expected))
+    leaves = [batch.add_leaf(batch.tokens[d], N_HISTORY + d, 0) for d in depths]
+    if not leaves:
+        return False
+    probe.decode(batch)
+    return _same([expected[d] for d in depths], [probe.row(index) for index in leaves])
 
 
 def _alone(probe: Probe, slots: Sequence[int], n: int, deeper: int = 0) -> list[Row]:

@@ -32,30 +32,37 @@ log = logging.getLogger("specd.engine")
 
 #: A model of more parameters is compared at few widths: its passes take long.
 _LARGE = 500_000_000
+#: Leaves of each slot in the check, the fewest that can tell.
+_N_LEAVES = 2
 #: Longest time that the check of a large model takes, unless SPECD_EXACT depends on its findings.
 _BUDGET_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """exactness: None where the check failed.  passes: None where they may be as suits best."""
+    """exactness: None where the check failed.  passes: None where they may be as suits best.
+
+    takes_leaves: whether drafts may have leaves beside them, which change no text that is exact.
+    """
 
     exactness: Exactness | None
     passes: ExactPasses | None = None
+    takes_leaves: bool = False
 
 
 def check(model: LlamaModel, spec: EngineSpec, native_log: NativeLog, *, longest: int) -> Verdict:
     """Measure for this build, model, cache type and flash attention.  longest: draft, in tokens."""
     found = _measure(model, spec, native_log, longest, cache_per_slot=False)
-    exactness = None
+    exactness, takes_leaves = None, not spec.exact
     if found is not None:
         exactness = found.exactness(longest, spec.n_slots, spec.n_batch)
+        takes_leaves = takes_leaves and (found.leaves or not exactness.speculation)
         log.info("rows of %s: %s", spec.weights, _words(exactness))
     needs_nothing = exactness is not None and all(
         (exactness.speculation, exactness.parallel, exactness.prompt_cache)
     )
     if not spec.exact or needs_nothing:
-        return Verdict(exactness)
+        return Verdict(exactness, takes_leaves=takes_leaves)
     if spec.n_slots > 1 and found is not None:
         apart = _measure(model, spec, native_log, longest, cache_per_slot=True)
         found = _joined(found, apart)
@@ -115,6 +122,7 @@ def _measure(
     n_slots = max(n_tested, 2, N_CROWD + 1 if depth is Depth.CROWD else 0)
     # Slots that share a cache share its cells, and one of them alone has the widest pass.
     n_wide = widest if cache_per_slot else -(-widest // n_slots)
+    n_leaves = _N_LEAVES if spec.drafter is not None and not cache_per_slot else 0
     # The check's own buffers and complaints are not the model's.
     buffers, errors = list(native_log.buffers), list(native_log.errors)
     try:
@@ -124,11 +132,12 @@ def _measure(
             n_ctx=N_HISTORY + n_wide + (N_DEEPER if depth is Depth.READ else 0),
             n_slots=n_slots,
             n_batch=max(widest, 32),
-            n_outputs=max(longest + 1, n_slots),
+            n_outputs=max(longest + 1, n_slots * (1 + n_leaves)),
             n_threads=spec.n_threads,
             flash_attention=spec.flash_attention,
             kv_cache_type=spec.kv_cache_type,
             n_rewind=longest,
+            n_leaves=n_leaves,
             cache_per_slot=cache_per_slot,
             deadline=None if is_small or spec.exact else time.monotonic() + _BUDGET_S,
         )

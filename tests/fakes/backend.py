@@ -36,11 +36,14 @@ class FakeBackend:
         eog_bias: float = -4.0,
         rewind_limit: int | None = None,
         can_shift: bool = True,
+        n_leaves: int = 0,
     ) -> None:
         self.n_vocab = n_vocab
         self.n_batch = n_batch
         self.rewind_limit = rewind_limit
         self.splits_ragged = rewind_limit is not None
+        self.n_leaves = n_leaves
+        self.n_leaf_rows = 0
         self.can_shift = can_shift
         self.cells: list[list[TokenId]] = [[] for _ in range(n_slots)]
         self.n_passes = 0
@@ -62,9 +65,18 @@ class FakeBackend:
         self.n_passes += 1
         self.n_rows += len(batch)
         self._behind = Counter(batch.slots)
+        leaves, leafy = set(batch.leaves), Counter(batch.slots[index] for index in batch.leaves)
+        assert not leafy or max(leafy.values()) <= self.n_leaves, "more leaves than the cache takes"
+        self.n_leaf_rows += len(leaves)
+        held = [len(cells) for cells in self.cells]
         rows = zip(batch.tokens, batch.positions, batch.slots, batch.wants_logits, strict=True)
         for index, (token, position, slot, wants) in enumerate(rows):
             assert 0 <= token < self.n_vocab, "llama.cpp would refuse the batch"
+            if index in leaves:
+                assert wants
+                assert held[slot] < position <= len(self.cells[slot]), "a leaf is beside a draft"
+                self._rows[index] = self._logits([*self.cells[slot][:position], token])
+                continue
             assert position == len(self.cells[slot]), "a gap or a repeat in the positions"
             self.cells[slot].append(token)
             if wants:

@@ -8,6 +8,7 @@ and nothing says so, therefore the true limits are kept here.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,9 +38,9 @@ class NativeMemory:
         if not self.cut(sequence, 0):
             raise DecodeFailed(f"the cache of sequence {sequence} cannot be emptied")
 
-    def copy(self, source: int, target: int) -> None:
+    def copy(self, source: int, target: int, begin: int = -1) -> None:
         """Share the source's cells; a recurrent state is copied when one of the two goes on."""
-        llama_cpp.llama_memory_seq_cp(self._handle, source, target, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._handle, source, target, begin, -1)
 
     def close_gap(self, sequence: int, begin: int, n: int) -> None:
         """Drop n tokens from `begin` on, and move what follows them up."""
@@ -52,6 +53,9 @@ class Cache(Protocol):
     """The slots of one context.  Limits and promises are those of `Backend`."""
 
     @property
+    def n_leaves(self) -> int: ...
+
+    @property
     def rewind_limit(self) -> int | None: ...
 
     @property
@@ -59,6 +63,13 @@ class Cache(Protocol):
 
     def sequence(self, slot: int) -> int:
         """Where the slot's next rows go."""
+        ...
+
+    def branch(self, batch: Batch) -> list[Sequence[int]]:
+        """Sequences of each row of a batch with leaves, which is to be decoded next.
+
+        `note` follows, even where that failed.
+        """
         ...
 
     def note(self, batch: Batch) -> None:
@@ -75,21 +86,62 @@ class Cache(Protocol):
 
 
 class AttentionCache:
-    """Cells of single tokens: any may go, as long as the window before the next one is whole."""
+    """Cells of single tokens: any may go, as long as the window before the next one is whole.
+
+    A leaf has a sequence of its own, which shares the cells before it with its slot's.  It is kept
+    from pass to pass, as far as the slot's cells stay, so that only new ones are entered.
+    """
 
     rewind_limit = None
     splits_ragged = False
 
-    def __init__(self, memory: NativeMemory, window: int = 0) -> None:
-        """window: tokens that attention looks back, its own included; 0 is all of them."""
+    def __init__(
+        self, memory: NativeMemory, window: int = 0, n_slots: int = 1, n_leaves: int = 0
+    ) -> None:
+        """window: tokens that attention looks back, its own included; 0 is all of them.
+
+        n_leaves: of a slot, whose sequences come behind those of all slots.
+        """
         self._memory = memory
         self._window = window
+        self.n_leaves = n_leaves
+        self._leaves = [
+            range(n_slots + slot * n_leaves, n_slots + (slot + 1) * n_leaves)
+            for slot in range(n_slots)
+        ]
+        #: By sequence of a leaf: the cells that it shares, which are the slot's first.
+        self._n_shared = dict.fromkeys(range(n_slots, n_slots * (1 + n_leaves)), 0)
+        #: Sequences of leaves of the pass to be decoded.
+        self._used: list[int] = []
 
     def sequence(self, slot: int) -> int:
         return slot
 
-    def note(self, batch: Batch) -> None:
-        pass
+    def branch(self, batch: Batch) -> list[Sequence[int]]:
+        ends: dict[int, list[tuple[int, int]]] = {}
+        rows: list[Sequence[int]] = [()] * len(batch)
+        for index in batch.leaves:
+            slot = batch.slots[index]
+            several = ends.setdefault(slot, [])
+            sequence = self._leaves[slot][len(several)]
+            several.append((batch.positions[index], sequence))
+            rows[index] = (sequence,)
+            n_held = self._memory.end(slot)
+            if self._n_shared[sequence] < n_held:
+                self._memory.copy(slot, sequence, self._n_shared[sequence])
+                self._n_shared[sequence] = n_held
+            self._used.append(sequence)
+        for index, (slot, position) in enumerate(zip(batch.slots, batch.positions, strict=True)):
+            if not rows[index]:
+                beside = [sequence for end, sequence in ends.get(slot, ()) if position < end]
+                rows[index] = (slot, *beside)
+        return rows
+
+    def note(self, batch: Batch) -> None:  # noqa: ARG002
+        for sequence in self._used:
+            if not self._memory.cut(sequence, self._n_shared[sequence]):
+                raise DecodeFailed(f"the cache of sequence {sequence} cannot be cut")
+        self._used.clear()
 
     def reusable(self, slot: int, n_past: int) -> int:
         n_past = min(n_past, self._memory.end(slot))
@@ -99,15 +151,25 @@ class AttentionCache:
 
     def rewind(self, slot: int, n_past: int) -> int:
         kept = self.reusable(slot, n_past)
+        self._share(slot, kept)
         if not self._memory.cut(slot, kept):
             self._memory.clear(slot)
             return 0
         return kept
 
+    def _share(self, slot: int, n_most: int) -> None:
+        """Leave to the sequences of leaves no more than the slot's first cells."""
+        for sequence in self._leaves[slot]:
+            if self._n_shared[sequence] > n_most:
+                self._memory.cut(sequence, n_most)
+                self._n_shared[sequence] = n_most
+
     def hold(self, slot: int) -> None:
         pass
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        # Cells that two sequences share would be moved twice.
+        self._share(slot, 0)
         self._memory.close_gap(slot, n_keep, n_discard)
 
 
@@ -120,6 +182,7 @@ class SnapshotCache:
     """
 
     splits_ragged = True
+    n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_snapshots: int) -> None:
         self.rewind_limit: int | None = n_snapshots
@@ -130,6 +193,9 @@ class SnapshotCache:
 
     def sequence(self, slot: int) -> int:
         return slot
+
+    def branch(self, batch: Batch) -> list[Sequence[int]]:
+        raise NotImplementedError
 
     def note(self, batch: Batch) -> None:
         rows = Counter(batch.slots)
@@ -175,6 +241,7 @@ class ForkedCache:
 
     rewind_limit = 0
     splits_ragged = True
+    n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_slots: int, *, holds: bool) -> None:
         """holds: whether the context has 2 n_slots sequences; without them `hold` does nothing."""
@@ -184,6 +251,9 @@ class ForkedCache:
 
     def sequence(self, slot: int) -> int:
         return self._forks[slot].tip
+
+    def branch(self, batch: Batch) -> list[Sequence[int]]:
+        raise NotImplementedError
 
     def note(self, batch: Batch) -> None:
         pass

@@ -21,6 +21,7 @@ from specd.engine.llama.layout import Layout
 from specd.engine.llama.library import NativeLog, Use
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import (
+    BranchedBatch,
     EmbeddingBatch,
     NativeContext,
     context_params,
@@ -32,6 +33,9 @@ from specd.errors import LoadFailed
 #: What the states before the last few tokens may cost, as a share of the weights, and the fewest
 #: that are kept whatever they cost: drafts are rarely shorter where they pay.
 _SNAPSHOT_SHARE, _FEWEST_SNAPSHOTS = 1 / 8, 3
+
+#: Sequences of a context for the sake of leaves: every pass looks at all pairs of them.
+_MOST_SEQUENCES = 64
 
 #: A cache has a multiple of so many cells.
 _CELLS = 256
@@ -59,6 +63,7 @@ class LlamaContext(NativeContext):
         kv_cache_type: str = "f16",
         n_rewind: int = 0,
         n_ahead: int = 0,
+        n_leaves: int = 0,
         cache_per_slot: bool = False,
         watcher: Callable[[object, bool, object], bool] | None = None,
     ) -> None:
@@ -70,6 +75,7 @@ class LlamaContext(NativeContext):
 
         n_rewind: longest draft to be tried on this model; how far it goes back in truth is
         `rewind_limit`.  n_ahead: longest draft that this model itself makes, where it is a drafter.
+        n_leaves: of a slot, where the cache can have any.
         Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
         """
         self._model = model
@@ -87,7 +93,12 @@ class LlamaContext(NativeContext):
         if watcher is not None:
             params.cb_eval = watcher
         forks = n_ahead > 0 and model.is_recurrent
-        params.n_seq_max = 2 * n_slots if forks else n_slots
+        # In the pass after one with leaves, each slot may have a row to read again.
+        if cache_per_slot or not model.can_branch or n_batch < 2 * n_slots:
+            n_leaves = 0
+        # A cache has a row of results for each sequence, at least.
+        n_leaves = max(min(n_leaves, min(n_outputs, _MOST_SEQUENCES) // n_slots - 1), 0)
+        params.n_seq_max = 2 * n_slots if forks else n_slots * (1 + n_leaves)
         params.n_outputs_max = n_outputs
         if model.is_recurrent and not forks:
             # llama.cpp ends the process over a batch no longer than what it must not split.
@@ -98,7 +109,10 @@ class LlamaContext(NativeContext):
         if not memory:
             self.close()
             raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
-        self._cache = _make_cache(self._handle, NativeMemory(memory), model, n_slots, n_ahead)
+        self._cache = _make_cache(
+            self._handle, NativeMemory(memory), model, n_slots, n_ahead, n_leaves
+        )
+        self.n_leaves = self._cache.n_leaves
         self.rewind_limit = self._cache.rewind_limit
         self.splits_ragged = self._cache.splits_ragged or (cache_per_slot and n_slots > 1)
         self.n_vocab = model.vocabulary.n_vocab
@@ -115,9 +129,19 @@ class LlamaContext(NativeContext):
         if self._layouts:
             rows = zip(batch.slots, batch.positions, strict=True)
             batch = replace(batch, positions=[self._position(slot, n) for slot, n in rows])
-        self._batch.fill(batch, list(map(self._cache.sequence, batch.slots)))
-        self._decode(self._batch.native)
-        self._cache.note(batch)
+        if batch.leaves:
+            self._decode_branches(batch)
+        else:
+            self._batch.fill(batch, list(map(self._cache.sequence, batch.slots)))
+            self._decode(self._batch.native)
+            self._cache.note(batch)
+
+    def _decode_branches(self, batch: Batch) -> None:
+        branched = BranchedBatch(batch, self._cache.branch(batch))
+        try:
+            self._decode(branched.native)
+        finally:
+            self._cache.note(batch)
 
     def decode_media(
         self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
@@ -182,11 +206,17 @@ class LlamaContext(NativeContext):
 
 
 def _make_cache(
-    handle: object, memory: NativeMemory, model: LlamaModel, n_slots: int, n_ahead: int
+    handle: object,
+    memory: NativeMemory,
+    model: LlamaModel,
+    n_slots: int,
+    n_ahead: int,
+    n_leaves: int,
 ) -> Cache:
     if not model.is_recurrent:
         # What a drafter runs ahead of its history may push as much out of its window: no matter.
-        return AttentionCache(memory, model.window and max(model.window - n_ahead, 1))
+        window = model.window and max(model.window - n_ahead, 1)
+        return AttentionCache(memory, window, n_slots, n_leaves)
     if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
         return SnapshotCache(memory, n_snapshots)
     return ForkedCache(memory, n_slots, holds=n_ahead > 0)

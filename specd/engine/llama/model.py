@@ -109,6 +109,16 @@ class LlamaModel:
         return int(llama_cpp.llama_model_n_swa(self.handle))
 
     @property
+    def can_branch(self) -> bool:
+        """Whether sequences can share cells one by one: not where states or indexes stand beside.
+
+        llama.cpp ends the process where a cache with an index is to be shared in part.
+        """
+        architecture = self.metadata("general.architecture")
+        has_index = self.metadata(f"{architecture}.attention.indexer.head_count")
+        return not (self.is_recurrent or self.window or has_index)
+
+    @property
     def is_causal(self) -> bool:
         """Whether a token sees only those before it, as far as the file says."""
         architecture = self.metadata("general.architecture")

@@ -187,6 +187,22 @@ def _row_bytes(model: LlamaModel, params: llama_cpp.llama_context_params) -> int
     return ctypes.sizeof(ctypes.c_float) * (model.vocabulary.n_vocab + n_embd)
 
 
+class BranchedBatch:
+    """A `llama_batch` whose rows are in several sequences each; for one pass."""
+
+    def __init__(self, batch: Batch, sequences: Sequence[Sequence[int]]) -> None:
+        n = len(batch)
+        ids = [(llama_cpp.llama_seq_id * len(several))(*several) for several in sequences]
+        self.native = llama_cpp.llama_batch(
+            n_tokens=n,
+            token=(llama_cpp.llama_token * n)(*batch.tokens),
+            pos=(llama_cpp.llama_pos * n)(*batch.positions),
+            n_seq_id=(ctypes.c_int32 * n)(*map(len, sequences)),
+            seq_id=(ctypes.POINTER(llama_cpp.llama_seq_id) * n)(*ids),
+            logits=(ctypes.c_int8 * n)(*batch.wants_logits),
+        )
+
+
 class EmbeddingBatch:
     """A `llama_batch` of embeddings [n, width] for one sequence; for one pass.
 

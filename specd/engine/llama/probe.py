@@ -162,6 +162,9 @@ class ProbeContext(LlamaContext):
 
         Raises DecodeFailed.
         """
+        if self.n_leaves:
+            for slot in slots:
+                self._cache.rewind(slot, 0)
         llama_cpp.llama_memory_clear(self._memory, True)
         for slot in slots:
             sequence = self._cache.sequence(slot)
