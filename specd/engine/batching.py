@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specd.core import TokenId
 from specd.engine.backend import Batch
-from specd.engine.slot import Slot
+from specd.engine.said import Said
+from specd.engine.sampler import Row
+from specd.engine.slot import Slot, common_prefix
+
+#: By index in a draft: another token that may stand there.
+Siblings = Mapping[int, TokenId]
 
 
 @dataclass(slots=True)
 class Group:
-    """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`."""
+    """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`.
+
+    n_owed: rows before these, of tokens that the answer has and the cache has not.
+    siblings: by the index in the draft at which each stands, with the index of its row.
+    """
 
     slot: Slot
     draft: Sequence[TokenId]
     first: int
+    n_owed: int = 0
+    siblings: dict[int, tuple[TokenId, int]] = field(default_factory=dict)
+
+    @property
+    def n_line(self) -> int:
+        """Rows but for the siblings'."""
+        return self.n_owed + 1 + len(self.draft)
+
+    def rows(self, row: Callable[[int], Row]) -> tuple[list[Row], dict[int, tuple[TokenId, Row]]]:
+        """What the pass computed, as `verify` takes it: rows of the line, and those of siblings."""
+        line = [row(self.first + i) for i in range(len(self.draft) + 1)]
+        return line, {at: (token, row(i)) for at, (token, i) in self.siblings.items()}
+
+    def outcome(self, said: Said) -> tuple[int, int]:
+        """Places of the draft that were kept, and rows of the pass that the cache keeps.
+
+        The pass evaluated [last, d1 … dk].  All that was said but its last token is among them, so
+        as many rows are valid as tokens were said, but for one behind a sibling: its row was a
+        leaf, which is gone.
+        """
+        n_accepted = common_prefix([*self.draft], said.tokens) if self.draft else 0
+        by_sibling = said.n_rows > n_accepted + 1
+        return n_accepted + by_sibling, self.n_owed + said.n_rows - by_sibling
 
 
 @dataclass(slots=True)
@@ -49,9 +81,10 @@ class SharedPasses:
         decoding: Sequence[Slot],
         drafts: Mapping[int, Sequence[TokenId]],
         prefilling: Sequence[Slot],
+        siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
         """The passes of a step; each is to be run before the next is asked for."""
-        plan = build(decoding, drafts, prefilling, self._n_batch)
+        plan = build(decoding, drafts, prefilling, self._n_batch, siblings)
         if len(plan.batch):
             yield plan
 
@@ -68,8 +101,9 @@ def build(
     drafts: Mapping[int, Sequence[TokenId]],
     prefilling: Sequence[Slot],
     n_batch: int,
+    siblings: Mapping[int, Siblings] | None = None,
 ) -> Pass:
-    """drafts: slot id → drafted tokens.  A group is never split; prompts share what room is left.
+    """drafts, siblings: by slot id.  A group is never split; prompts share what room is left.
 
     Groups come in order of length: models that take only equal ones at once need fewer passes so.
     Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
@@ -78,11 +112,8 @@ def build(
     if drafts:
         decoding = sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ())))
     for slot in decoding:
-        draft = drafts.get(slot.id, ())
-        first = plan.batch.add(slot.tokens[-1], slot.n_past, slot.id, wants_logits=True)
-        for depth, token in enumerate(draft, start=1):
-            plan.batch.add(token, slot.n_past + depth, slot.id, wants_logits=True)
-        plan.groups.append(Group(slot, draft, first))
+        beside = siblings.get(slot.id, {}) if siblings else {}
+        plan.groups.append(_add_group(plan.batch, slot, drafts.get(slot.id, ()), beside))
     waiting = sorted(prefilling, key=lambda slot: slot.n_text_ahead)
     for at, slot in enumerate(waiting):
         room = (n_batch - len(plan.batch)) // (len(waiting) - at)
@@ -90,6 +121,19 @@ def build(
         if n_tokens > 0:
             plan.chunks.append(_add_chunk(plan.batch, slot, n_tokens))
     return plan
+
+
+def _add_group(batch: Batch, slot: Slot, draft: Sequence[TokenId], siblings: Siblings) -> Group:
+    last = len(slot.tokens) - 1
+    for position in range(slot.n_past, last):
+        batch.add(slot.tokens[position], position, slot.id, wants_logits=False)
+    first = batch.add(slot.tokens[last], last, slot.id, wants_logits=True)
+    for depth, token in enumerate(draft, start=1):
+        batch.add(token, last + depth, slot.id, wants_logits=True)
+    group = Group(slot, draft, first, last - slot.n_past)
+    for at, token in sorted(siblings.items()) if siblings else ():
+        group.siblings[at] = token, batch.add_leaf(token, last + 1 + at, slot.id)
+    return group
 
 
 def _add_chunk(batch: Batch, slot: Slot, n_tokens: int) -> Chunk:

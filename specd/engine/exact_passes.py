@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specd.core import TokenId
 from specd.engine import batching
-from specd.engine.batching import Pass
+from specd.engine.batching import Pass, Siblings
 from specd.engine.exactness import MAX_SLOTS, Findings
 from specd.engine.slot import Slot
 
@@ -50,8 +50,13 @@ class ExactPasses:
         decoding: Sequence[Slot],
         drafts: Mapping[int, Sequence[TokenId]],
         prefilling: Sequence[Slot],
+        siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
-        """The passes of a step: those of all decoding slots, then one piece of one prompt."""
+        """The passes of a step: those of all decoding slots, then one piece of one prompt.
+
+        siblings: there are none, for slots with caches of their own take none.
+        """
+        assert not any(siblings.values())
         for slots in self._shared(decoding, drafts):
             yield batching.build(slots, drafts, (), 0)
         waiting = [slot for slot in prefilling if slot.n_text_ahead > 0]

@@ -78,6 +78,7 @@ class Loop:
             n_slots=n_slots,
             rewind_limit=target.rewind_limit if exact is None or exact.drafts else 0,
             splits_ragged=target.splits_ragged,
+            n_leaves=target.n_leaves,
         )
         self._clock_ns = clock_ns
         self._queue = Queue(vocabulary)
@@ -134,7 +135,7 @@ class Loop:
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
         drafts = self._speculation.draft(decoding, self._target.n_batch)
         draft_ns, ran = self._speculation.draft_ns, False
-        for plan in self._passes.passes(decoding, drafts, prefilling):
+        for plan in self._passes.passes(decoding, drafts, prefilling, self._speculation.siblings):
             self._run(plan, began_ns, draft_ns)
             began_ns, draft_ns, ran = self._clock_ns(), 0, True
         return ran
@@ -206,7 +207,7 @@ class Loop:
         for slot in self.slots:
             if slot.state is not SlotState.DECODE:
                 continue
-            if slot.n_past + 1 > slot.n_ctx and not self._shift(slot):
+            if len(slot.tokens) > slot.n_ctx and not self._shift(slot):
                 self._finish(slot, StopReason.LENGTH)
             elif slot.state is SlotState.DECODE:
                 ready.append(slot)
@@ -239,16 +240,15 @@ class Loop:
         """Commit what the target says of the slot's draft, and cut the caches back to it."""
         slot = group.slot
         assert slot.sampler is not None
-        rows = [self._target.row(group.first + i) for i in range(len(group.draft) + 1)]
-        position = slot.tally.n_generated
-        said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, position))
-        # The pass evaluated [last, d1 … dk].  All that was said but its last token is among them,
-        # so as many rows are valid as tokens were said: [last, and all said but the last].
-        slot.n_past += said.n_rows
+        rows, beside = group.rows(self._target.row)
+        at = slot.tally.n_generated
+        said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, at, beside))
+        n_kept, n_held = group.outcome(said)
+        slot.n_past += n_held
         slot.tally.n_steps += 1
-        if said.n_rows < len(rows) and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+        if n_held < group.n_line and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
-        self._speculation.judge(slot, said.tokens)
+        self._speculation.judge(slot, said.tokens, n_kept)
         self._end(slot, said)
 
     def _advance(self, chunk: batching.Chunk) -> None:

@@ -20,6 +20,7 @@ from specd.engine.llama.place import Place
 from specd.engine.media_cache import MediaCache
 from specd.engine.speculative.controller import MAX_DRAFT, longest_draft
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.siblings import MOST_SIBLINGS
 from specd.errors import LoadFailed, OutOfMemory
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         native_log,
         longest=longest,
         n_rewind=longest if drafts else 0,
+        n_leaves=MOST_SIBLINGS if verdict.takes_leaves and spec.drafter is not None else 0,
         cache_per_slot=verdict.passes is not None,
     )
     _check(target, spec.weights, native_log)
@@ -209,6 +211,7 @@ def _make_context(
     longest: int = MAX_DRAFT,
     n_rewind: int = 0,
     n_ahead: int = 0,
+    n_leaves: int = 0,
     cache_per_slot: bool = False,
 ) -> LlamaContext:
     """longest: draft that is verified in a pass."""
@@ -224,5 +227,6 @@ def _make_context(
         kv_cache_type=spec.kv_cache_type,
         n_rewind=n_rewind,
         n_ahead=n_ahead,
+        n_leaves=n_leaves,
         cache_per_slot=cache_per_slot,
     )

@@ -33,6 +33,8 @@ _FEW = 128
 _LOWEST = np.finfo(np.float32).min
 #: The margin of a token that no other competes with; finite, so that a trace can be written down.
 CERTAIN = 1e9
+#: Instead of a second best, where there is none.
+NO_TOKEN: TokenId = -1
 
 
 class NoNumbers(Exception):
@@ -46,10 +48,14 @@ class NoNumbers(Exception):
 
 
 class Choice(NamedTuple):
-    """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance."""
+    """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance.
+
+    second: the token of the second best score, NO_TOKEN where one is left.
+    """
 
     token: TokenId
     margin: float
+    second: TokenId = NO_TOKEN
 
 
 class Sampler(Protocol):
@@ -116,7 +122,8 @@ class CoupledSampler:
         best = int(scores.argmax())
         top = scores[best]
         scores[best] = -np.inf
-        return Choice(int(ids[best]), float(top - scores.max()))
+        second = int(scores.argmax())
+        return Choice(int(ids[best]), float(top - scores[second]), int(ids[second]))
 
 
 def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
@@ -132,14 +139,14 @@ def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
     if n == 1:
         return Choice(ids[0], CERTAIN)
     key = stream_key(params.seed, position)
-    best, top, second = 0, -math.inf, -math.inf
+    best, top, second, below = 0, -math.inf, 0, -math.inf
     for i in range(n):
         score = logits[i] / params.temperature + gumbel(key, ids[i])
         if score > top:
-            best, top, second = i, score, top
-        elif score > second:
-            second = score
-    return Choice(ids[best], top - second)
+            best, top, second, below = i, score, best, top
+        elif score > below:
+            second, below = i, score
+    return Choice(ids[best], top - below, ids[second])
 
 
 def _n_few(logits: list[float], params: SamplingParams) -> int:
@@ -165,10 +172,15 @@ def _greedy(row: Row) -> Choice:
     top = float(row[best])
     if not math.isfinite(top):
         raise NoNumbers
-    # The runner-up without copying the row: the better of the maxima of both sides.
-    left = float(row[:best].max()) if best else -np.inf
-    right = float(row[best + 1 :].max()) if best + 1 < len(row) else -np.inf
-    return Choice(best, top - max(left, right))
+    # The runner-up without copying the row: the better of the best of both sides.
+    sides = [int(row[:best].argmax())] if best else []
+    if best + 1 < len(row):
+        sides.append(best + 1 + int(row[best + 1 :].argmax()))
+    if not sides:
+        return Choice(best, CERTAIN)
+    second = max(sides, key=row.__getitem__)
+    margin = top - float(row[second])
+    return Choice(best, margin, second if math.isfinite(margin) else NO_TOKEN)
 
 
 def has_penalties(params: SamplingParams) -> bool:

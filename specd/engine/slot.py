@@ -101,7 +101,8 @@ class Slot:
     n_ctx: how many its request may have there.
     n_repeatable: how many of the cache's tokens were read as any prompt that begins so is read.
     While decoding, the last token has been sampled but not evaluated, so n_past is one less than
-    len(tokens).  An idle slot keeps its tokens: they are the prefix that a later request may reuse.
+    len(tokens), or two less where the token before it was a leaf of the last pass.
+    An idle slot keeps its tokens: they are the prefix that a later request may reuse.
     """
 
     id: int

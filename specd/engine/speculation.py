@@ -7,15 +7,15 @@ controller that decides whom to believe and how far.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
-from specd.engine.sampler import NoNumbers
+from specd.engine.sampler import NO_TOKEN, NoNumbers
 from specd.engine.slot import Slot
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
-from specd.engine.speculative.drafter import Drafter, DraftJob
+from specd.engine.speculative.drafter import Drafter, DraftJob, Places
 from specd.engine.speculative.prompt_lookup import Found, PromptLookup
 from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
 
@@ -61,14 +61,17 @@ class DrafterFacts:
 class _Guesses:
     """What was guessed for one slot in one step, and whose tokens were sent.
 
-    n_said: tokens that the step gave the answer.
+    siblings: those that were sent, by the index in the draft at which each stands.
+    n_said: tokens that the step gave the answer.  n_room: rows that a draft may have.
     """
 
     found: Found
     job: DraftJob | None = None
     sent_by: str = ""
     sent: Sequence[TokenId] = ()
+    siblings: Mapping[int, TokenId] = field(default_factory=dict)
     n_said: int = 0
+    n_room: int = 0
 
 
 class Speculation:
@@ -84,14 +87,16 @@ class Speculation:
         n_slots: int,
         rewind_limit: int | None = None,
         splits_ragged: bool = False,
+        n_leaves: int = 0,
     ) -> None:
-        """rewind_limit, splits_ragged: the target's; with a limit of 0 nobody guesses."""
+        """rewind_limit, splits_ragged, n_leaves: the target's; with a limit of 0 nobody guesses."""
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
         longest = controller.longest
         self._longest = longest if rewind_limit is None else min(longest, rewind_limit)
         self._splits_ragged = splits_ragged
+        self._n_leaves = n_leaves
         self._facts = facts
         self._clock_ns = clock_ns
         self._guesses: dict[int, _Guesses] = {}
@@ -132,10 +137,9 @@ class Speculation:
         if self._lookup is None or not any(map(_wants_drafts, decoding)):
             # The caches are cold between two passes: what is not needed is not asked for.
             return {}
-        n_share = min(n_batch // len(decoding) - 1, self._longest)
         jobs = []
         for slot in decoding:
-            room = max(min(slot.n_ctx - slot.n_past - 1, slot.n_left - 1, n_share), 0)
+            room = self._room(slot, n_batch // len(decoding))
             if (job := self._plan(slot, len(decoding), room)) is not None:
                 jobs.append(job)
         if jobs and self._run(jobs):
@@ -145,6 +149,20 @@ class Speculation:
         if self._splits_ragged:
             self._level()
         return {slot_id: guesses.sent for slot_id, guesses in self._guesses.items()}
+
+    @property
+    def siblings(self) -> dict[int, Mapping[int, TokenId]]:
+        """Siblings beside the drafts of this step, by slot id."""
+        return {slot_id: g.siblings for slot_id, g in self._guesses.items() if g.siblings}
+
+    def _room(self, slot: Slot, n_rows: int) -> int:
+        """Rows that a slot's draft may have.  n_rows: the slot's share of the pass.
+
+        No pass is wider for what the slot still owes its cache, so that the self-check holds.
+        """
+        n_before = len(slot.tokens) - slot.n_past
+        n_most = min(n_rows - n_before, self._longest + 1 - n_before)
+        return max(min(slot.n_ctx - len(slot.tokens), slot.n_left - 1, n_most), 0)
 
     def _plan(self, slot: Slot, n_slots: int, room: int) -> DraftJob | None:
         """Look up, and ask whether the model drafts; its job, where it does."""
@@ -156,7 +174,7 @@ class Speculation:
         found = Found()
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
-        self._guesses[slot.id] = _Guesses(found)
+        self._guesses[slot.id] = _Guesses(found, n_room=room)
         if found.tokens or (drafter is None and room > 0):
             self._why_nothing[slot.id] = NO_GOOD_GUESS
         n_words = slot.n_words(len(slot.tokens))
@@ -197,15 +215,28 @@ class Speculation:
 
     def _choose(self, decoding: Sequence[Slot]) -> None:
         """Let the controller weigh all drafts of the step against each other."""
-        drafts = []
-        for slot in decoding:
-            job = self._guesses[slot.id].job
-            drafts.append((slot.request_id, job.margins if job is not None else ()))
-        for slot, (kind, n) in zip(decoding, self._controller.choose(drafts), strict=True):
-            guesses = self._guesses[slot.id]
+        several = [self._guesses[slot.id] for slot in decoding]
+        drafts = [
+            (slot.request_id, guesses.job.margins if guesses.job is not None else ())
+            for slot, guesses in zip(decoding, several, strict=True)
+        ]
+        places = [self._places(*one) for one in zip(decoding, several, strict=True)]
+        chosen = self._controller.choose(drafts, places)
+        for slot, guesses, (kind, n) in zip(decoding, several, chosen, strict=True):
             drafted = guesses.job.tokens if guesses.job is not None else ()
             guesses.sent_by = kind
             guesses.sent = (guesses.found.tokens if kind == DrafterKind.LOOKUP else drafted)[:n]
+            if guesses.job is not None and self._n_leaves:
+                siblings = self._controller.siblings(slot.request_id)
+                guesses.siblings = {at: guesses.job.seconds[at] for at in siblings}
+
+    def _places(self, slot: Slot, guesses: _Guesses) -> Places:
+        """Where siblings may stand beside the model's draft."""
+        n_owed = len(slot.tokens) - 1 - slot.n_past
+        if guesses.job is None or not self._n_leaves:
+            return Places(n_owed=n_owed)
+        at = [i for i, second in enumerate(guesses.job.seconds) if second != NO_TOKEN]
+        return Places(at, self._n_leaves, guesses.n_room, n_owed)
 
     def _level(self) -> None:
         """Cut all drafts to the shortest: each further length would be a pass of its own."""
@@ -216,18 +247,21 @@ class Speculation:
 
     # ------------------------------------------------------------------ after the pass
 
-    def judge(self, slot: Slot, said: Sequence[TokenId]) -> None:
-        """Take what the target said in the slot, which judges all guesses, sent or not."""
+    def judge(self, slot: Slot, said: Sequence[TokenId], n_kept: int) -> None:
+        """Take what the target said in the slot, which judges all guesses, sent or not.
+
+        n_kept: places of the draft that were kept, by their tokens or by a sibling.
+        """
         guesses = self._guesses.get(slot.id)
         if guesses is None:
             # A plain step of a request that nobody drafts for: nothing was read ahead either.
             return
         self.rewind(slot, slot.n_past)
-        n_sent = len(guesses.sent)
-        n_accepted = sum(a == b for a, b in zip(guesses.sent, said, strict=False))
+        # Of a token and its sibling one at most is right: places are counted.
+        n_sent = max(len(guesses.sent), n_kept)
         was_found = guesses.sent_by == DrafterKind.LOOKUP
-        slot.tally.count_draft(n_sent, n_accepted, was_found=was_found)
-        guesses.n_said = n_accepted + 1
+        slot.tally.count_draft(n_sent, n_kept, was_found=was_found)
+        guesses.n_said = n_kept + 1
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
             judged.append((DrafterKind.MODEL, job.margins, *_judged(job.tokens, said)))
@@ -235,8 +269,17 @@ class Speculation:
             found = guesses.found
             judged.append((DrafterKind.LOOKUP, found.matches, *_judged(found.tokens, said)))
         # An answer that ended inside its draft says nothing of the drafted rest.
-        n_known = n_sent if n_accepted < len(said) else n_accepted
-        self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_accepted, judged)
+        n_known = n_sent if n_kept < len(said) else n_kept
+        self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_kept, judged)
+        if job is not None:
+            self._judge_sibling(slot, job, said)
+
+    def _judge_sibling(self, slot: Slot, job: DraftJob, said: Sequence[TokenId]) -> None:
+        """Tell the controller of the sibling of the first wrong token, sent or not."""
+        n_right, n_judged = _judged(job.tokens, said)
+        if n_right < n_judged and job.seconds[n_right] != NO_TOKEN:
+            is_right = job.seconds[n_right] == said[n_right]
+            self._controller.observe_sibling(slot.request_id, is_right)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:
         """A pass without prompt took so long; seconds that a plain one would have taken."""

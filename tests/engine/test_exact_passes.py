@@ -127,5 +127,5 @@ def test_slots_share_a_pass_with_those_of_as_many_rows(
         Slot(number, SlotState.DECODE, tokens=[7] * 4, n_past=3) for number in range(len(n_drafted))
     ]
     drafts = {number: [8] * n for number, n in enumerate(n_drafted)}
-    plans = list(SHARING.passes(decoding, drafts, ()))
+    plans = list(SHARING.passes(decoding, drafts, (), {}))
     assert [[group.slot.id for group in plan.groups] for plan in plans] == slots

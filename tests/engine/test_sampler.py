@@ -12,6 +12,7 @@ from specd.core import SamplingParams
 from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import (
     CERTAIN,
+    NO_TOKEN,
     CoupledSampler,
     Floats,
     NoNumbers,
@@ -182,7 +183,7 @@ def test_the_token_alone_is_the_one_of_the_choice(
 def test_a_single_candidate_is_certain() -> None:
     row = np.array([0, 5, 1], dtype=np.float32)
     choice = CoupledSampler(SamplingParams(top_k=1)).sample(row, (), 0)
-    assert choice == (1, CERTAIN)
+    assert choice == (1, CERTAIN, NO_TOKEN)
 
 
 @given(

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from specd.engine.speculative.trace import Call, Replay, decode_header, encode
+from specd.engine.speculative.trace import Call, Choose, Replay, decode, decode_header, encode
 from specd.engine.trace_file import TraceReader, TraceWriter, Unreadable
 from tests.engine.traces import HEADER, run, write_trace
 
@@ -39,6 +39,17 @@ def test_a_trace_replays_under_the_threshold_that_it_began_with(threshold: float
     run(said.append, 200, header=header)
     replay = Replay(read_again)
     assert [replay.differs(call) for call in said] == [None] * len(said)
+
+
+def test_siblings_are_in_a_trace_and_replay() -> None:
+    header = msgspec.structs.replace(HEADER, target_s={1: 1.0, 17: 1.2}, threshold=None)
+    said: list[Call] = []
+    run(said.append, 60, n_right=1, header=header, n_leaves=3)
+    calls = [decode(encode(call)) for call in said]
+    chosen = [answer for call in calls if isinstance(call, Choose) for answer in call.answer]
+    assert any(siblings for _, _, siblings in chosen)
+    replay = Replay(decode_header(encode(header)))
+    assert [replay.differs(call) for call in calls] == [None] * len(calls)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specd.core import SpeculationMode
 from specd.engine.speculative.controller import LOOKUP, MODEL
+from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.trace import Call, Header
 from specd.engine.trace_file import TraceWriter
 
@@ -15,9 +16,17 @@ HEADER = Header("0.0", {1: 1.0, 4: 1.4, 17: 3.0}, draft_step_s=0.1, catch_up_s=0
 
 
 def run(
-    write: Callable[[Call], None], n_steps: int = 40, *, n_right: int = 0, header: Header = HEADER
+    write: Callable[[Call], None],
+    n_steps: int = 40,
+    *,
+    n_right: int = 0,
+    header: Header = HEADER,
+    n_leaves: int = 0,
 ) -> None:
-    """One request of so many steps, in which the first n_right tokens of each draft are right."""
+    """One request of so many steps, in which the first n_right tokens of each draft are right.
+
+    n_leaves: most siblings of a draft, all of which are right.
+    """
     controller = header.controller(write)
     controller.open(7, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     for _ in range(n_steps):
@@ -26,8 +35,11 @@ def run(
             margins.append(4.0)
             if not controller.extend(7, margins):
                 break
-        [(sent_by, n)] = controller.choose([(7, margins)])
+        places = Places(list(range(len(margins))), n_leaves, 16)
+        [(sent_by, n)] = controller.choose([(7, margins)], [places])
         right = min(n_right, len(margins))
+        if right < len(margins):
+            controller.observe_sibling(7, is_right=True)
         guesses = [(MODEL, margins, right, min(right + 1, len(margins)))] if margins else []
         controller.observe_step(7, sent_by, n, min(n, n_right), guesses)
         controller.observe_target(n + 1, 1.0)

@@ -55,7 +55,7 @@ class GuidedSampler:
             self._grammar.accept(choice.token)
         except GrammarStuck:
             return self._free.sample(row, history, position)
-        return Choice(choice.token, min(choice.margin, CERTAIN))
+        return choice._replace(margin=min(choice.margin, CERTAIN))
 
     def _masked(self, row: Row) -> Row:
         allowed = self._grammar.mask()[: len(row)]

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, field
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
 from specd.engine.speculative.budget import LossBudget
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.memory import BandMemory, Memory
-from specd.engine.speculative.prospect import Best, Prospect, chances, share_out
+from specd.engine.speculative.offer import Offer
+from specd.engine.speculative.prospect import Best, Prospect, chances
+from specd.engine.speculative.siblings import SiblingChance, share_out
 from specd.engine.speculative.track import Speed, Threshold, Track
 
 #: Longest draft the controller asks for by itself.
@@ -34,6 +36,10 @@ _SHARING_SHARE = 1.0 / 16.0
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
 
+#: A row that is read again is priced as one of the next so many of a pass, on average.
+_NEXT_ROWS = 8
+#: Temperature bands.
+_N_BANDS = 4
 #: Tokens that an answer just begun is taken to have.
 _TO_COME = 128
 #: Tokens of an answer that was set no limit.
@@ -66,25 +72,7 @@ class RequestControl:
     is_probe: bool = False
     n_missed: int = 0
     n_said: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A draft that a request could send.  chances: of each token, with those before it."""
-
-    drafter: str
-    rate: float
-    chances: Sequence[float]
-    track: Track | None
-    n: int = 0
-
-    def cut(self, n: int) -> _Offer:
-        """To n tokens, or as many fewer as the threshold allows."""
-        if self.track is not None:
-            expected = list(accumulate(self.chances[:n]))
-            while n and not self.track.allows(n, expected[n - 1]):
-                n -= 1
-        return replace(self, n=n)
+    siblings: Sequence[int] = ()
 
 
 def longest_draft(max_draft: int | None) -> int:
@@ -117,6 +105,7 @@ class Controller:
         self._threshold = threshold
         self._memory = Memory(history)
         self._requests: dict[int, RequestControl] = {}
+        self._sibling_chances = [SiblingChance() for _ in range(_N_BANDS)]
         self._n_sharing = 1.0
         self._n_since_plain = 0
 
@@ -246,29 +235,45 @@ class Controller:
             control.tracks[MODEL], margins, control.n_max, control.found.worth
         )
 
-    def choose(self, drafts: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[str, int]]:
-        """Whose draft each request sends, and how much of it.
+    def choose(
+        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
+    ) -> list[tuple[str, int]]:
+        """Whose draft each request sends, and how much of it; `siblings` says which beside it.
 
         drafts: of every request that decodes in this step, the margins of what the model drafted
-        for it, if anything.
+        for it, if anything.  places: of each, where siblings may be; none at all where it is empty.
         """
+        places = places or [Places()] * len(drafts)
         controls = [self._requests[request_id] for request_id, _ in drafts]
         self._share_drafting(controls, [len(margins) for _, margins in drafts])
         offers = [self._offer(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)]
         auto = [at for at, offer in enumerate(offers) if not offer.n]
         rates = [offers[at].rate for at in auto if offers[at].chances]
-        lengths = share_out(
-            self.costs,
-            statistics.fmean(rates) if rates else 0.0,
-            len(drafts),
-            [offers[at].chances for at in auto],
+        rate, n_plain = statistics.fmean(rates) if rates else 0.0, len(drafts)
+        n_plain += sum(place.n_owed for place in places)
+        plain_s = self.costs.target_s(n_plain)
+        next_s = (self.costs.target_s(1 + _NEXT_ROWS) - self.costs.target_s(1)) / _NEXT_ROWS
+        candidates = [
+            offers[at].candidates(
+                places[at], self._sibling_chances[controls[at].band].mean, rate * max(next_s, 0.0)
+            )
+            for at in auto
+        ]
+        shares = share_out(
+            candidates, lambda n: rate * max(self.costs.target_s(n_plain + n) - plain_s, 0.0)
         )
-        for at, n in zip(auto, lengths, strict=True):
-            offers[at] = offers[at].cut(n)
-        self._share_pass(controls, offers)
-        is_plain = not any(offer.n for offer in offers) and not any(m for _, m in drafts)
+        for at, share in zip(auto, shares, strict=True):
+            offers[at] = offers[at].take(share)
+        self._share_pass(controls, offers, [place.n_owed for place in places])
+        for control, offer in zip(controls, offers, strict=True):
+            control.siblings = offer.siblings
+        is_plain = not any(offer.n_rows for offer in offers) and not any(m for _, m in drafts)
         self._n_since_plain = 0 if is_plain else self._n_since_plain + 1
-        return [(offer.drafter, offer.n) if offer.n else (NOBODY, 0) for offer in offers]
+        return [(offer.drafter, offer.n) if offer.n_rows else (NOBODY, 0) for offer in offers]
+
+    def siblings(self, request_id: int) -> Sequence[int]:
+        """Indices of the chosen draft's tokens beside which the second best is sent, in order."""
+        return self._requests[request_id].siblings
 
     def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
         """Note what each answers for: its part of each pass that it shared, and its own reading."""
@@ -280,28 +285,31 @@ class Controller:
         if longest := max(lengths):
             self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
 
-    def _share_pass(self, controls: Sequence[RequestControl], offers: list[_Offer]) -> None:
+    def _share_pass(
+        self, controls: Sequence[RequestControl], offers: list[Offer], n_owed: Sequence[int]
+    ) -> None:
         """Note what each answers for: its part of a plain pass, and of what all rows add.
 
         Where that is more than a request may lose, its draft is cut, which makes rows dearer.
+        n_owed: rows of each that are read again.
         """
         n_slots = len(offers)
         plain_s = self.costs.target_s(n_slots)
         is_fixed = False
         while not is_fixed:
             is_fixed = True
-            n_rows = sum(offer.n for offer in offers)
+            n_rows = sum(offer.n_rows for offer in offers) + sum(n_owed)
             added_s = max(self.costs.target_s(n_slots + n_rows) - plain_s, 0.0)
             for at, (control, offer) in enumerate(zip(controls, offers, strict=True)):
-                mine_s = added_s * offer.n / max(n_rows, 1)
+                mine_s = added_s * (offer.n_rows + n_owed[at]) / max(n_rows, 1)
                 control.pass_s = plain_s / n_slots + mine_s
-                if offer.n and control.draft_s + mine_s > control.prospect.spare_s:
-                    offers[at], is_fixed = replace(offer, n=offer.n - 1), False
+                if offer.n_rows and control.draft_s + mine_s > control.prospect.spare_s:
+                    offers[at], is_fixed = offer.shorter(), False
 
-    def _offer(self, control: RequestControl, margins: Sequence[float]) -> _Offer:
+    def _offer(self, control: RequestControl, margins: Sequence[float]) -> Offer:
         if control.mode is SpeculationMode.FIXED:
             sent_by, n = (MODEL, len(margins)) if margins else (LOOKUP, len(control.matches))
-            return _Offer(sent_by, 0.0, [], None, n)
+            return Offer(sent_by, 0.0, [], None, n)
         prospect = control.prospect
         if margins:
             track = control.tracks[MODEL]
@@ -310,12 +318,12 @@ class Controller:
             track.promise(worth)
             self._memory.of(MODEL, control.band).promise(worth)
             if drafted.worth >= control.found.worth:
-                return _Offer(MODEL, prospect.rate, [*chances(track.acceptance, margins)], track)
+                return Offer(MODEL, prospect.rate, [*chances(track.acceptance, margins)], track)
         if control.matches:
             track = control.tracks[LOOKUP]
             odds = [*chances(track.acceptance, control.matches)]
-            return _Offer(LOOKUP, prospect.rate, odds, track)
-        return _Offer(NOBODY, prospect.rate, [], None)
+            return Offer(LOOKUP, prospect.rate, odds, track)
+        return Offer(NOBODY, prospect.rate, [], None)
 
     # ------------------------------------------------------------------ observations
 
@@ -334,7 +342,9 @@ class Controller:
     def observe_step(
         self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
     ) -> None:
-        """One step of a request: n_sent tokens of sent_by were verified, n_accepted kept.
+        """One step of a request: n_sent places of sent_by were verified, n_accepted kept.
+
+        A place is kept by its token or by its sibling.
 
         guesses: all that was guessed for it, sent or not; the text judges the unsent for nothing.
         """
@@ -355,6 +365,12 @@ class Controller:
             control.tracks[MODEL].observe(n_sent, n_accepted, step_s, plain_s)
         if sent_by == LOOKUP:
             control.tracks[LOOKUP].observe(n_sent, n_accepted, control.pass_s, plain_s)
+
+    def observe_sibling(self, request_id: int, is_right: bool) -> None:
+        """Whether the second best in place of the model's first wrong token was what was said."""
+        control = self._requests[request_id]
+        if control.mode is SpeculationMode.AUTO:
+            self._sibling_chances[control.band].observe(is_right=is_right)
 
     def measure(
         self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from specd.core import TokenId
 from specd.engine.backend import Backend, Batch, Vocabulary
-from specd.engine.sampler import Row
+from specd.engine.sampler import NO_TOKEN, Row
 from specd.engine.speculative.drafter import DraftJob
 
 
@@ -114,6 +114,9 @@ class DraftModel:
         choice = job.sampler.sample(row[: self._n_vocab], history, job.position + depth)
         job.tokens.append(choice.token)
         job.margins.append(choice.margin)
+        # Behind an end there is nothing to be gained.
+        is_end = choice.second != NO_TOKEN and self._vocabulary.is_eog(choice.second)
+        job.seconds.append(NO_TOKEN if is_end else choice.second)
 
     def _goes_on(self, job: DraftJob) -> bool:
         if len(job.tokens) >= job.n_max or self._vocabulary.is_eog(job.tokens[-1]):

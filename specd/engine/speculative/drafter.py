@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specd.core import TokenId
 from specd.engine.sampler import Sampler
@@ -17,6 +17,7 @@ class DraftJob:
     history: prompt and answer so far; its last token has not been evaluated by anyone.
     position: index, among the generated tokens, of the first one to draft.
     extend: asked with the margins so far before each further token.
+    seconds: of each token the drafter's second best, NO_TOKEN where it has none to offer.
     """
 
     slot: int
@@ -27,6 +28,20 @@ class DraftJob:
     extend: Callable[[list[float]], bool]
     tokens: list[TokenId] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
+    seconds: list[TokenId] = field(default_factory=list)
+
+
+class Places(NamedTuple):
+    """Where siblings may stand beside a draft: at which of its tokens.
+
+    n_leaves: most siblings.  n_rows: most tokens that are sent, of both kinds.
+    n_owed: rows of the pass that read again what an earlier one accepted.
+    """
+
+    at: Sequence[int] = ()
+    n_leaves: int = 0
+    n_rows: int = 1 << 31
+    n_owed: int = 0
 
 
 class Drafter(Protocol):

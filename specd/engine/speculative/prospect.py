@@ -142,30 +142,3 @@ def chances(acceptance: TextAcceptance, confidences: Sequence[float]) -> Iterato
     for confidence in confidences:
         chance *= acceptance.of_confidence(confidence)
         yield chance
-
-
-def share_out(
-    costs: CostModel, rate: float, n_slots: int, drafts: Sequence[Sequence[float]]
-) -> list[int]:
-    """How much of each draft to send, so that the pass as a whole is worth most.
-
-    rate: tokens per second of all together.  drafts: of each, the chance of every token to be
-    accepted together with those before it.  What a pass costs depends on the sum of its rows alone,
-    and chances fall along a draft, so the best n rows are the n likeliest tokens of all drafts.
-    """
-    likeliest = sorted(
-        (-chance, depth, at)
-        for at, draft in enumerate(drafts)
-        for depth, chance in enumerate(draft)
-    )
-    plain_s = costs.target_s(n_slots)
-    tokens, best_n, best_worth = 0.0, 0, 0.0
-    for n, (minus_chance, _, _) in enumerate(likeliest, start=1):
-        tokens -= minus_chance
-        worth = tokens - rate * max(costs.target_s(n_slots + n) - plain_s, 0.0)
-        if worth > best_worth:
-            best_n, best_worth = n, worth
-    lengths = [0] * len(drafts)
-    for _, _, at in likeliest[:best_n]:
-        lengths[at] += 1
-    return lengths

@@ -14,6 +14,7 @@ import specd
 from specd.core import PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.drafter import Places
 
 #: (drafter, why it is parked or "", its gain in the request) after a call.
 Standing = tuple[str, str, float]
@@ -97,7 +98,14 @@ class Extend(_Call, frozen=True, tag="extend"):
 
 class Choose(_Call, frozen=True, tag="choose"):
     drafts: list[tuple[int, list[float]]]
-    answer: list[tuple[str, int]]
+    places: list[Places]
+    answer: list[tuple[str, int, list[int]]]
+
+
+class ObserveSibling(_Call, frozen=True, tag="observe_sibling"):
+    request_id: int
+    is_right: bool
+    answer: None = None
 
 
 class ObservePrompt(_Call, frozen=True, tag="observe_prompt"):
@@ -146,6 +154,7 @@ Call = (
     | Plan
     | Extend
     | Choose
+    | ObserveSibling
     | ObservePrompt
     | ObserveTarget
     | ObserveDraft
@@ -208,10 +217,21 @@ class TracingController(Controller):
         self._write(Extend(request_id, [*margins], answer))
         return answer
 
-    def choose(self, drafts: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[str, int]]:
-        answer = super().choose(drafts)
-        self._write(Choose([(request_id, [*margins]) for request_id, margins in drafts], answer))
+    def choose(
+        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
+    ) -> list[tuple[str, int]]:
+        answer = super().choose(drafts, places)
+        copies = [(request_id, [*margins]) for request_id, margins in drafts]
+        sent = [
+            (*chosen, [*self.siblings(request_id)])
+            for chosen, (request_id, _) in zip(answer, drafts, strict=True)
+        ]
+        self._write(Choose(copies, [one._replace(at=[*one.at]) for one in places], sent))
         return answer
+
+    def observe_sibling(self, request_id: int, is_right: bool) -> None:
+        super().observe_sibling(request_id, is_right)
+        self._write(ObserveSibling(request_id, is_right))
 
     def observe_prompt(self, request_id: int, seconds: float) -> None:
         super().observe_prompt(request_id, seconds)

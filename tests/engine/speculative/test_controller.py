@@ -24,7 +24,7 @@ from specd.engine.speculative.controller import (
     temperature_band,
 )
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.prospect import share_out
+from specd.engine.speculative.siblings import Candidates, share_out
 from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
 
 #: V(w)/V(1) of a 1 B model on two cores, as docs/speculation.md tells: steps of four rows.
@@ -318,7 +318,12 @@ def test_no_other_lengths_would_be_worth_more(
         return tokens - rate * added
 
     best = max(map(worth, itertools.product(*(range(len(draft) + 1) for draft in drafts))))
-    assert worth(share_out(model, rate, n_slots, drafts)) == pytest.approx(best)
+    plain_s = model.target_s(n_slots)
+    shares = share_out(
+        [Candidates(draft) for draft in drafts],
+        lambda n: rate * max(model.target_s(n_slots + n) - plain_s, 0.0),
+    )
+    assert worth(share.n for share in shares) == pytest.approx(best)
 
 
 @pytest.mark.parametrize(
