@@ -32,18 +32,19 @@ from specd.engine.backend import Batch
 from specd.engine.calibration import calibrate
 from specd.engine.loop import Loop
 from specd.engine.media import Media
-from specd.engine.sampler import Choice, Row
+from specd.engine.sampler import CERTAIN, NO_TOKEN, Choice, Row
 from specd.engine.speculative.controller import MAX_DRAFT, Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
+from specd.engine.speculative.siblings import MOST_SIBLINGS
 from specd.errors import EngineError
 from specd.ipc.messages import Begun, Finished, ToDaemon
 from specd.settings import Settings
 
 #: Ids that no recorded text has: the token that ends an answer, and wrong guesses, one of which
-#: ends its draft.
-_END, _WRONG, _WRONG_END = 2**30, 2**30 + 1, 2**30 + 2
-_N_VOCAB = 2**30 + 3
+#: ends its draft, and one of which is a second best.
+_END, _WRONG, _WRONG_END, _WRONG_SECOND = range(2**30, 2**30 + 4)
+_N_VOCAB = 2**30 + 4
 _N_CTX = 8192
 #: The margin of a guess that could hardly be surer.
 _SURE = 8.0
@@ -128,6 +129,7 @@ class _Backend:
     can_shift = True
     rewind_limit: int | None = None
     splits_ragged = False
+    n_leaves = 0
 
     def __init__(self, curve: Curve, clock: _Clock, shares: Shares) -> None:
         self._curve = curve
@@ -167,13 +169,14 @@ class _Backend:
 class _Target(_Backend):
     """A prompt costs its last row alone: how fast one is read is not what is judged."""
 
-    def __init__(self, curve: Curve, clock: _Clock, shares: Shares) -> None:
+    def __init__(self, curve: Curve, clock: _Clock, shares: Shares, n_leaves: int = 0) -> None:
         super().__init__(curve, clock, shares)
+        self.n_leaves = n_leaves
         self._target_ns = cache(curve.target_ns)
 
     def decode(self, batch: Batch) -> None:
-        self._shares.add_target_pass(batch)
-        self._clock.spend(self._target_ns(max(sum(batch.wants_logits), 1)))
+        width = self._shares.add_target_pass(batch)
+        self._clock.spend(self._target_ns(max(width, 1)))
 
 
 class _Drafter(_Backend):
@@ -230,14 +233,21 @@ class _Sampler:
             self._begin = begin
             self._n_right, self._margins = self._draft(begin)
         depth = position - begin
+        margin = self._margins[depth]
+        second = _WRONG_SECOND if margin < CERTAIN else NO_TOKEN
         if depth < self._n_right:
-            return Choice(self._token(position), self._margins[depth])
+            return Choice(self._token(position), margin, second)
+        if depth == self._n_right and self._is_second_right(position):
+            second = self._token(position)
         ends = depth == len(self._margins) - 1 and len(self._margins) < MAX_DRAFT
-        return Choice(_WRONG_END if ends else _WRONG, self._margins[depth])
+        return Choice(_WRONG_END if ends else _WRONG, margin, second)
 
     def _draft(self, begin: int) -> tuple[int, list[float]]:
         """Right guesses of the longest draft from there on, and the margins of all of it."""
         return self._answer.draft(begin, self._end)
+
+    def _is_second_right(self, position: int) -> bool:
+        return self._answer.second_right[position]
 
 
 class _Adversary(_Sampler):
@@ -258,6 +268,9 @@ class _Adversary(_Sampler):
         n = min(MAX_DRAFT, self._end - begin)
         return (n, [_SURE] * n) if self._n_sent <= self._n_kept else (0, [_SURE] * MAX_DRAFT)
 
+    def _is_second_right(self, position: int) -> bool:  # noqa: ARG002
+        return False
+
 
 class SimulatedEngine:
     """An engine that has just loaded its pair and measured what passes cost."""
@@ -271,14 +284,16 @@ class SimulatedEngine:
         history: PairHistory | None = None,
         noise: float = 0.0,
         seed: int = 0,
+        n_leaves: int = MOST_SIBLINGS,
     ) -> None:
         """threshold: None is the default setting.  history: of an earlier engine of the pair.
 
         noise: standard deviation of the logarithm of every cost.
+        n_leaves: most siblings of a draft.
         """
         self._clock = _Clock(noise, seed)
         self._shares = Shares(curve)
-        target = _Target(curve, self._clock, self._shares)
+        target = _Target(curve, self._clock, self._shares, n_leaves)
         drafter = _Drafter(curve, self._clock, self._shares)
         costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
         threshold = default_threshold() if threshold is None else threshold

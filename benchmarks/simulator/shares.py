@@ -50,23 +50,27 @@ class Shares:
         self._target_ns = cache(curve.target_ns)
         self._draft_ns, self._read_ns = curve.draft_ns(1, 0), curve.draft_ns(0, 1)
         self._by_slot: dict[int, Share] = {}
+        #: Slots that read their prompts, whose rows cost nothing but the last.
+        self._reading: set[int] = set()
 
     def open(self, slot: int) -> Share:
         """Begin with the request that was given that slot."""
         share = self._by_slot[slot] = Share()
         return share
 
-    def add_target_pass(self, batch: Batch) -> None:
-        """Divide a pass among the slots that it computes logits for."""
-        n_rows = _rows(batch)
-        n_slots, n_all = len(n_rows), sum(n_rows.values())
+    def add_target_pass(self, batch: Batch) -> int:
+        """Divide a pass among the slots that it computes logits for; its rows that are paid."""
+        n_rows, n_again = self._rows(batch)
+        n_slots, n_all = len(n_rows), sum(n_rows.values()) + sum(n_again.values())
         plain_ns = self._target_ns(n_slots) / max(n_slots, 1)
         added_ns = 0.0
         if n_all > n_slots:
             added_ns = (self._target_ns(n_all) - self._target_ns(n_slots)) / (n_all - n_slots)
         for slot, n in n_rows.items():
             if slot in self._by_slot:
-                self._by_slot[slot].add_pass(plain_ns, added_ns * (n - 1), n - 1)
+                n_added = n - 1 + n_again.get(slot, 0)
+                self._by_slot[slot].add_pass(plain_ns, added_ns * n_added, n - 1)
+        return n_all
 
     def add_drafter_pass(self, batch: Batch) -> None:
         """Divide a pass among the slots that are drafted for; a reading's last row has logits."""
@@ -78,11 +82,17 @@ class Shares:
             if not wants and slot in self._by_slot:
                 self._by_slot[slot].taken_ns += self._read_ns
 
-
-def _rows(batch: Batch) -> dict[int, int]:
-    """Rows with logits of each slot."""
-    n_rows: dict[int, int] = {}
-    for slot, wants in zip(batch.slots, batch.wants_logits, strict=True):
-        if wants:
-            n_rows[slot] = n_rows.get(slot, 0) + 1
-    return n_rows
+    def _rows(self, batch: Batch) -> tuple[dict[int, int], dict[int, int]]:
+        """Rows with logits of each slot, and those of its answer that are read again."""
+        n_rows: dict[int, int] = {}
+        n_again: dict[int, int] = {}
+        rows = zip(batch.slots, batch.positions, batch.wants_logits, strict=True)
+        for slot, position, wants in rows:
+            if position == 0:
+                self._reading.add(slot)
+            if wants:
+                self._reading.discard(slot)
+                n_rows[slot] = n_rows.get(slot, 0) + 1
+            elif slot not in self._reading:
+                n_again[slot] = n_again.get(slot, 0) + 1
+        return n_rows, n_again

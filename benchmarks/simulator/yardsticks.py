@@ -16,7 +16,7 @@ LENGTHS = range(MAX_DRAFT + 1)
 
 
 class Clairvoyant:
-    """Knows at every position how many guesses are right: no policy can be faster."""
+    """Knows at every position which guesses are right: no policy can be faster."""
 
     def __init__(self, answer: Answer, curve: Curve) -> None:
         n = len(answer.tokens)
@@ -28,6 +28,10 @@ class Clairvoyant:
             for k in range(min(max(n_model, n_found), n - at - 1) + 1):
                 drafting = 0 if k <= n_found else drafts[k]
                 best[at + k + 1] = min(best[at + k + 1], best[at] + drafting + passes[k])
+            k = n_model + 1
+            if k <= MAX_DRAFT and at + k < n and answer.second_right[at + n_model]:
+                # A sibling in the last place; that it is read again is left out.
+                best[at + k + 1] = min(best[at + k + 1], best[at] + drafts[k] + passes[k])
         self._best = best
 
     def ns(self, end: int) -> int:

@@ -163,3 +163,13 @@ def test_lookup_alone_finds_what_was_said_before() -> None:
     said = engine.answer(Asked(again, 200, drafters=lookup)).done.speculation
     assert said.lookup_n == said.draft_n > 0
     assert said.draft_n_accepted > 60
+
+
+@pytest.mark.parametrize("name, least, most", [("gpu-large", 1.05, 1.3), ("dear-rows", 0.99, 1.01)])
+def test_siblings_are_sent_where_rows_are_cheap(name: str, least: float, most: float) -> None:
+    answers = [invented.answer(0.5, number) for number in range(8)]
+    with_siblings, without = (
+        sum(one.ns for one in map(engine.answer, [Asked(a, 200) for a in answers]))
+        for engine in (SimulatedEngine(curve(name)), SimulatedEngine(curve(name), n_leaves=0))
+    )
+    assert least < without / with_siblings < most

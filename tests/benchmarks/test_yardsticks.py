@@ -46,8 +46,11 @@ def test_clairvoyance_sends_what_is_right_and_no_more() -> None:
     one = replace(invented.answer(0.5, 1), right=[True] * 208)
     step = 1.1 * PLAIN_NS + 16 * 0.03 * PLAIN_NS
     assert Yardsticks([one], costs).clairvoyant_ns(one, 1 + 17) == pytest.approx(step, abs=1)
-    wrong = replace(one, right=[False] * 208, tokens=list(range(208)))
+    wrong = replace(one, right=[False] * 208, second_right=[False] * 208, tokens=list(range(208)))
     assert Yardsticks([wrong], costs).clairvoyant_ns(wrong, 50) == plain_ns(50)
+    by_siblings = replace(wrong, second_right=[True] * 208)
+    step = 1.0 * PLAIN_NS + 0.03 * PLAIN_NS
+    assert Yardsticks([by_siblings], costs).clairvoyant_ns(by_siblings, 1 + 2) == step
 
 
 def test_true_chances_are_shares() -> None:
