@@ -28,6 +28,9 @@ PRIORS = {
 #: Of a depth that nobody has drafted yet.
 DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
+#: Observations that a depth takes over from the one before: a few wrong guesses must not end all
+#: drafts before it, for then nothing more is learned of it.
+_DEPTH_WEIGHT = 24.0
 #: Past this many observations an estimate forgets.
 _MEMORY = 400.0
 #: Share of a bin's surprise that is news for all the others: a useless drafter is soon found out.
@@ -47,9 +50,10 @@ class Estimate:
     mean: float
     weight: float = _PRIOR_WEIGHT
 
-    def observe(self, value: float) -> None:
+    def learn(self, surprise: float) -> None:
+        """Move by what was observed beyond the expected, the less the more is known."""
         self.weight = min(self.weight + 1.0, _MEMORY)
-        self.mean += (value - self.mean) / self.weight
+        self.mean = min(max(self.mean + surprise / self.weight, 0.0), 1.0)
 
 
 @dataclass(slots=True)
@@ -75,25 +79,20 @@ class Acceptance:
             return self.by_depth[depth].mean
         return self.by_depth[-1].mean if self.by_depth else DEEPER
 
-    def _observe_bin(self, place: int, right: float) -> None:
-        surprise = right - self.by_confidence[place].mean
-        self.by_confidence[place].observe(right)
+    def learn_confidence(self, confidence: float, surprise: float) -> None:
+        """surprise: 1 or 0 for a right or wrong guess, less the chance that it was given."""
+        estimate = self.by_confidence[bisect_right(self.edges, confidence)]
         for other in self.by_confidence:
-            if other is not self.by_confidence[place]:
+            if other is not estimate:
                 moved = other.mean + surprise * _NEWS / (other.weight + 1.0)
                 other.mean = min(max(moved, 0.0), 1.0)
+        estimate.learn(surprise)
 
-    def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
-        """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
-
-        Nothing is known of tokens behind the first wrong one, nor behind the end of what was said.
-        """
-        for depth, confidence in enumerate(confidences[:n_judged]):
-            right = float(depth < n_right)
-            self._observe_bin(bisect_right(self.edges, confidence), right)
-            while len(self.by_depth) <= depth:
-                self.by_depth.append(Estimate(self.of_depth(len(self.by_depth))))
-            self.by_depth[depth].observe(right)
+    def learn_depth(self, depth: int, surprise: float) -> None:
+        """The same for the depth of a guess, from 0."""
+        while len(self.by_depth) <= depth:
+            self.by_depth.append(Estimate(self.of_depth(len(self.by_depth)), _DEPTH_WEIGHT))
+        self.by_depth[depth].learn(surprise)
 
 
 @dataclass(slots=True)
@@ -120,10 +119,20 @@ class TextAcceptance:
         chance = min(max(chance, _MARGIN), 1.0 - _MARGIN)
         return 1.0 / (1.0 + (1.0 - chance) / chance * math.exp(-self.shift))
 
-    def observe(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
-        """Learn from one draft as Acceptance does; call it before the pair has learned from it."""
+    def observe(
+        self, confidences: Sequence[float], n_right: int, n_judged: int, *, teaches: bool = True
+    ) -> None:
+        """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
+
+        Nothing is known of tokens behind the first wrong one, nor behind the end of what was said.
+        teaches: whether the pair learns from it, too; only what the shift does not explain, so that
+        one odd text does not spoil what is known of all others.
+        """
         for depth, confidence in enumerate(confidences[:n_judged]):
+            right = float(depth < n_right)
             chance = self.of_confidence(confidence)
+            if teaches:
+                self.pair.learn_depth(depth, right - self.of_depth(depth))
+                self.pair.learn_confidence(confidence, right - chance)
             self.information = min(self.information + chance * (1.0 - chance), _TEXT_MEMORY)
-            surprise = float(depth < n_right) - chance
-            self.shift += surprise / (_TEXT_PRIOR + self.information)
+            self.shift += (right - chance) / (_TEXT_PRIOR + self.information)

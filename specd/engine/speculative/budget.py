@@ -7,11 +7,9 @@ from dataclasses import dataclass
 #: Plain passes, and share of its plain time, by which an answer may be behind plain decoding.
 LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 #: Share of plain decoding time that probes of a drafter may cost while it does not pay.
-_PROBE_SHARE = 0.004
+_PROBE_SHARE = 0.003
 #: Plain passes that probes may cost at first, and the most that is saved up for them.
-_PROBE_PASSES, _PROBE_PASSES_MAX = 4.0, 12.0
-#: Plain passes that a probe counts for at least: what is parked rests most of the time.
-_PROBE_LEAST = 0.02
+_PROBE_PASSES, _PROBE_PASSES_MAX = 2.0, 12.0
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class ProbeBudget:
 
     def spend(self, passes: float) -> None:
         """passes: what a probe took, less what its draft saved."""
-        self._add(-max(passes, _PROBE_LEAST))
+        self._add(-passes)
 
     def _add(self, passes: float) -> None:
         self.passes = min(self.passes + passes, _PROBE_PASSES_MAX)

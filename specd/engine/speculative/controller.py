@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
-from specd.engine.speculative.budget import LossBudget
+from specd.engine.speculative.budget import LOSS_SHARE, LossBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.memory import BandMemory, Memory
-from specd.engine.speculative.offer import Offer
+from specd.engine.speculative.offer import Offer, drafting_shares, within_budgets
 from specd.engine.speculative.prospect import Best, Prospect, chances
 from specd.engine.speculative.siblings import SiblingChance, share_out
-from specd.engine.speculative.track import Speed, Threshold, Track
+from specd.engine.speculative.track import LOW_ACCEPTANCE, Speed, Threshold, Track
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
@@ -33,6 +33,8 @@ MAX_DRAFT = 16
 _PLAIN_EVERY = 256
 #: Share of a step that moves how many requests are taken to share a pass of the draft model.
 _SHARING_SHARE = 1.0 / 16.0
+#: A pass that takes this much longer than expected, or shorter, says something about the machine.
+_SURPRISE_MAX = 1.5
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
 
@@ -95,7 +97,7 @@ class Controller:
         history: PairHistory | None = None,
         max_draft: int | None = None,
     ) -> None:
-        """threshold: accepted ÷ drafted below which a request stops drafting; None is no such rule.
+        """threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
 
         history: what an earlier controller of the same pair had learned.
         max_draft: no draft is longer; None is MAX_DRAFT.
@@ -108,6 +110,9 @@ class Controller:
         self._sibling_chances = [SiblingChance() for _ in range(_N_BANDS)]
         self._n_sharing = 1.0
         self._n_since_plain = 0
+        #: The requests of the last step and the width of its pass, 0 where nothing was drafted.
+        self._drafting: Sequence[RequestControl] = ()
+        self._drafted_width = 0
 
     def history(self) -> PairHistory:
         """What the next controller of this pair should begin with."""
@@ -139,7 +144,7 @@ class Controller:
         self._requests[request_id] = control
 
     def _track(self, memory: BandMemory) -> Track:
-        threshold = None if self._threshold is None else Threshold(self._threshold)
+        threshold = Threshold(self._threshold) if self._threshold else None
         return Track(TextAcceptance(memory.acceptance), memory.worth, threshold)
 
     def close(self, request_id: int) -> None:
@@ -208,12 +213,16 @@ class Controller:
     def _asks_model(self, control: RequestControl, n_left: int) -> bool:
         """Whether the model should draft in this step, or be probed where it does not pay."""
         track, prospect = control.tracks[MODEL], control.prospect
-        control.is_probe = bool(track.parked)
+        control.is_probe = bool(track.parked) or not self._reading_pays(control, n_left)
         if not control.is_probe:
-            return track.worth >= control.found.worth and self._reading_pays(control, n_left)
+            return track.worth >= control.found.worth
         probes = self._memory.of(MODEL, control.band).probes
         probes.earn()
-        return not control.found.n and probes.affords(prospect.probe_s() / prospect.plain_s)
+        if track.parked == LOW_ACCEPTANCE and track.threshold and not track.threshold.may_probe():
+            return False
+        passes = prospect.probe_s() / prospect.plain_s
+        # What is left of the answer must be long enough to win that back.
+        return not control.found.n and probes.affords(passes) and passes <= LOSS_SHARE * n_left
 
     def _reading_pays(self, control: RequestControl, n_left: int) -> bool:
         """Whether what the model has to read first is paid for by the tokens that may still come.
@@ -264,10 +273,14 @@ class Controller:
         )
         for at, share in zip(auto, shares, strict=True):
             offers[at] = offers[at].take(share)
-        self._share_pass(controls, offers, [place.n_owed for place in places])
-        for control, offer in zip(controls, offers, strict=True):
-            control.siblings = offer.siblings
-        is_plain = not any(offer.n_rows for offer in offers) and not any(m for _, m in drafts)
+        spare_s = [control.prospect.spare_s - control.draft_s for control in controls]
+        n_owed = [place.n_owed for place in places]
+        offers, pass_s = within_budgets(self.costs, offers, spare_s, n_owed)
+        for control, offer, seconds in zip(controls, offers, pass_s, strict=True):
+            control.siblings, control.pass_s = offer.siblings, seconds
+        n_rows = n_plain + sum(offer.n_rows for offer in offers)
+        self._drafting, self._drafted_width = controls, n_rows if n_rows > n_plain else 0
+        is_plain = n_rows == n_plain and not any(m for _, m in drafts)
         self._n_since_plain = 0 if is_plain else self._n_since_plain + 1
         return [(offer.drafter, offer.n) if offer.n_rows else (NOBODY, 0) for offer in offers]
 
@@ -277,34 +290,11 @@ class Controller:
 
     def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
         """Note what each answers for: its part of each pass that it shared, and its own reading."""
-        step_s, shares = self.costs.draft_s(1), [0.0]
-        for depth in range(max(lengths)):
-            shares.append(shares[-1] + step_s / sum(n > depth for n in lengths))
-        for control, n in zip(controls, lengths, strict=True):
-            control.draft_s = shares[n] + (self.costs.reading_s(control.n_missed) if n else 0.0)
+        shares = drafting_shares(self.costs.draft_s(1), lengths)
+        for control, n, seconds in zip(controls, lengths, shares, strict=True):
+            control.draft_s = seconds + (self.costs.reading_s(control.n_missed) if n else 0.0)
         if longest := max(lengths):
             self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
-
-    def _share_pass(
-        self, controls: Sequence[RequestControl], offers: list[Offer], n_owed: Sequence[int]
-    ) -> None:
-        """Note what each answers for: its part of a plain pass, and of what all rows add.
-
-        Where that is more than a request may lose, its draft is cut, which makes rows dearer.
-        n_owed: rows of each that are read again.
-        """
-        n_slots = len(offers)
-        plain_s = self.costs.target_s(n_slots)
-        is_fixed = False
-        while not is_fixed:
-            is_fixed = True
-            n_rows = sum(offer.n_rows for offer in offers) + sum(n_owed)
-            added_s = max(self.costs.target_s(n_slots + n_rows) - plain_s, 0.0)
-            for at, (control, offer) in enumerate(zip(controls, offers, strict=True)):
-                mine_s = added_s * (offer.n_rows + n_owed[at]) / max(n_rows, 1)
-                control.pass_s = plain_s / n_slots + mine_s
-                if offer.n_rows and control.draft_s + mine_s > control.prospect.spare_s:
-                    offers[at], is_fixed = offer.shorter(), False
 
     def _offer(self, control: RequestControl, margins: Sequence[float]) -> Offer:
         if control.mode is SpeculationMode.FIXED:
@@ -334,7 +324,18 @@ class Controller:
         self._requests[request_id].budget.add_prompt(beyond_s)
 
     def observe_target(self, width: int, seconds: float) -> None:
+        """A pass of that width took so long, drawing its tokens included."""
+        self._correct(width, seconds)
         self.costs.observe_target(width, seconds)
+
+    def _correct(self, width: int, seconds: float) -> None:
+        """Charge what drafts added by the clock, where the costs expected something else."""
+        if width != self._drafted_width:
+            return
+        expected_s = sum(control.pass_s for control in self._drafting)
+        ratio = min(max(seconds / expected_s, 1.0 / _SURPRISE_MAX), _SURPRISE_MAX)
+        for control in self._drafting:
+            control.budget.lost_s += control.pass_s * (ratio - 1.0)
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
         self.costs.observe_draft(n_steps, n_missed, seconds)
@@ -388,8 +389,6 @@ class Controller:
             kind = DrafterKind(drafter)
             if kind not in control.tracks:
                 continue
-            control.tracks[kind].learn(confidences, n_right, n_judged)
-            if control.mode is SpeculationMode.AUTO:
-                # A fixed length is a bench's; it must not teach those it is compared with.
-                memory = self._memory.of(kind, control.band)
-                memory.acceptance.observe(confidences, n_right, n_judged)
+            # A fixed length is a bench's; it must not teach those it is compared with.
+            teaches = control.mode is SpeculationMode.AUTO
+            control.tracks[kind].learn(confidences, n_right, n_judged, teaches=teaches)

@@ -19,7 +19,7 @@ _TRUSTED = 4.0
 #: it lost.
 _UNTRIED_WORTH, _LOSING_WORTH = 0.1, -0.02
 #: Share of a draft's surprise that moves what drafting is taken to be worth.
-_WORTH_SHARE = 1.0 / 48.0
+_WORTH_SHARE = 1.0 / 32.0
 #: No pass gives more tokens: what a damaged history claims must not drive new requests.
 _MAX_GAIN = 32.0
 

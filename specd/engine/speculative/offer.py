@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from specd.core import DrafterKind
+from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.siblings import Candidates, Share, sibling_worths
 from specd.engine.speculative.track import Track
@@ -54,3 +55,37 @@ class Offer:
         if self.siblings:
             return replace(self, siblings=self.siblings[:-1])
         return replace(self, n=self.n - 1)
+
+
+def drafting_shares(step_s: float, lengths: Sequence[int]) -> list[float]:
+    """Return the seconds that each request answers for of the draft model's passes.
+
+    step_s: seconds of one pass.  lengths: tokens drafted for each; those that still draft at some
+    depth share its pass equally.
+    """
+    shares = [0.0]
+    for depth in range(max(lengths)):
+        shares.append(shares[-1] + step_s / sum(n > depth for n in lengths))
+    return [shares[n] for n in lengths]
+
+
+def within_budgets(
+    costs: CostModel, offers: Sequence[Offer], spare_s: Sequence[float], n_owed: Sequence[int]
+) -> tuple[list[Offer], list[float]]:
+    """Cut drafts that could lose more than their request may; return also seconds of the pass.
+
+    Each request answers for its part of a plain pass, and of what all rows add to that.  Less rows
+    are dearer ones, where passes cost no more until they are wide, so all are looked at again.
+    spare_s: seconds that each one's rows may add.  n_owed: rows of each that are read again.
+    """
+    offers, n_slots = list(offers), len(offers)
+    plain_s = costs.target_s(n_slots)
+    while True:
+        n_rows = sum(offer.n_rows for offer in offers) + sum(n_owed)
+        added_s = max(costs.target_s(n_slots + n_rows) - plain_s, 0.0) / max(n_rows, 1)
+        mine_s = [added_s * (o.n_rows + n) for o, n in zip(offers, n_owed, strict=True)]
+        over = [at for at, o in enumerate(offers) if o.n_rows and mine_s[at] > spare_s[at]]
+        if not over:
+            return offers, [plain_s / n_slots + seconds for seconds in mine_s]
+        for at in over:
+            offers[at] = offers[at].shorter()

@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 import specd
-from specd.core import PairHistory, SpeculationMode, SpeculationState
+from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
@@ -147,6 +147,15 @@ class ObserveStep(_Call, frozen=True, tag="observe_step"):
     reckoned: Reckoned
 
 
+class Measure(_Call, frozen=True, tag="measure"):
+    request_id: int
+    kind: DrafterKind
+    tokens: int
+    seconds: float
+    plain_s: float
+    answer: None = None
+
+
 Call = (
     Open
     | Close
@@ -159,6 +168,7 @@ Call = (
     | ObserveTarget
     | ObserveDraft
     | ObserveStep
+    | Measure
 )
 
 
@@ -257,6 +267,12 @@ class TracingController(Controller):
         )
         said = [(drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses]
         self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, said, reckoned))
+
+    def measure(
+        self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
+    ) -> None:
+        super().measure(request_id, kind, tokens, seconds, plain_s)
+        self._write(Measure(request_id, kind, tokens, seconds, plain_s))
 
     def _standings(self, request_id: int) -> list[Standing]:
         tracks = self._requests[request_id].tracks

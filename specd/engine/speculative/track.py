@@ -17,6 +17,8 @@ _SPEED_MEMORY = 32.0
 _WORTH_SHARE = 1.0 / 24.0
 #: Tokens over which acceptance is measured, and how many it takes to fall below a threshold.
 _WINDOW, _ENOUGH = 48, 32
+#: Where a threshold is missed, the drafter is probed once in so many steps.
+_PROBE_EVERY = 16
 #: Drafts are kept so short that as much more than the threshold should be accepted.
 _ABOVE_THRESHOLD = 0.05
 
@@ -71,12 +73,13 @@ class Measured:
 class Threshold:
     """The least share of drafted tokens that must be accepted, as a user has set it.
 
-    n_unsent: drafts in a row of which nothing was sent.  window: of the last tokens that the target
-    judged, which were accepted.
+    n_unsent: drafts in a row of which nothing was sent.  n_waited: steps since the last probe.
+    window: of the last tokens that the target judged, which were accepted.
     """
 
     least: float
     n_unsent: int = 0
+    n_waited: int = 0
     window: deque[bool] = field(default_factory=lambda: deque(maxlen=_WINDOW))
 
     @property
@@ -93,6 +96,11 @@ class Threshold:
         wanted = min(self.least + _ABOVE_THRESHOLD, 1.0)
         spare = sum(self.window) - wanted * len(self.window)
         return n_expected + max(spare, 0.0) >= wanted * n_sent
+
+    def may_probe(self) -> bool:
+        """Whether it is time to draft again, though it is missed; asked once a step."""
+        self.n_waited = (self.n_waited + 1) % _PROBE_EVERY
+        return not self.n_waited
 
     def observe(self, n_sent: int, n_accepted: int) -> None:
         """Note a draft of which so many tokens were sent, perhaps none."""
@@ -135,12 +143,17 @@ class Track:
         """Note what a draft was expected to add, less its price, once it was there."""
         self.worth += (worth - self.worth) * _WORTH_SHARE
 
-    def learn(self, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
-        """Learn from a draft, sent or not, of which the target's text judged n_judged tokens."""
+    def learn(
+        self, confidences: Sequence[float], n_right: int, n_judged: int, *, teaches: bool
+    ) -> None:
+        """Learn from a draft, sent or not, of which the target's text judged n_judged tokens.
+
+        teaches: whether later requests learn from it, too.
+        """
         if self.threshold is not None and self.threshold.is_missed:
             # Nothing is sent now that could show that the text has become easier.
             self.threshold.look_on(n_judged, n_right)
-        self.acceptance.observe(confidences, n_right, n_judged)
+        self.acceptance.observe(confidences, n_right, n_judged, teaches=teaches)
 
     def observe(self, n_sent: int, n_accepted: int, seconds: float, plain_s: float) -> None:
         """A step that this drafter drafted for; n_sent 0: nothing of its draft was worth a try."""

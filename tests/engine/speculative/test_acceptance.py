@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,11 @@ def untaught() -> Acceptance:
     return Acceptance.of(DrafterKind.MODEL)
 
 
+def observe(pair: Acceptance, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
+    """A draft of a text of its own, so that the pair learns all of it."""
+    TextAcceptance(pair).observe(confidences, n_right, n_judged)
+
+
 @pytest.mark.parametrize("drafter", DrafterKind)
 def test_an_untaught_estimate_rises_with_the_confidence(drafter: DrafterKind) -> None:
     fresh = Acceptance.of(drafter)
@@ -35,7 +41,7 @@ def test_each_margin_learns_its_own_rate() -> None:
     learned, draw = untaught(), random.Random(1)
     for _ in range(2000):
         margin = draw.choice([0.05, 4.0])
-        learned.observe([margin], int(draw.random() < (0.4 if margin < 1 else 0.95)), 1)
+        observe(learned, [margin], int(draw.random() < (0.4 if margin < 1 else 0.95)), 1)
     assert learned.of_confidence(0.01) == pytest.approx(0.4, abs=0.12)
     assert learned.of_confidence(3.5) == pytest.approx(0.95, abs=0.08)
 
@@ -43,7 +49,7 @@ def test_each_margin_learns_its_own_rate() -> None:
 def test_tokens_behind_a_refusal_are_no_observation() -> None:
     learned = untaught()
     for _ in range(50):
-        learned.observe([0.05, 9.0, 9.0], 0, 1)
+        observe(learned, [0.05, 9.0, 9.0], 0, 1)
     assert learned.of_confidence(0.05) < 0.1
     assert learned.by_confidence[-1].weight == untaught().by_confidence[-1].weight
     assert len(learned.by_depth) == 1
@@ -52,31 +58,58 @@ def test_tokens_behind_a_refusal_are_no_observation() -> None:
 def test_a_surprise_is_news_for_all_bins_and_the_expected_is_none() -> None:
     useless = untaught()
     for _ in range(4):
-        useless.observe([9.0], 0, 1)
+        observe(useless, [9.0], 0, 1)
     assert all(
         after.mean < before.mean
         for after, before in zip(useless.by_confidence, untaught().by_confidence, strict=True)
     )
     sure, before = untaught(), untaught().of_confidence(0.05)
     for i in range(2000):
-        sure.observe([9.0], int(i % 20 != 0), 1)
+        observe(sure, [9.0], int(i % 20 != 0), 1)
     assert sure.of_confidence(0.05) == pytest.approx(before, abs=0.25)
 
 
 def test_what_was_learned_long_ago_is_forgotten() -> None:
     estimate = Estimate(0.5)
     for _ in range(20000):
-        estimate.observe(1.0)
+        estimate.learn(1.0 - estimate.mean)
     assert estimate.mean > 0.99
     for _ in range(400):
-        estimate.observe(0.0)
+        estimate.learn(-estimate.mean)
     assert 0.3 < estimate.mean < 0.45
+
+
+def test_one_odd_text_does_not_spoil_what_is_known_of_others() -> None:
+    pair = untaught()
+    for _ in range(100):
+        observe(pair, [4.0], 1, 1)
+    before, odd = pair.of_confidence(4.0), TextAcceptance(pair)
+    for _ in range(100):
+        odd.observe([4.0], 0, 1)
+    assert odd.of_confidence(4.0) < 0.2
+    assert pair.of_confidence(4.0) > before - 0.3
+    for _ in range(100):
+        observe(pair, [4.0], 0, 1)
+    assert pair.of_confidence(4.0) < before - 0.4, "many such texts are no longer odd"
+
+
+def test_a_few_wrong_guesses_do_not_end_all_longer_drafts() -> None:
+    pair = untaught()
+    observe(pair, [4.0] * 3, 1, 2)
+    observe(pair, [4.0] * 3, 1, 2)
+    assert pair.of_depth(1) > 0.6
+
+
+def test_a_fixed_length_teaches_the_pair_nothing() -> None:
+    pair = untaught()
+    TextAcceptance(pair).observe([4.0, 4.0], 0, 1, teaches=False)
+    assert pair == untaught()
 
 
 def test_depths_are_conditional_on_those_before() -> None:
     learned = untaught()
     for i in range(200):
-        learned.observe([1.0, 1.0], 2 if i % 2 else 1, 2)
+        observe(learned, [1.0, 1.0], 2 if i % 2 else 1, 2)
     assert learned.of_depth(0) > 0.95
     assert learned.of_depth(1) == pytest.approx(0.5, abs=0.05)
 
@@ -84,13 +117,12 @@ def test_depths_are_conditional_on_those_before() -> None:
 def test_a_request_learns_faster_than_its_pair() -> None:
     pair = untaught()
     for _ in range(200):
-        pair.observe([1.0], 1, 1)
+        observe(pair, [1.0], 1, 1)
     before = pair.of_confidence(1.0)
     request = TextAcceptance(pair)
     assert request.of_confidence(1.0) == pytest.approx(before, abs=0.01)
     for _ in range(10):
         request.observe([1.0], 0, 1)
-        pair.observe([1.0], 0, 1)
     assert request.of_confidence(1.0) < pair.of_confidence(1.0) - 0.1
 
 
@@ -100,7 +132,7 @@ def test_a_text_that_differs_is_judged_in_bins_that_it_has_not_shown() -> None:
     for _ in range(12):
         harder.observe([9.0], 0, 1)
         easier.observe([0.2], 1, 1)
-    assert harder.of_confidence(0.7) < pair.of_confidence(0.7) - 0.2
+    assert harder.of_confidence(0.7) < pair.of_confidence(0.7) - 0.1
     assert easier.of_confidence(0.7) > pair.of_confidence(0.7) + 0.1
     assert harder.of_depth(3) < pair.of_depth(3) < easier.of_depth(3)
 
@@ -119,7 +151,8 @@ def test_a_chance_stays_one_and_surer_guesses_are_not_believed_less(
     pair.by_confidence = [Estimate(min(1.0, mean + 0.01 * at)) for at in range(9)]
     request = TextAcceptance(pair)
     for confidences, n_right in drafts:
-        request.observe(confidences, min(n_right, len(confidences)), len(confidences))
+        n_judged = len(confidences)
+        request.observe(confidences, min(n_right, n_judged), n_judged, teaches=False)
     believed = [request.of_confidence(margin) for margin in (0.05, 0.7, 1.2, 4.0, 9.0)]
     assert all(0.0 < chance < 1.0 for chance in believed)
     assert believed == sorted(believed)
@@ -134,5 +167,5 @@ def test_what_lookup_finds_is_believed_the_more_the_longer_it_matches() -> None:
 
 def test_what_nobody_judged_teaches_nothing() -> None:
     learned = untaught()
-    learned.observe([1.0, 1.0, 1.0], 0, 0)
+    observe(learned, [1.0, 1.0, 1.0], 0, 0)
     assert learned.by_depth == []
