@@ -50,19 +50,21 @@ class Oracle:
     def _walks(
         self, positions: _Positions, rate: float, *, has_read: bool = False
     ) -> dict[Answer, Walk]:
-        steps = self._steps(positions, rate)
+        rows = np.stack(self._columns(positions, rate), axis=1).tolist()
         walks, first = {}, 0
-        for answer in positions.answers:
-            n = len(answer.tokens) - 1
+
+        def rule(at: int) -> Step:
             # No step is at the first token: it comes with the prompt.
-            mine = [Step(), *steps[first : first + n]]
+            return Step._make(rows[first + at - 1])
+
+        for answer in positions.answers:
             n_read = len(answer.prompt) if has_read else 0
-            walks[answer] = Walk(answer, self._curve, mine.__getitem__, n_read)
-            first += n
+            walks[answer] = Walk(answer, self._curve, rule, n_read)
+            first += len(answer.tokens) - 1
         return walks
 
-    def _steps(self, positions: _Positions, rate: float) -> list[Step]:
-        """What it does at each position with that λ."""
+    def _columns(self, positions: _Positions, rate: float) -> Sequence[Ints]:
+        """What it does at each position with that λ: the fields of a Step."""
         model, found = positions.model, positions.found
         chances = np.cumsum(found.chances(self._of_found), axis=1)
         found_worth, n_found = _best(chances - rate * self._added, found)
@@ -70,8 +72,7 @@ class Oracle:
         is_found = (found_worth > 0) & (found_worth > worth)
         n_sent = np.where(is_found, n_found, n_sent)
         n_accepted = np.minimum(n_sent, np.where(is_found, found.n_right, model.n_right))
-        columns = (n_drafted, model.n_right, n_sent, n_accepted, is_found)
-        return [Step(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+        return n_drafted, model.n_right, n_sent, n_accepted, is_found.astype(np.int64)
 
     def _draft(self, model: Guesses, rate: float, found_worth: Floats) -> tuple[Floats, Ints, Ints]:
         """Worth, tokens to send and tokens drafted of the model's draft at every position.

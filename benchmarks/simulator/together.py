@@ -7,7 +7,7 @@ are the engine's own, to the nanosecond, which a test holds against it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from benchmarks.simulator.curves import Curve
@@ -29,7 +29,7 @@ class _Running:
     n_unread: int
     at: int = 0
     n_drafter: int = 0
-    step: Step = field(default_factory=Step)
+    step: Step = Step()  # noqa: RUF009 - it cannot be changed
 
     def advance(self) -> None:
         """Say what the step gives."""

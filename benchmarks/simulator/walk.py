@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.trace import Answer
+from specd.engine.speculative.controller import MAX_DRAFT
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """n_drafted, n_right: by the model, and how many of these are right.
 
     n_sent: tokens that are verified.  n_accepted: those that are kept.  is_found: they are prompt
@@ -46,35 +47,48 @@ class Walk:
 
         n_read: tokens of the prompt that the drafter has read before.
         """
-        self._n_prompt = len(answer.prompt)
-        self._curve = curve
+        self._n_prompt = n_prompt = len(answer.prompt)
+        self._costs = costs = _costs(curve)
         self._starts: list[int] = []
         self._steps: list[Step] = []
         #: Before each step: nanoseconds so far, and tokens that the drafter has read.
         self._before: list[tuple[int, int]] = []
-        at, ns = 1, 0
-        while at < len(answer.tokens):
+        at, ns, n_tokens = 1, 0, len(answer.tokens)
+        while at < n_tokens:
             step = rule(at)
             self._starts.append(at)
             self._steps.append(step)
             self._before.append((ns, n_read))
-            ns += self._cost(step, at, n_read)
-            n_history = self._n_prompt + at
+            n_history = n_prompt + at
+            ns += costs.step_ns(step, n_history - 1 - n_read)
             if step.n_drafted:
-                n_read = min(n_history + step.n_drafted - 1, n_history + step.n_accepted)
+                n_read = n_history + min(step.n_drafted - 1, step.n_accepted)
             at += step.n_accepted + 1
-
-    def _cost(self, step: Step, at: int, n_read: int) -> int:
-        n_missed = self._n_prompt + at - 1 - n_read if step.n_drafted else 0
-        drafting = self._curve.draft_ns(step.n_drafted, n_missed)
-        return drafting + self._curve.target_ns(1 + step.n_sent)
 
     def ns(self, end: int) -> int:
         """Nanoseconds of the answer's first `end` tokens, the last of which ends it."""
         last = bisect_left(self._starts, end) - 1
         at, step = self._starts[last], self._steps[last]
         ns, n_read = self._before[last]
-        return ns + self._cost(step.ended(end - at), at, n_read)
+        return ns + self._costs.step_ns(step.ended(end - at), self._n_prompt + at - 1 - n_read)
+
+
+class _Costs:
+    """A curve's prices as lists: they are asked for at every step of every walk."""
+
+    def __init__(self, curve: Curve) -> None:
+        self._target_ns = [curve.target_ns(1 + n) for n in range(MAX_DRAFT + 1)]
+        self._draft_ns, self._read_ns = curve.draft_ns(1, 0), curve.draft_ns(0, 1)
+
+    def step_ns(self, step: Step, n_missed: int) -> int:
+        """Nanoseconds of a step.  n_missed: tokens that the drafter must read if it drafts."""
+        passes_ns = self._target_ns[step.n_sent]
+        if step.n_drafted:
+            passes_ns += step.n_drafted * self._draft_ns + n_missed * self._read_ns
+        return passes_ns
+
+
+_costs = cache(_Costs)
 
 
 def fixed(answer: Answer, curve: Curve, length: int) -> Walk:
