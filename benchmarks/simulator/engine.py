@@ -94,9 +94,14 @@ class Answered:
 
     @property
     def excess(self) -> float:
-        """What its share took beyond ALLOWED_SHARE of plain decoding, in plain passes."""
+        """What it took beyond ALLOWED_SHARE of plain decoding, in plain passes.
+
+        A prompt takes as long in both; the pass that gives the first token is not counted.
+        """
         share = self.share
-        return (share.taken_ns - ALLOWED_SHARE * share.plain_ns) / share.plain_pass_ns
+        prompt_ns = max(self.done.usage.prompt_ns - PLAIN_NS, 0)
+        lost_ns = share.taken_ns + prompt_ns - ALLOWED_SHARE * (share.plain_ns + prompt_ns)
+        return lost_ns / share.plain_pass_ns
 
 
 def plain_ns(end: int) -> int:

@@ -65,7 +65,8 @@ _SITUATIONS = """\
 The median session's speed ÷ what it is held against, and the worst's; behind these, the most that
 an answer took beyond 1.05 × plain decoding of the same load, in plain passes. Of a pass that
 several requests share, each answers for an equal part of the plain pass, for what its own draft
-adds, and for its part of the drafter's passes.
+adds, and for its part of the drafter's passes. A prompt that takes more than one pass is part of
+both times.
 
 - *Useless drafter*, with one slot and with four: sure of itself, always wrong, no prompt lookup
   beside it. Against plain decoding.

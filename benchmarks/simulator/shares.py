@@ -20,27 +20,27 @@ class Share:
 
     taken_ns: of all passes.  plain_ns: of a plain pass of the same load for each token.
     plain_pass_ns: of the dearest of these.  n_sent: drafted tokens in the last target pass.
+    has_begun: its prompt was read.
     """
 
     taken_ns: float = 0.0
     plain_ns: float = 0.0
     plain_pass_ns: float = 0.0
     n_sent: int = 0
+    has_begun: bool = False
     _last_ns: float = 0.0
-    _has_begun: bool = False
 
     def add_pass(self, plain_ns: float, added_ns: float, n_sent: int) -> None:
         """Take part in a target pass: its part of a plain one, and what its n_sent tokens add."""
         self.n_sent = n_sent
-        if self._has_begun:
-            self.taken_ns += plain_ns + added_ns
-            self.plain_pass_ns = max(self.plain_pass_ns, plain_ns)
-            self._last_ns = plain_ns
+        self.taken_ns += plain_ns + added_ns
+        self.plain_pass_ns = max(self.plain_pass_ns, plain_ns)
+        self._last_ns = plain_ns
 
     def add_token(self) -> None:
         """Count a token of the target; the first comes with the prompt and costs nothing here."""
         self.plain_ns += self._last_ns
-        self._has_begun = True
+        self.has_begun = True
 
 
 class Shares:
@@ -59,18 +59,23 @@ class Shares:
         return share
 
     def add_target_pass(self, batch: Batch) -> int:
-        """Divide a pass among the slots that it computes logits for; its rows that are paid."""
+        """Divide a pass among the slots that decode in it; its rows that are paid.
+
+        What a prompt adds to the pass, the prompt answers for.
+        """
         n_rows, n_again = self._rows(batch)
-        n_slots, n_all = len(n_rows), sum(n_rows.values()) + sum(n_again.values())
-        plain_ns = self._target_ns(n_slots) / max(n_slots, 1)
-        added_ns = 0.0
-        if n_all > n_slots:
-            added_ns = (self._target_ns(n_all) - self._target_ns(n_slots)) / (n_all - n_slots)
-        for slot, n in n_rows.items():
-            if slot in self._by_slot:
-                n_added = n - 1 + n_again.get(slot, 0)
-                self._by_slot[slot].add_pass(plain_ns, added_ns * n_added, n - 1)
-        return n_all
+        n_added = {
+            slot: n - 1 + n_again.get(slot, 0)
+            for slot, n in n_rows.items()
+            if slot in self._by_slot and self._by_slot[slot].has_begun
+        }
+        n_slots, n_all_added = len(n_added), sum(n_added.values())
+        plain_ns, row_ns = self._target_ns(n_slots), 0.0
+        if n_all_added:
+            row_ns = (self._target_ns(n_slots + n_all_added) - plain_ns) / n_all_added
+        for slot, n in n_added.items():
+            self._by_slot[slot].add_pass(plain_ns / n_slots, row_ns * n, n_rows[slot] - 1)
+        return sum(n_rows.values()) + sum(n_again.values())
 
     def add_drafter_pass(self, batch: Batch) -> None:
         """Divide a pass among the slots that are drafted for; a reading's last row has logits."""

@@ -61,7 +61,7 @@ def misses(
 
 @places
 def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
-    trace, found = few(drafter, 4), {}
+    trace, found = few(drafter, 3), {}
     for temperature in trace.temperatures:
         figures = run_cell(trace, temperature, costs, N_SESSIONS)
         found |= {
@@ -77,7 +77,7 @@ def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
 
 @places
 def test_every_answer_holds_its_bound_in_other_situations(drafter: str, costs: Curve) -> None:
-    trace, found = few(drafter, 6), {}
+    trace, found = few(drafter, 3), {}
     limits = {limit.situation: limit for limit in SITUATION_LIMITS}
     for name in SITUATIONS:
         figures = run_situation(name, trace, TEMPERATURE, costs, 1)
