@@ -24,6 +24,8 @@ from specd.engine.speculative.track import DOES_NOT_PAY
 _PART = 64
 #: Standard deviation of the logarithm of each cost, where costs are noisy.
 _NOISE = 0.1
+#: Its single answers have no bound: an estimate that noise made wrong may cost more.
+NOISY = "noisy costs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,7 @@ SITUATIONS: dict[str, Situation] = {
     "adversary": hostile.adversary,
     "bad beginning": hostile.bad_beginning,
     "long prompts": hostile.long_prompts,
-    "noisy costs": _noisy_costs,
+    NOISY: _noisy_costs,
     "text that turns": _turning_text,
     "four slots": loads.four_slots,
     "load that turns": loads.turning_load,

@@ -27,9 +27,17 @@ SITUATIONS = (
     "bad beginning",
     "four slots",
 )
+_USELESS_OF_FOUR = "useless drafter, four slots: worst session ÷ plain"
+_BAD_BEGINNING = "bad beginning: the rest of the worst session ÷ best single length"
 #: Bounds that are missed, and what is reached there instead: what, drafter, curve, temperature.
 #: An entry may rise, and must go once its bound is held.
-KNOWN_MISSES: dict[tuple[str, str, str, float], float] = {}
+KNOWN_MISSES: dict[tuple[str, str, str, float], float] = {
+    (_USELESS_OF_FOUR, "demo", "gpu-dear-drafter", 0.8): 0.987,
+    (_USELESS_OF_FOUR, "demo-noise-28", "gpu-dear-drafter", 0.8): 0.987,
+    (_USELESS_OF_FOUR, "demo-noise-38", "gpu-dear-drafter", 0.8): 0.987,
+    (_BAD_BEGINNING, "demo", "experts", 0.8): 0.96,
+    (_BAD_BEGINNING, "demo", "dear-rows", 0.8): 0.9,
+}
 
 places = pytest.mark.parametrize(
     "drafter, costs",
@@ -61,7 +69,8 @@ def misses(
 
 @places
 def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
-    trace, found = few(drafter, 3), {}
+    trace = few(drafter, 3)
+    found: dict[tuple[str, float], tuple[float, float]] = {}
     for temperature in trace.temperatures:
         figures = run_cell(trace, temperature, costs, N_SESSIONS)
         found |= {
@@ -77,7 +86,8 @@ def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
 
 @places
 def test_every_answer_holds_its_bound_in_other_situations(drafter: str, costs: Curve) -> None:
-    trace, found = few(drafter, 3), {}
+    trace = few(drafter, 3)
+    found: dict[tuple[str, float], tuple[float, float]] = {}
     limits = {limit.situation: limit for limit in SITUATION_LIMITS}
     for name in SITUATIONS:
         figures = run_situation(name, trace, TEMPERATURE, costs, 1)

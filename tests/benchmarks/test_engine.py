@@ -54,6 +54,15 @@ def test_a_fixed_length_takes_what_its_steps_add_up_to(length: int) -> None:
                 assert engine.answer(asked).ns == walk.ns(end)
 
 
+@pytest.mark.parametrize("costs", CURVES, ids=lambda costs: str(costs.name))
+def test_an_engine_has_measured_its_curve_when_it_starts(costs: Curve) -> None:
+    target_s, step_s, read_s = SimulatedEngine(costs).controller.costs.measured()
+    for width, seconds in target_s.items():
+        assert seconds == pytest.approx(costs.target_ns(width) * 1e-9)
+    assert step_s == pytest.approx(costs.draft_ns(1, 0) * 1e-9)
+    assert read_s == pytest.approx(costs.draft_ns(0, 1) * 1e-9)
+
+
 def test_all_time_is_somebodys() -> None:
     engine = SimulatedEngine(curve("cpu-steps"))
     began, cuts = engine.now_ns, session(ANSWERS, 5)

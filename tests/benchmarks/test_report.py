@@ -14,7 +14,7 @@ from benchmarks.simulator.__main__ import main, stale
 from benchmarks.simulator.bounds import SITUATION_LIMITS, bounds
 from benchmarks.simulator.cells import CellFigures, run_cell
 from benchmarks.simulator.curves import CURVES, curve
-from benchmarks.simulator.situations import SITUATIONS, SituationFigures
+from benchmarks.simulator.situations import NOISY, SITUATIONS, SituationFigures
 from specd.errors import StoreError
 from tests.benchmarks import invented
 
@@ -115,12 +115,12 @@ def test_situations_that_miss_their_bounds_are_seen() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize("name", [name for name in SITUATIONS if name != NOISY])
 def test_one_answer_that_loses_too_much_is_seen_in_every_situation(name: str) -> None:
     slow = replace(situation(name), worst_answer=2.1)
     found = replace(KEPT, cells=(cell(),), situations=(situation(name), slow))
     [missed] = [bound for bound in bounds(found) if not bound.holds]
-    assert missed.what == "the same in every other situation"
+    assert missed.what == "the same in every other situation without noise"
     assert missed.figure.startswith(f"2.1 ({name}, ")
 
 

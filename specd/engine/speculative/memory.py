@@ -127,7 +127,7 @@ def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
     return BandMemory(
         acceptance,
         worth=_UNTRIED_WORTH if band.gain is None or band.gain >= 1.0 else _LOSING_WORTH,
-        tokens=min(band.gain or 0.0, _MAX_GAIN) * _EARLIER_PASSES,
+        tokens=min(max(band.gain or 0.0, 0.0), _MAX_GAIN) * _EARLIER_PASSES,
         passes=_EARLIER_PASSES if band.gain else 0.0,
         n_requests=band.n_requests,
         n_drafted=band.n_drafted,
@@ -136,4 +136,7 @@ def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
 
 
 def _estimates(pairs: Sequence[tuple[float, float]]) -> list[Estimate]:
-    return [Estimate(min(max(mean, 0.0), 1.0), min(weight, _TRUSTED)) for mean, weight in pairs]
+    return [
+        Estimate(min(max(mean, 0.0), 1.0), min(max(weight, 0.0), _TRUSTED))
+        for mean, weight in pairs
+    ]
