@@ -39,6 +39,8 @@ _NEWS = 0.1
 #: much of what it has shown is remembered: information on the log odds, of which a guess gives
 #: chance × (1 − chance).
 _TEXT_PRIOR, _TEXT_MEMORY = 6.0, 10.0
+#: Share of what is odd about one text that the pair learns nevertheless.
+_ODD = 0.2
 #: No chance is taken to be nearer to 0 or 1.
 _MARGIN = 0.005
 
@@ -133,6 +135,7 @@ class TextAcceptance:
             chance = self.of_confidence(confidence)
             if teaches:
                 self.pair.learn_depth(depth, right - self.of_depth(depth))
-                self.pair.learn_confidence(confidence, right - chance)
+                own = self.pair.of_confidence(confidence)
+                self.pair.learn_confidence(confidence, right - chance - _ODD * (own - chance))
             self.information = min(self.information + chance * (1.0 - chance), _TEXT_MEMORY)
             self.shift += (right - chance) / (_TEXT_PRIOR + self.information)
