@@ -10,6 +10,14 @@ LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 _PROBE_SHARE = 0.003
 #: Plain passes that probes may cost at first, and the most that is saved up for them.
 _PROBE_PASSES, _PROBE_PASSES_MAX = 2.0, 12.0
+#: Work that takes longer than expected by more than this says something about the machine.
+_SURPRISE_MAX = 1.5
+
+
+def surprise(seconds: float, expected_s: float) -> float:
+    """Return how many times as long as expected something took, within reason."""
+    ratio = seconds / expected_s if expected_s > 0.0 else 1.0
+    return min(max(ratio, 1.0 / _SURPRISE_MAX), _SURPRISE_MAX)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
-from specd.engine.speculative.budget import LOSS_SHARE, LossBudget
+from specd.engine.speculative.budget import LOSS_SHARE, LossBudget, surprise
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.memory import BandMemory, Memory
@@ -33,8 +33,6 @@ MAX_DRAFT = 16
 _PLAIN_EVERY = 256
 #: Share of a step that moves how many requests are taken to share a pass of the draft model.
 _SHARING_SHARE = 1.0 / 16.0
-#: A pass that takes this much longer than expected, or shorter, says something about the machine.
-_SURPRISE_MAX = 1.5
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
 
@@ -113,6 +111,8 @@ class Controller:
         #: The requests of the last step and the width of its pass, 0 where nothing was drafted.
         self._drafting: Sequence[RequestControl] = ()
         self._drafted_width = 0
+        #: Seconds that the draft model took in this step ÷ those that were expected.
+        self._drafting_ratio = 1.0
 
     def history(self) -> PairHistory:
         """What the next controller of this pair should begin with."""
@@ -292,7 +292,9 @@ class Controller:
         """Note what each answers for: its part of each pass that it shared, and its own reading."""
         shares = drafting_shares(self.costs.draft_s(1), lengths)
         for control, n, seconds in zip(controls, lengths, shares, strict=True):
-            control.draft_s = seconds + (self.costs.reading_s(control.n_missed) if n else 0.0)
+            reading_s = self.costs.reading_s(control.n_missed) if n else 0.0
+            control.draft_s = (seconds + reading_s) * self._drafting_ratio
+        self._drafting_ratio = 1.0
         if longest := max(lengths):
             self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
 
@@ -333,11 +335,12 @@ class Controller:
         if width != self._drafted_width:
             return
         expected_s = sum(control.pass_s for control in self._drafting)
-        ratio = min(max(seconds / expected_s, 1.0 / _SURPRISE_MAX), _SURPRISE_MAX)
+        ratio = surprise(seconds, expected_s)
         for control in self._drafting:
             control.budget.lost_s += control.pass_s * (ratio - 1.0)
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
+        self._drafting_ratio = surprise(seconds, self.costs.draft_s(n_steps, n_missed))
         self.costs.observe_draft(n_steps, n_missed, seconds)
 
     def observe_step(
