@@ -1,4 +1,4 @@
-"""What three ideas would gain over the oracle, by arithmetic alone: none of them is built.
+"""What three ideas would gain over the oracle, by arithmetic alone, whether built or not.
 
 Each is played by the oracle's rule, with the same knowledge and a λ of its own: the speed that the
 rule itself comes to, found by repetition (Dinkelbach), or a little more.

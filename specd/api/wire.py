@@ -13,7 +13,7 @@ from specd.json_text import escaped
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
 
-#: Made once: `json.dumps` makes one for each call, and each token is a line of its own.
+#: Made once: `json.dumps` makes an encoder for each call, and a stream has a line per token.
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

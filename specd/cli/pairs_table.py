@@ -55,9 +55,9 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
 
 
 def sentences(row: Row) -> list[str]:
-    """What the drafter gained here, a line for each band that was tried; why there is none.
+    """Return what the drafter gained here, by temperature band, or why there is no drafter.
 
-    Then a line for each other drafter that lost here, with when it is tried again.
+    A line follows for each other drafter that lost here; it says when that one is tried again.
     """
     if row.pair is None:
         return [row.problem]

@@ -57,9 +57,8 @@ class SpeculationStats:
     speedup: seconds that plain passes would have taken for its tokens ÷ those that were taken,
     plain ones as measured of late with as many requests at a time.  None while unknown.
     threshold: the share of drafted tokens, from 0 to 1, that must be accepted: the user's own
-    number, or where drafting breaks even at the costs measured by the end of the request
-    (`CostModel.break_even`).  None where nothing can be drafted, and before wide passes were
-    measured.
+    number, or the share at which drafting breaks even, by the costs known at the end of the request
+    (`CostModel.break_even`).  None if nothing can be drafted, or no wide pass was measured yet.
     """
 
     drafter: str | None = None

@@ -19,8 +19,7 @@ class EngineSpec:
 
     n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
-    acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None sets no such
-    limit.
+    acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
     trace_dir: where the controller's calls are written down, "" for nowhere.
     adapters: LoRA files, applied to the target.  projector: what turns images into embeddings.
     embeds: the engine gives vectors instead of answers.
@@ -128,7 +127,7 @@ class EngineFacts:
     """What came true after a load.  drafter None: the reason and its sentence say why.
 
     exact: None where it could not be found out, and for a model that gives vectors.
-    threshold: as `SpeculationStats` has it, by the costs measured at load.
+    threshold: as in `SpeculationStats`, by the costs measured at load.
     """
 
     n_ctx: int

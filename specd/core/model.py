@@ -114,9 +114,9 @@ class Drafter:
 class PassedOver:
     """A drafter that is not used because it made its target slower on this machine.
 
-    gain: tokens/s ÷ plain at best, over `n_requests` answers.  detail: all this in a sentence.
-    n_answers_left: answers of the target until it is tried again, None while another drafter pays.
-    n_retries: how often it was tried again so far.
+    gain: tokens/s ÷ plain in its best temperature band.  n_requests: answers that were measured.
+    n_answers_left: answers of the target until it is tried again; None while another drafter pays.
+    n_retries: how often it was tried again so far.  detail: all this in a sentence.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Pair:
     whose own were of no use.  expected: published gain (tokens/s ÷ plain) by task.
     pull: drafters that could be pulled for it, the best first; beside one from the shelf, those
     that a rule names, where none of them is here.
-    passed_over: drafters that would have been asked before, had they not lost on this machine.
+    passed_over: drafters that would come before this one if they had not lost on this machine.
     """
 
     target: ModelRef

@@ -17,9 +17,9 @@ from specd.engine.sampler import Row
 class Batch:
     """Rows of one pass, in order of position within each slot; `wants_logits[i]` asks for row i.
 
-    leaves: indices of rows that stand beside the row of their slot at the same position.  A leaf
-    sees the rows of its slot before that position, no row sees it, and the cache does not keep it.
-    Leaves come behind the other rows of their slot.
+    leaves: indices of rows that are an alternative to their slot's row at the same position.  A
+    leaf attends to its slot's rows before that position, no row attends to it, and the cache does
+    not keep it.  The leaves of a slot follow its other rows.
     """
 
     tokens: list[TokenId] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Backend(Protocol):
 
     @property
     def n_leaves(self) -> int:
-        """Most leaves that a slot may bring to a pass; 0 where the cache takes none."""
+        """Most leaves of a slot in one pass; 0 if the cache supports none."""
         ...
 
     def decode(self, batch: Batch) -> None:

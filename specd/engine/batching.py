@@ -11,7 +11,7 @@ from specd.engine.said import Said
 from specd.engine.sampler import Row
 from specd.engine.slot import Slot, common_prefix
 
-#: By index in a draft: another token that may stand there.
+#: Second guesses for drafted tokens, by index in the draft.
 Siblings = Mapping[int, TokenId]
 
 
@@ -19,8 +19,8 @@ Siblings = Mapping[int, TokenId]
 class Group:
     """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`.
 
-    n_owed: rows before these, of tokens that the answer has and the cache has not.
-    siblings: by the index in the draft at which each stands, with the index of its row.
+    n_owed: rows before these, for tokens of the answer that the cache does not hold.
+    siblings: (token, index of its row) by the index of its drafted token.
     """
 
     slot: Slot
@@ -31,20 +31,20 @@ class Group:
 
     @property
     def n_line(self) -> int:
-        """Rows but for the siblings'."""
+        """Number of rows without those of siblings."""
         return self.n_owed + 1 + len(self.draft)
 
     def rows(self, row: Callable[[int], Row]) -> tuple[list[Row], dict[int, tuple[TokenId, Row]]]:
-        """What the pass computed, as `verify` takes it: rows of the line, and those of siblings."""
+        """Return what the pass computed, for `verify`: rows of the draft, and of its siblings."""
         line = [row(self.first + i) for i in range(len(self.draft) + 1)]
         return line, {at: (token, row(i)) for at, (token, i) in self.siblings.items()}
 
     def outcome(self, said: Said) -> tuple[int, int]:
-        """Places of the draft that were kept, and rows of the pass that the cache keeps.
+        """Return the accepted positions of the draft, and the rows that the cache keeps.
 
-        The pass evaluated [last, d1 … dk].  All that was said but its last token is among them, so
-        as many rows are valid as tokens were said, but for one behind a sibling: its row was a
-        leaf, which is gone.
+        The pass evaluated [last, d1 … dk], and these include every emitted token but the last.  So
+        as many rows are valid as tokens were emitted.  After an accepted sibling it is one row
+        less, since the cache keeps no leaf.
         """
         n_accepted = common_prefix([*self.draft], said.tokens) if self.draft else 0
         by_sibling = said.n_rows > n_accepted + 1
@@ -103,7 +103,7 @@ def build(
     n_batch: int,
     siblings: Mapping[int, Siblings] | None = None,
 ) -> Pass:
-    """drafts, siblings: by slot id.  A group is never split; prompts share what room is left.
+    """drafts, siblings: by slot id.  A group is never split; prompts share the remaining room.
 
     Groups come in order of length: models that take only equal ones at once need fewer passes so.
     Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.

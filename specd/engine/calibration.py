@@ -55,7 +55,7 @@ def calibrate(
         return CostModel(target_s)
     small = _Probe(drafter, clock)
     step_s = small.measure(1)
-    # The last of the tokens is the one that every pass reads.
+    # Every pass reads one token anyway, so one of these is not a missed one.
     catch_up_s = max(small.measure(_CATCH_UP) - step_s, 0.0) / (_CATCH_UP - 1)
     small.close()
     return CostModel(target_s, step_s, catch_up_s)

@@ -75,7 +75,7 @@ class Findings:
     n_even: rows come out the same in all passes up to this width, 1 where already two rows differ.
     parallel: a slot's row is the same beside other slots, each with a row of its own.
     depth: a row alone is the same whether few or many cells are in use.
-    leaves: a leaf's row is the same as a row alone; False where there are none.
+    leaves: a leaf's row is the same as that of a pass of one row; False if there are no leaves.
     """
 
     n_even: int
@@ -183,7 +183,7 @@ def _n_even(
 def _leaves_agree(
     probe: Probe, longest: int, slots: Sequence[int], expected: Sequence[Row]
 ) -> bool:
-    """Whether the first and the last leaf that fit beside a draft give the expected rows."""
+    """Whether the first and the last leaf that fit in a pass with a draft have expected rows."""
     n_most = min(len(expected), longest - 1) - 1
     depths = sorted({1, n_most})[: probe.n_leaves] if n_most > 0 else []
     probe.recall(slots)

@@ -60,7 +60,7 @@ class Loop:
     ) -> None:
         """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
 
-        flush: sends them; called before each pass, which would hold them up.
+        flush: sends what was emitted; called before each pass, which would delay it.
         media: None where the model has no projector.  exact: None is one pass for all.
         """
         self.slots = [Slot(i) for i in range(n_slots)]

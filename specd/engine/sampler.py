@@ -33,7 +33,7 @@ _FEW = 128
 _LOWEST = np.finfo(np.float32).min
 #: The margin of a token that no other competes with; finite, so that a trace can be written down.
 CERTAIN = 1e9
-#: Instead of a second best, where there is none.
+#: In place of a second-best token that does not exist.
 NO_TOKEN: TokenId = -1
 
 
@@ -50,7 +50,7 @@ class NoNumbers(Exception):
 class Choice(NamedTuple):
     """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance.
 
-    second: the token of the second best score, NO_TOKEN where one is left.
+    second: the token with the second-best score; NO_TOKEN if only one is left.
     """
 
     token: TokenId

@@ -32,7 +32,7 @@ log = logging.getLogger("specd.engine")
 
 #: A model of more parameters is compared at few widths: its passes take long.
 _LARGE = 500_000_000
-#: Leaves of each slot in the check, the fewest that can tell.
+#: Leaves of each slot in the check: the first and the last position are enough.
 _N_LEAVES = 2
 #: Longest time that the check of a large model takes, unless SPECD_EXACT depends on its findings.
 _BUDGET_S = 2.5
@@ -40,9 +40,9 @@ _BUDGET_S = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """exactness: None where the check failed.  passes: None where they may be as suits best.
+    """exactness: None if the check failed.  passes: None if any division into passes will do.
 
-    takes_leaves: whether drafts may have leaves beside them, which change no text that is exact.
+    takes_leaves: whether drafts may have leaves without changing any text that is exact.
     """
 
     exactness: Exactness | None

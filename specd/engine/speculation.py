@@ -29,10 +29,10 @@ _WHY_RESTING = {
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
 }
 
-#: The same of a drafter that no acceptance could make pay.
+#: The same for a drafter that would not pay even if all its drafts were accepted.
 _NO_DRAFT_PAYS = "its drafts take longer than they save, even those that are accepted whole"
 
-#: Why nothing was drafted though nobody rests.
+#: Why nothing was drafted although no drafter is parked.
 ANSWER_TOO_SHORT = "answer_too_short"
 NO_GOOD_GUESS = "no_good_guess"
 DRAFTER_FAILED = "drafter_failed"
@@ -47,7 +47,7 @@ _WHY_NOTHING = {
 class DrafterFacts:
     """What an answer says of its draft model, or of why there is none.
 
-    threshold: least acceptance that the user asks for; None is where drafting breaks even.
+    threshold: the least acceptance that the user set; None shows the break-even acceptance.
     """
 
     name: str | None = None
@@ -61,8 +61,8 @@ class DrafterFacts:
 class _Guesses:
     """What was guessed for one slot in one step, and whose tokens were sent.
 
-    siblings: those that were sent, by the index in the draft at which each stands.
-    n_said: tokens that the step gave the answer.  n_room: rows that a draft may have.
+    siblings: those that were sent, by the index of their drafted token.
+    n_said: tokens that the step added to the answer.  n_room: rows that a draft may have.
     """
 
     found: Found
@@ -89,7 +89,7 @@ class Speculation:
         splits_ragged: bool = False,
         n_leaves: int = 0,
     ) -> None:
-        """rewind_limit, splits_ragged, n_leaves: the target's; with a limit of 0 nobody guesses."""
+        """rewind_limit, splits_ragged, n_leaves: the target's; a limit of 0: no drafts."""
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
@@ -135,7 +135,7 @@ class Speculation:
         self.draft_ns = self.draft_native_ns = 0
         self._guesses.clear()
         if self._lookup is None or not any(map(_wants_drafts, decoding)):
-            # The caches are cold between two passes: what is not needed is not asked for.
+            # Nothing here may draft: skip the rest, which is slow while CPU caches are cold.
             return {}
         jobs = []
         for slot in decoding:
@@ -158,7 +158,7 @@ class Speculation:
     def _room(self, slot: Slot, n_rows: int) -> int:
         """Rows that a slot's draft may have.  n_rows: the slot's share of the pass.
 
-        No pass is wider for what the slot still owes its cache, so that the self-check holds.
+        Rows that are evaluated again count too, so that no pass is wider than the self-check's.
         """
         n_before = len(slot.tokens) - slot.n_past
         n_most = min(n_rows - n_before, self._longest + 1 - n_before)
@@ -248,16 +248,16 @@ class Speculation:
     # ------------------------------------------------------------------ after the pass
 
     def judge(self, slot: Slot, said: Sequence[TokenId], n_kept: int) -> None:
-        """Take what the target said in the slot, which judges all guesses, sent or not.
+        """Judge all guesses for the slot, sent or not, by the tokens that the target emitted.
 
-        n_kept: places of the draft that were kept, by their tokens or by a sibling.
+        n_kept: positions of the draft that were accepted, by their tokens or by a sibling.
         """
         guesses = self._guesses.get(slot.id)
         if guesses is None:
-            # A plain step of a request that nobody drafts for: nothing was read ahead either.
+            # No drafter may draft for this request, so none has read ahead either.
             return
         self.rewind(slot, slot.n_past)
-        # Of a token and its sibling one at most is right: places are counted.
+        # At most one of a token and its sibling is right, so positions are counted.
         n_sent = max(len(guesses.sent), n_kept)
         was_found = guesses.sent_by == DrafterKind.LOOKUP
         slot.tally.count_draft(n_sent, n_kept, was_found=was_found)
@@ -275,7 +275,7 @@ class Speculation:
             self._judge_sibling(slot, job, said)
 
     def _judge_sibling(self, slot: Slot, job: DraftJob, said: Sequence[TokenId]) -> None:
-        """Tell the controller of the sibling of the first wrong token, sent or not."""
+        """Tell the controller whether the sibling of the first wrong token is right."""
         n_right, n_judged = _judged(job.tokens, said)
         if n_right < n_judged and job.seconds[n_right] != NO_TOKEN:
             is_right = job.seconds[n_right] == said[n_right]
@@ -316,9 +316,9 @@ class Speculation:
     def stats(self, slot: Slot) -> SpeculationStats:
         """What the answer says of speculation.
 
-        The reason is why nothing is drafted at the end, or was at all; where prompt lookup alone
-        drafts, why there is no draft model.  It is empty while a draft model is there and anybody
-        drafts: that the model itself rests is in the detail.
+        The reason says why nothing is drafted at the end, or why nothing ever was.  Where only
+        prompt lookup drafts, it says why there is no draft model.  With a draft model it is empty
+        while either drafts; if prompt lookup drafts and the model rests, the detail says so.
         """
         assert slot.request is not None
         state, reason = self._controller.state(slot.request_id)
@@ -357,7 +357,7 @@ class Speculation:
         return _WHY_RESTING.get(reason, reason)
 
     def _threshold(self) -> float | None:
-        """Return the acceptance below which drafts lose, or the user's; None: nothing drafts."""
+        """Return the user's threshold, else the break-even acceptance; None: no drafter."""
         if self._lookup is None:
             return None
         if self._facts.threshold is not None:

@@ -1,8 +1,8 @@
 """The engine process: a loop, a thread that reads, and a socket.
 
-The main thread runs the loop and owns all of it; it also sends what the loop emits, once a step
-(ipc/outbox.py).  A reader puts what the daemon says into an inbox and decides nothing.  When the
-socket closes the daemon is gone, and so is the engine.
+The main thread runs and owns the loop; it also sends what the loop emits, once a step
+(ipc/outbox.py).  A reader thread puts the daemon's messages into an inbox and decides nothing.
+When the socket closes, the daemon is gone, and the engine ends.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Worker:
         self._channel.send(Finished(request_id, failed))
 
     def _next(self, *, wait: bool) -> ToEngine | None:
-        # Looked at first: between two passes an exception is dear.
+        # empty() first: an exception is slow between two passes, when CPU caches are cold.
         return self._inbox.get() if wait or not self._inbox.empty() else None
 
     def _read(self) -> None:

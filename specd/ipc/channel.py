@@ -16,21 +16,21 @@ from specd.ipc import codec
 from specd.ipc.messages import ToDaemon, ToEngine
 from specd.ipc.outbox import Outbox
 
-#: Of a long message, what is read at once.
+#: Most bytes of a long message that one call reads.
 _PIECE_BYTES = 1 << 18
 
 
 class EngineChannel:
     """The engine's end.  One thread receives, any thread sends.
 
-    outbox: where what is sent together is put.
+    outbox: for messages that are to be sent together.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
         self._sock = sock
-        # A thread that waits in a read is also woken whenever the daemon takes what was sent to it;
-        # one that polls for input is not.
+        # A thread that blocks in recv() is also woken whenever the daemon reads from the socket.
+        # One that polls for input is not.
         self._input = select.poll()
         self._input.register(sock, select.POLLIN)
         self.outbox = Outbox(sock)
@@ -45,7 +45,7 @@ class EngineChannel:
         return codec.decode_to_engine(body)
 
     def _read(self, n: int) -> bytearray:
-        """EOFError where there will never be as many bytes."""
+        """Read exactly n bytes.  EOFError if the other end closes before."""
         found = bytearray()
         while len(found) < n:
             self._input.poll()
@@ -70,8 +70,8 @@ class EngineChannel:
 class DaemonChannel(asyncio.Protocol):
     """The daemon's end.  One task receives or listens, any task sends.
 
-    A protocol and no stream: a listener is called by the very read that brings the message, where
-    a task would be woken a turn of the event loop later.
+    It is a protocol, not a stream: the read that completes a message calls the listener at once,
+    while a waiting task would run one turn of the event loop later.
     """
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ def encode(message: ToEngine | ToDaemon) -> bytes:
     body = _encoder.encode(wire)
     if len(body) > MAX_FRAME_BYTES:
         raise BadFrame(f"a message of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")
-    # Not by the header's own `pack`: that is dear where the caches are cold, between two passes.
+    # Not HEADER.pack: it is slow between two passes, when CPU caches are cold.
     return len(body).to_bytes(HEADER.size, "big") + body
 
 

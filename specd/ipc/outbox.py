@@ -1,8 +1,8 @@
-"""The engine's messages on their way out: those of a step leave together, and nobody waits.
+"""A queue of messages to the daemon: those of a step are sent together, and sending never blocks.
 
-The thread that flushes writes to the socket itself: to wake another one for each token would take
-a core from the pass that begins.  A thread of the outbox writes only what the socket has no room
-for.
+The thread that flushes writes to the socket itself: to wake another thread for each token would
+take a core from the next pass.  The outbox's own thread writes only what does not fit into the
+socket's buffer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from specd.ipc.messages import ToDaemon
 
 
 class Outbox:
-    """Any thread may send; messages leave in the order in which they were put.
+    """Any thread may send; messages are sent in the order in which they were put.
 
-    Once the other end is closed all that is put is dropped: who receives there hears of it.
+    Once the other end is closed, messages are dropped.  The receiving thread notices the end.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -37,12 +37,12 @@ class Outbox:
             self._frames.append(frame)
 
     def send(self, message: ToDaemon) -> None:
-        """Let the message leave at once, behind those that were put before."""
+        """Send the message at once, after those that were put before."""
         self.put(message)
         self.flush()
 
     def flush(self) -> None:
-        """Write all that was put, or as much as the socket has room for; the thread the rest."""
+        """Write what was put, as far as there is room; the outbox's thread writes the rest."""
         if not self._frames:
             return
         with self._lock:
@@ -56,7 +56,7 @@ class Outbox:
                 self._filled.release()
 
     def drain(self) -> None:
-        """Return when all that was put has left; nothing may be put afterwards."""
+        """Return once all that was put is sent or dropped; nothing may be put afterwards."""
         self.flush()
         self._is_closed = True
         self._filled.release()
@@ -87,7 +87,7 @@ class Outbox:
                     continue
 
     def _rest(self) -> bytes:
-        """Take what the socket had no room for; b"": there is room again."""
+        """Take what the socket had no room for; b"" if nothing is left."""
         with self._lock:
             frames = self._taken()
             self._is_full = bool(frames)

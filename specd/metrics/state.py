@@ -36,8 +36,8 @@ class Loaded:
     """A model that is there.  memory: part (target, drafter), device, bytes.
 
     n_users: who has the right to use it; more than `n_slots` wait in its engine.
-    gain, threshold: None while it is not known; plain_tokens_per_s 0 likewise.
-    threshold: share of drafted tokens that must be accepted.
+    threshold: share of drafted tokens that must be accepted.  gain, threshold: None while unknown;
+    plain_tokens_per_s: 0 while unknown.
     """
 
     model: str

@@ -32,7 +32,7 @@ SHELF: Final = "shelf"
 #: Decisions that are remembered; more targets than anybody has.
 _MAX_DECIDED: Final = 1000
 
-#: Drafters that are passed over because they lose, by their weights.
+#: Drafters that are skipped because they lose, by their weights.
 _Lost = dict[Path, tuple[Drafter, Verdict]]
 
 
@@ -121,7 +121,7 @@ class Pairs:
         return replace(pair, passed_over=tuple(passed_over))
 
     def _chosen(self, target: core.ModelRef, rule: Rule | None, lost: _Lost) -> Pair:
-        """Choose the pair; add the drafters that are passed over to `lost`."""
+        """Choose the pair; add to `lost` the drafters that are skipped."""
         first_refusal: Refusal | None = None
         for candidate in self._candidates(target, rule):
             if isinstance(candidate, Refusal):
@@ -173,7 +173,7 @@ class Pairs:
         return _of_rule(model.name, model.weights, rule)
 
     def _on_the_shelf(self, target: core.ModelRef, lost: _Lost) -> Drafter | Refusal | str:
-        """What pays goes before what nobody knows, and of these the smallest; else why not."""
+        """Return a drafter that pays, else the smallest unknown one, else why there is none."""
         unknown: Drafter | None = None
         does_not_pay: Refusal | None = None
         try:
@@ -246,7 +246,7 @@ def _pass_over(target: core.ModelRef, drafter: Drafter, verdict: Verdict, lost: 
 def _passed_over(
     target: core.ModelRef, drafter: Drafter, verdict: Verdict, pays: Drafter | None
 ) -> PassedOver:
-    """pays: the drafter in its place, where that one pays."""
+    """pays: the drafter that is used instead, if it pays."""
     instead = pays.name if pays is not None else ""
     return PassedOver(
         name=drafter.name,

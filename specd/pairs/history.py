@@ -115,7 +115,7 @@ class History:
         self._file = StateFile(path, MAX_BYTES) if path is not None else None
         self._unix_time = unix_time
         self._unsaved: dict[Key, Entry] = {}
-        #: Answers counted since the last `save`, and the retries that they began.
+        #: Answers counted since the last `save`, and the retries that they started.
         self._unsaved_retries: dict[PairKey, Retry] = {}
         self._read_last: tuple[Stamp | None, _Known] = None, _NOTHING
         self._n_put = 0
@@ -139,10 +139,10 @@ class History:
         return self._retry(self._read_or_complain(), pair)
 
     def count_answer(self, pair: PairKey, n_retries: int) -> None:
-        """Count an answer that a pair's target gave without the drafter, until the next `save`.
+        """Count an answer that a pair's target gave without the drafter; `save` writes the count.
 
         The last answer of a wait removes the drafter's figures: the next load tries it again.
-        n_retries: of the wait that the answer belongs to.  It does not count in a later one.
+        n_retries: identifies the wait that the answer belongs to; it does not count in a later one.
         """
         known = self._read_or_complain()
         with self._lock:
@@ -239,7 +239,7 @@ class History:
         return known
 
     def _write(self, known: _Known) -> None:
-        """OSError.  A count without the figures of its pair is of no use, and left out."""
+        """Write the file; leave out counts of pairs without figures.  Raises OSError."""
         assert self._file is not None
         entries = _by_use(known.pairs)[:MAX_PAIRS]
         pairs = {entry.key.pair for entry in entries}
@@ -267,7 +267,7 @@ def _decode(data: bytes) -> _Known:
 
 
 def _decode_retries(rows: list[msgspec.Raw]) -> dict[PairKey, Retry]:
-    """Damage costs the counts alone: then the pairs that lost wait anew."""
+    """Decode the counts; if they are damaged, drop them, and pairs that lost wait anew."""
     try:
         return {retry.pair: retry for _, retry in sound(enumerate(rows), Retry)}
     except ValueError as error:
@@ -276,7 +276,7 @@ def _decode_retries(rows: list[msgspec.Raw]) -> dict[PairKey, Retry]:
 
 
 def _put_last(unsaved: dict[_K, _V], key: _K, value: _V) -> None:
-    """Put it behind all others; the first ones go where there are too many."""
+    """Put the value last; drop the oldest ones beyond MAX_PAIRS."""
     unsaved.pop(key, None)
     unsaved[key] = value
     while len(unsaved) > MAX_PAIRS:

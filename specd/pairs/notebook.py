@@ -1,5 +1,6 @@
-"""One engine's page of the history: read when it loads, written while it learns; and the answers
-that are given without a drafter that lost, counted there.
+"""What one engine reads from the history when it loads, and writes to it while it learns.
+
+It also counts the answers that are given without a drafter that lost.
 
 Lives on the event loop; the file's work is done in threads, and for many pages together.
 """
@@ -57,8 +58,8 @@ class Notebooks:
     def count_answer(self, pair: core.Pair, drafter: str | None) -> None:
         """Count an answer for each drafter that waits for its retry; returns at once.
 
-        drafter: the weights that the engine was loaded with.  It may still have a drafter that was
-        found to lose since.
+        drafter: weights of the drafter that the engine was loaded with.  That drafter may have been
+        found to lose since; then the answer does not count for it.
         """
         waiting = (one for one in pair.passed_over if one.n_answers_left is not None)
         if lost := [one for one in waiting if str(one.weights) != drafter]:

@@ -77,7 +77,7 @@ def unreadable(drafter: str, error: SpecdError) -> Refusal:
 
 
 def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "") -> Refusal:
-    """verdict: one of those that lose.  instead: the name of a drafter that pays."""
+    """verdict: one that loses.  instead: the drafter that is used and pays, "" for none."""
     share = verdict.n_kept / max(verdict.n_guessed, 1)
     n_left = verdict.n_answers_left
     again = f"after {n_left} more answer{'s' * (n_left != 1)}"

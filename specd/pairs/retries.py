@@ -1,9 +1,9 @@
-"""When a drafter that lost on this machine is tried again: after so many answers without it.
+"""When a drafter that lost on this machine is tried again: after a number of answers without it.
 
-A trial of a hopeless drafter takes 20 to 40 answers, of which each loses 5 % and two passes at
-most (the controller's loss budget).  Beside 200 answers without it that is about 1 % of the time,
-and a quarter of that once the wait has grown.  A clock would be a worse measure: a model that is
-used once a month would try its drafter at each use, and a busy one would wait for a month.
+A trial of a useless drafter takes 20 to 40 answers, each of which loses at most 5 % and two passes
+(the controller's loss budget).  With 200 answers between trials that is about 1 % of the time, and
+a quarter of that once the wait has grown.  Answers are counted, not days: with a monthly retry, a
+model that is used once a month would try its drafter at each use, a busy one far too rarely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specd.core import DrafterKind, PairHistory
 
 #: Answers without the drafter before its first retry.
 FIRST_WAIT: Final = 200
-#: Each retry that lost doubles the wait of the next one, so many times.
+#: Each retry that lost doubles the next wait, at most this many times.
 MOST_DOUBLINGS: Final = 2
 _MAX_COUNT: Final = 2**53
 
@@ -54,17 +54,17 @@ class Retry(msgspec.Struct, frozen=True):
         return max((FIRST_WAIT << n_doublings) - self.n_answers, 1)
 
     def after_answer(self) -> Retry:
-        """Return the count after one more answer; the last one of a wait begins the retry."""
+        """Return the count after one more answer; the last answer of a wait starts the retry."""
         if self.n_answers_left > 1:
             return Retry(self.pair, self.n_answers + 1, self.n_retries)
         return Retry(self.pair, 0, min(self.n_retries + 1, _MAX_COUNT))
 
 
 def newest(pair: PairKey, *counts: Retry | None) -> Retry:
-    """Return the count that is furthest on; where there is none, one that begins.
+    """Return the count that is furthest along, or a new one if there is none.
 
-    Daemons that share a file may both count in the same seconds.  Then the larger count stays: the
-    sum could hold an answer twice, and a retry must not come too early.
+    Two daemons that share a file may count at the same time.  The larger count is kept, not the
+    sum: that could count an answer twice, and a retry must not come too early.
     """
     known = [count for count in counts if count is not None]
     return max(known, key=lambda count: (count.n_retries, count.n_answers), default=Retry(pair))

@@ -1,4 +1,4 @@
-"""What history says of a pair on this machine: whether it pays, loses, or nobody knows."""
+"""What history says of a pair on this machine: whether it pays, loses, or is unknown."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specd.pairs.history import Entry, History
 from specd.pairs.retries import PairKey
 from specd.store.identity import identities_of, identity_of
 
-#: Fewer requests or guesses say nothing against a pair.  One text may be hard to guess: twenty
-#: answers are several texts.  Of 200 guesses the share that was kept is known to 3.5 points.
+#: A pair loses only after so many requests and guesses.  One text may be hard to guess; twenty
+#: answers cover several texts.  200 guesses give the accepted share to within 3.5 points.
 ENOUGH_REQUESTS: Final = 20
 ENOUGH_GUESSES: Final = 200
 
@@ -29,7 +29,7 @@ class Standing(Enum):
 class Verdict:
     """gain: of the best band of temperatures (tokens/s ÷ plain), None where nothing was tried.
 
-    n_answers_left: of a pair that loses, answers without the drafter until it is tried again.
+    n_answers_left: if the pair loses, answers without the drafter until it is tried again.
     n_retries: how often it was tried again so far.
     """
 
@@ -46,7 +46,7 @@ NOTHING_KNOWN: Final = Verdict()
 
 
 class Verdicts:
-    """machine: as in the history's keys.  Asks no file twice in vain."""
+    """machine: as in the history's keys.  A file that has not changed is not read again."""
 
     def __init__(self, history: History | None, machine: str) -> None:
         self._history = history
@@ -56,7 +56,7 @@ class Verdicts:
         self._by_pair: dict[PairKey, list[Entry]] = {}
 
     def of(self, target: Path, adapters: Iterable[Path], drafter: Path) -> Verdict:
-        """Judge all that was loaded with these weights, however it was loaded."""
+        """Judge a pair by all loads of these weights, whatever their settings."""
         if self._history is None or not self._history.known():
             return NOTHING_KNOWN
         try:
@@ -65,7 +65,7 @@ class Verdicts:
             )
         except OSError:
             return NOTHING_KNOWN
-        # Before the figures: what is answered under figures of old must not count in a new wait.
+        # Read before the figures: an answer judged by old figures must not count in a new wait.
         retry = self._history.retry(pair)
         self._look(self._history)
         verdict = judge(b for entry in self._by_pair.get(pair, ()) for b in entry.history.bands)
@@ -74,7 +74,7 @@ class Verdicts:
         return replace(verdict, n_answers_left=retry.n_answers_left, n_retries=retry.n_retries)
 
     def stamp(self) -> object:
-        """Equal as long as no verdict can have changed."""
+        """Return a value that stays equal as long as no verdict can have changed."""
         if self._history is None:
             return None
         self._look(self._history)

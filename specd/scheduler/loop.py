@@ -48,7 +48,7 @@ class Resident:
 
     @property
     def threshold(self) -> float | None:
-        """Acceptance that drafting needs: of the newest answer, before it as found at the load."""
+        """Acceptance that drafting needs: as in the newest answer, or as measured at load."""
         known = self.tally.threshold
         return self.facts.threshold if known is None else known
 

@@ -50,7 +50,7 @@ class Wants:
         if runner.weights != waiter.weights or not self._has_context(waiter, runner):
             return False
         wanted, there = self.filled(waiter), runner.asked
-        # A drafter that lost and is to be tried again waits for the next load, as others do.
+        # The retry of a drafter that lost does not force a reload: it waits for the next load.
         lost = there.no_pair_reason == core.NoPair.DOES_NOT_PAY
         is_own = waiter.spec.pair_source == MANIFEST
         if is_own and wanted.drafter != there.drafter and not lost:

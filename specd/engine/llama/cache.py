@@ -66,7 +66,7 @@ class Cache(Protocol):
         ...
 
     def branch(self, batch: Batch) -> list[Sequence[int]]:
-        """Sequences of each row of a batch with leaves, which is to be decoded next.
+        """Return the sequences of each row of a batch with leaves, which must be decoded next.
 
         `note` follows, even where that failed.
         """
@@ -88,8 +88,8 @@ class Cache(Protocol):
 class AttentionCache:
     """Cells of single tokens: any may go, as long as the window before the next one is whole.
 
-    A leaf has a sequence of its own, which shares the cells before it with its slot's.  It is kept
-    from pass to pass, as far as the slot's cells stay, so that only new ones are entered.
+    A leaf has a sequence of its own, which shares the cells before it with its slot's
+    sequence.  It keeps them from pass to pass while the slot does, so only new cells are added.
     """
 
     rewind_limit = None
@@ -100,7 +100,7 @@ class AttentionCache:
     ) -> None:
         """window: tokens that attention looks back, its own included; 0 is all of them.
 
-        n_leaves: of a slot, whose sequences come behind those of all slots.
+        n_leaves: most leaves of a slot; their sequences are numbered after those of all slots.
         """
         self._memory = memory
         self._window = window
@@ -109,9 +109,9 @@ class AttentionCache:
             range(n_slots + slot * n_leaves, n_slots + (slot + 1) * n_leaves)
             for slot in range(n_slots)
         ]
-        #: By sequence of a leaf: the cells that it shares, which are the slot's first.
+        #: By sequence of a leaf: how many of the slot's first cells it shares.
         self._n_shared = dict.fromkeys(range(n_slots, n_slots * (1 + n_leaves)), 0)
-        #: Sequences of leaves of the pass to be decoded.
+        #: Sequences of the leaves of the next pass.
         self._used: list[int] = []
 
     def sequence(self, slot: int) -> int:
@@ -158,7 +158,7 @@ class AttentionCache:
         return kept
 
     def _share(self, slot: int, n_most: int) -> None:
-        """Leave to the sequences of leaves no more than the slot's first cells."""
+        """Let the sequences of leaves share no more than the slot's first `n_most` cells."""
         for sequence in self._leaves[slot]:
             if self._n_shared[sequence] > n_most:
                 self._memory.cut(sequence, n_most)

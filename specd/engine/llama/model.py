@@ -110,9 +110,9 @@ class LlamaModel:
 
     @property
     def can_branch(self) -> bool:
-        """Whether sequences can share cells one by one: not where states or indexes stand beside.
+        """Whether sequences can share single cells: not with a running state, window or index.
 
-        llama.cpp ends the process where a cache with an index is to be shared in part.
+        llama.cpp aborts the process when part of a cache with an index is to be shared.
         """
         architecture = self.metadata("general.architecture")
         has_index = self.metadata(f"{architecture}.attention.indexer.head_count")

@@ -120,8 +120,8 @@ def _device(buffer_name: str) -> str:
 class NativeBatch:
     """A `llama_batch` with room for `room` rows, in memory of its own.
 
-    Plain arrays of C numbers: between two passes the caches are cold, and for the few rows of a
-    step an assignment to one takes a fraction of what numpy takes.
+    It uses plain ctypes arrays.  CPU caches are cold between two passes, and for the few rows of a
+    step an assignment to such an array takes a fraction of the time of numpy.
     """
 
     def __init__(self, room: int) -> None:
@@ -129,7 +129,7 @@ class NativeBatch:
         self._positions = (llama_cpp.llama_pos * room)()
         self._sequences = (llama_cpp.llama_seq_id * room)()
         self._logits = (ctypes.c_int8 * room)()
-        # An array of ids per row, each of one id: they lie side by side.
+        # Each row has an array of one id; the arrays are adjacent.
         width = ctypes.sizeof(llama_cpp.llama_seq_id)
         begin = ctypes.addressof(self._sequences)
         pointer = ctypes.POINTER(llama_cpp.llama_seq_id)
@@ -143,7 +143,7 @@ class NativeBatch:
         )
 
     def fill(self, batch: Batch, sequences: Sequence[int]) -> None:
-        """sequences: where each row goes."""
+        """sequences: the sequence of each row."""
         n = len(batch)
         self.native.n_tokens = n
         self._tokens[:n] = batch.tokens

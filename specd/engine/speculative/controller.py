@@ -55,7 +55,7 @@ Guess = tuple[str, Sequence[float], int, int]
 
 @dataclass(slots=True)
 class RequestControl:
-    """The controller's notebook on one request.  tracks: who may draft, in order of preference."""
+    """What the controller knows of one request.  tracks: its drafters, in order of preference."""
 
     n_max: int
     mode: SpeculationMode
@@ -76,7 +76,7 @@ class RequestControl:
 
 
 def longest_draft(max_draft: int | None) -> int:
-    """Of a pair whose drafts may have at most so many tokens."""
+    """Return the longest draft that a pair limited to `max_draft` tokens may have."""
     return MAX_DRAFT if max_draft is None else max(0, min(max_draft, MAX_DRAFT))
 
 
@@ -155,9 +155,9 @@ class Controller:
             self._memory.of(kind, control.band).end_request(track)
 
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
-        """Active while anybody drafts; the reason is why the model does not, where it does not.
+        """Return whether the request drafts, and why its first drafter does not ("" if it does).
 
-        Lookup beside a parked model makes a request active only by finding something.
+        With a parked model, a request is active only once prompt lookup has sent a draft.
         """
         tracks = self._requests[request_id].tracks
         if not tracks:
@@ -178,7 +178,7 @@ class Controller:
         matches: Sequence[float] = (),
         n_left: int = NO_LIMIT,
     ) -> int:
-        """How many tokens the model may draft in this step at most; 0: it is not asked.
+        """Return the most tokens that the model may draft in this step; 0: it does not draft.
 
         n_missed: tokens the model has yet to read, beyond the one it always reads.
         n_slots: requests that decode in this step.  matches: confidences of what lookup has found.
@@ -225,9 +225,10 @@ class Controller:
         return not control.found.n and probes.affords(passes) and passes <= LOSS_SHARE * n_left
 
     def _reading_pays(self, control: RequestControl, n_left: int) -> bool:
-        """Whether what the model has to read first is paid for by the tokens that may still come.
+        """Whether the rest of the answer should pay for what the model has to read first.
 
-        An answer is taken to go on for as long as it has lasted.
+        The rest is taken to be as long as the answer so far, and at least _TO_COME tokens, within
+        what the request allows.
         """
         n_to_come = min(n_left, max(control.n_said, _TO_COME))
         n_steps = n_to_come * control.speed.steps / control.speed.tokens
@@ -247,10 +248,10 @@ class Controller:
     def choose(
         self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
     ) -> list[tuple[str, int]]:
-        """Whose draft each request sends, and how much of it; `siblings` says which beside it.
+        """Return whose draft each request sends, and how many tokens; `siblings` says the rest.
 
         drafts: of every request that decodes in this step, the margins of what the model drafted
-        for it, if anything.  places: of each, where siblings may be; none at all where it is empty.
+        for it, if anything.  places: for each, where siblings may be; empty: no siblings at all.
         """
         places = places or [Places()] * len(drafts)
         controls = [self._requests[request_id] for request_id, _ in drafts]
@@ -285,11 +286,11 @@ class Controller:
         return [(offer.drafter, offer.n) if offer.n_rows else (NOBODY, 0) for offer in offers]
 
     def siblings(self, request_id: int) -> Sequence[int]:
-        """Indices of the chosen draft's tokens beside which the second best is sent, in order."""
+        """Return the indices of the drafted tokens whose siblings are sent too, in order."""
         return self._requests[request_id].siblings
 
     def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
-        """Note what each answers for: its part of each pass that it shared, and its own reading."""
+        """Charge each request its part of each draft pass that it shared, and its reading."""
         shares = drafting_shares(self.costs.draft_s(1), lengths)
         for control, n, seconds in zip(controls, lengths, shares, strict=True):
             reading_s = self.costs.reading_s(control.n_missed) if n else 0.0
@@ -350,7 +351,7 @@ class Controller:
 
         A place is kept by its token or by its sibling.
 
-        guesses: all that was guessed for it, sent or not; the text judges the unsent for nothing.
+        guesses: all that was guessed for it, sent or not; the text judges unsent ones for free.
         """
         control = self._requests[request_id]
         self._learn(control, guesses)
@@ -371,7 +372,7 @@ class Controller:
             control.tracks[LOOKUP].observe(n_sent, n_accepted, control.pass_s, plain_s)
 
     def observe_sibling(self, request_id: int, is_right: bool) -> None:
-        """Whether the second best in place of the model's first wrong token was what was said."""
+        """Note whether the sibling of the model's first wrong token was right."""
         control = self._requests[request_id]
         if control.mode is SpeculationMode.AUTO:
             self._sibling_chances[control.band].observe(is_right=is_right)

@@ -78,10 +78,10 @@ class CostModel:
         return n_missed * self._catch_up_s
 
     def break_even(self, longest: int) -> float | None:
-        """Return the share of drafted tokens that must be accepted for drafting to cost no time.
+        """Return the share of drafted tokens that must be accepted so that drafting costs no time.
 
-        It is a number from 0 to 1, for one request at a time, at the draft length from 1 to
-        `longest` that needs the least.  1.0: no draft can save time, even if all of it is accepted.
+        It is a number from 0 to 1, for one request at a time, at the draft length up to `longest`
+        that needs the smallest share.  1.0: no draft can save time, even if all of it is accepted.
         None: nothing can be drafted, or no pass of several rows has been measured.
         """
         if longest < 1 or len(self._widths) == 1:
@@ -113,7 +113,7 @@ class CostModel:
     def _keep_order(self, width: int) -> None:
         """Wider passes cost at least what this width does, narrower ones at most."""
         cost, at = self._own[width], self._widths.index(width)
-        # They were in order before: the first that is in order ends either side.
+        # The widths were in order before, so each side ends at the first that still is.
         for narrower in reversed(self._widths[:at]):
             if self._own[narrower] <= cost:
                 break

@@ -114,7 +114,7 @@ class DraftModel:
         choice = job.sampler.sample(row[: self._n_vocab], history, job.position + depth)
         job.tokens.append(choice.token)
         job.margins.append(choice.margin)
-        # Behind an end there is nothing to be gained.
+        # A sibling that ends the answer would give no further token.
         is_end = choice.second != NO_TOKEN and self._vocabulary.is_eog(choice.second)
         job.seconds.append(NO_TOKEN if is_end else choice.second)
 

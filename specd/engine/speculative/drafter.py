@@ -32,10 +32,11 @@ class DraftJob:
 
 
 class Places(NamedTuple):
-    """Where siblings may stand beside a draft: at which of its tokens.
+    """Limits on the siblings of a draft.
 
-    n_leaves: most siblings.  n_rows: most tokens that are sent, of both kinds.
-    n_owed: rows of the pass that read again what an earlier one accepted.
+    at: indices of the drafted tokens that may have one.  n_leaves: most siblings.  n_rows: most
+    rows of drafted tokens and siblings together.  n_owed: rows of the pass that evaluate again what
+    an earlier pass accepted.
     """
 
     at: Sequence[int] = ()

@@ -15,9 +15,10 @@ from specd.engine.speculative.track import Track
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """chances: of each token, with those before it.  rate: the request's tokens per second.
+    """A draft that one request could send in this step.
 
-    n: tokens that are sent.  siblings: indices of the tokens beside which one is sent.
+    chances: for each token, that it and all before it are accepted.  rate: the request's tokens per
+    second.  n: tokens to send.  siblings: indices of the tokens whose siblings are sent too.
     """
 
     drafter: str
@@ -34,7 +35,8 @@ class Offer:
     def candidates(self, place: Places, chance: float, row_price: float) -> Candidates:
         """Return the rows that could be sent, each with its worth in tokens.
 
-        chance: of a sibling whose token is wrong.  row_price: of one that is read again.
+        chance: that a sibling is right if its token is wrong.  row_price: cost in tokens of
+        evaluating an accepted sibling again.
         """
         if self.drafter != DrafterKind.MODEL:
             return Candidates(self.chances)
@@ -42,7 +44,7 @@ class Offer:
         return Candidates(self.chances, worths, place.n_leaves, place.n_rows)
 
     def take(self, share: Share) -> Offer:
-        """Send that much, or as much less as the threshold allows."""
+        """Return the offer cut to the share, and further if the threshold demands it."""
         n = share.n
         if self.track is not None:
             expected = list(accumulate(self.chances[:n]))
@@ -51,7 +53,7 @@ class Offer:
         return replace(self, n=n, siblings=[at for at in share.siblings if at <= n])
 
     def shorter(self) -> Offer:
-        """Send one row less: the deepest, of siblings before tokens."""
+        """Return the offer without its last sibling, or without its last token if it has none."""
         if self.siblings:
             return replace(self, siblings=self.siblings[:-1])
         return replace(self, n=self.n - 1)
@@ -60,8 +62,8 @@ class Offer:
 def drafting_shares(step_s: float, lengths: Sequence[int]) -> list[float]:
     """Return the seconds that each request answers for of the draft model's passes.
 
-    step_s: seconds of one pass.  lengths: tokens drafted for each; those that still draft at some
-    depth share its pass equally.
+    step_s: seconds of one pass.  lengths: tokens drafted for each.  At each depth, the requests
+    that still draft share the pass equally.
     """
     shares = [0.0]
     for depth in range(max(lengths)):
@@ -72,11 +74,13 @@ def drafting_shares(step_s: float, lengths: Sequence[int]) -> list[float]:
 def within_budgets(
     costs: CostModel, offers: Sequence[Offer], spare_s: Sequence[float], n_owed: Sequence[int]
 ) -> tuple[list[Offer], list[float]]:
-    """Cut drafts that could lose more than their request may; return also seconds of the pass.
+    """Cut drafts that could exceed their request's loss budget.
 
-    Each request answers for its part of a plain pass, and of what all rows add to that.  Less rows
-    are dearer ones, where passes cost no more until they are wide, so all are looked at again.
-    spare_s: seconds that each one's rows may add.  n_owed: rows of each that are read again.
+    Return the offers, and for each request the seconds of the pass that it is charged: an equal
+    part of a plain pass, and its rows' part of the extra time.  Fewer rows may each cost more,
+    since a pass gets slower in steps, so every cut makes all requests be checked again.
+    spare_s: seconds that each request's rows may add.  n_owed: rows of each that are evaluated
+    again.
     """
     offers, n_slots = list(offers), len(offers)
     plain_s = costs.target_s(n_slots)

@@ -15,7 +15,7 @@ from specd.engine.speculative.budget import LossBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.track import Track
 
-#: How far ahead of the tokens drafted so far a longer draft is still considered.
+#: How many tokens beyond those drafted so far a longer draft may have to be considered.
 _LOOKAHEAD = 8
 
 
@@ -30,8 +30,8 @@ class Best:
 class Prospect:
     """The prices of one step for one of n_slots requests, and the draft that grows in it.
 
-    What the others will send is not known yet: as many rows as this one would, is the assumption.
-    Passes get wide in steps, so that each alone would often find one more row too dear.
+    What the others will send is not known yet.  Each is assumed to send as many rows as this one:
+    a pass gets slower in steps, so one more row alone would often look too expensive.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Prospect:
         self._best = Best()
 
     def probe_s(self) -> float:
-        """Return the seconds that drafting a single token takes at most."""
+        """Return the most seconds that drafting a single token takes."""
         return self._step_s + self._reading_s
 
     def n_affordable(self, n_max: int) -> int:
         """Return the longest draft whose making and sending the budget allows.
 
-        The worst is assumed: that all of it is refused and that no pass of the drafter is shared.
+        It assumes the worst: all of the draft is refused, and no pass of the drafter is shared.
         """
         n = n_max
         while n and n * self._step_s + self._reading_s + self._added_s(n) > self.spare_s:
@@ -79,15 +79,15 @@ class Prospect:
         return n
 
     def price(self, n_drafted: int) -> float:
-        """Tokens that drafting so many costs, where nothing is left to be read first."""
+        """Return the cost in tokens of drafting so many, without reading missed tokens first."""
         return self.rate * n_drafted * self._step_s / self._n_sharing
 
     def reading_price(self) -> float:
-        """Tokens that it costs to read what the draft model must read first."""
+        """Return the cost in tokens of reading what the draft model has missed."""
         return self.rate * self._reading_s
 
     def best_of(self, track: Track, confidences: Sequence[float]) -> Best:
-        """The best length of a draft that is there already, and cost nothing."""
+        """Return the best length of a draft that exists already and was free to make."""
         tokens, best = 1.0, Best()
         for n, chance in enumerate(chances(track.acceptance, confidences), start=1):
             tokens += chance
@@ -97,7 +97,7 @@ class Prospect:
         return best
 
     def drafted(self, track: Track, margins: Sequence[float]) -> Best:
-        """The best length of the model's draft so far; its price is paid and not in it."""
+        """Return the best length of the model's draft so far, not counting the time to draft it."""
         for margin in margins[self._n :]:
             self._n += 1
             self._chance *= track.acceptance.of_confidence(margin)
@@ -110,7 +110,7 @@ class Prospect:
     def promises_more(
         self, track: Track, margins: Sequence[float], n_max: int, worth: float
     ) -> bool:
-        """Whether drafting on may well be worth more than `worth`, its own price included."""
+        """Whether a longer draft may be worth more than `worth`, the time to draft it included."""
         worth = max(worth, self.drafted(track, margins).worth)
         chance, tokens, n = self._chance, self._tokens, self._n
         for ahead in range(1, min(_LOOKAHEAD, n_max - n) + 1):
@@ -122,14 +122,14 @@ class Prospect:
         return False
 
     def _may_send(self, track: Track, n: int, tokens: float) -> bool:
-        """Whether budget and threshold allow n tokens, of which so many should be accepted."""
+        """Whether budget and threshold allow n tokens that are expected to give `tokens`."""
         return self._added_s(n) <= self.spare_s and track.allows(n, tokens - 1.0)
 
     def _worth(self, tokens: float, n: int) -> float:
         return tokens - 1.0 - self.rate * self._added_s(n)
 
     def _added_s(self, n: int) -> float:
-        """Seconds that sending so many tokens adds to a plain step."""
+        """Return the seconds that sending n tokens adds to a plain step."""
         while len(self._pass_s) <= n:
             width = self._n_slots * (1 + len(self._pass_s))
             self._pass_s.append(max(self._costs.target_s(width) / self._n_slots, self.plain_s))
@@ -137,7 +137,7 @@ class Prospect:
 
 
 def chances(acceptance: TextAcceptance, confidences: Sequence[float]) -> Iterator[float]:
-    """For each token: the chance that it and all before it are accepted."""
+    """Yield for each token the chance that it and all before it are accepted."""
     chance = 1.0
     for confidence in confidences:
         chance *= acceptance.of_confidence(confidence)

@@ -1,9 +1,9 @@
-"""The draft model's second best tokens: how likely one is to be right, and which are worth a row.
+"""The draft model's second-best tokens: how likely one is to be right, and which to verify.
 
-A sibling stands beside a drafted token, in its place.  Where the drafted token is wrong and its
-sibling right, the step keeps the sibling and the target's token behind it.  How often a sibling is
-right where its token is wrong differs by pair and temperature and hardly by margin, so that one
-figure is learned; the margin says how likely the drafted token is to be wrong.
+A sibling is the second-best token for the position of a drafted token.  If the drafted token is
+wrong and its sibling right, the step keeps the sibling and the target's token after it.  How often
+that is so depends on the pair and the temperature and hardly on the margin, so one figure is
+learned per temperature band.  The margin says how likely the drafted token is to be wrong.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: Most siblings beside a draft.  Each is a sequence of its own in the cache, and a pass that has
-#: one looks through all cells for its.
+#: Most siblings of a draft.  Each is a sequence of its own in the cache, and a pass with a sibling
+#: searches all cells for those of its sequence.
 MOST_SIBLINGS = 7
-#: What is believed at first: what pairs were found to have in common.
+#: The estimate before anything is observed: an average over many pairs.
 _PRIOR, _PRIOR_WEIGHT = 0.4, 8.0
-#: Past this many observations the figure forgets, so that it can follow the text.
+#: Most observations that the mean remembers, so that it can follow the text.
 _MEMORY = 200.0
 
 
 @dataclass(slots=True)
 class SiblingChance:
-    """How often a sibling is right where its token is wrong: a running mean."""
+    """A running mean of how often a sibling is right when its drafted token is wrong."""
 
     mean: float = _PRIOR
     weight: float = _PRIOR_WEIGHT
@@ -36,10 +36,10 @@ class SiblingChance:
 class Candidates:
     """Rows that one request could send.
 
-    line: for each drafted token, the chance that it and all before it are right; falling.
-    siblings: by the index of the token in whose place each stands, its worth: the chance that it
-    is right and its token is not, less what reading it again costs; never more than the line has
-    before it.  n_siblings, n_rows: most of them, and of both.
+    line: for each drafted token, the chance that it and all before it are right; it never rises.
+    siblings: worth of each, by the index of its drafted token: the chance that the sibling is right
+    and the token wrong, less the cost of evaluating it again.  It never exceeds the chance of the
+    token before.  n_siblings, n_rows: limits on the siblings, and on all rows.
     """
 
     line: Sequence[float]
@@ -63,10 +63,10 @@ class Share:
 def sibling_worths(
     line: Sequence[float], places: Sequence[int], chance: float, row_price: float
 ) -> dict[int, float]:
-    """Worth in tokens of each sibling.
+    """Return the worth of each sibling in tokens, by index.
 
-    places: indices in the line.  chance: of a sibling whose token is wrong.
-    row_price: tokens that a row of the next pass costs, where an accepted sibling is read again.
+    places: indices in the line.  chance: that a sibling is right if its token is wrong.
+    row_price: cost in tokens of a row of the next pass, which evaluates an accepted sibling again.
     """
     kept = max(1.0 - row_price, 0.0) * chance
     before = [1.0, *line]
@@ -74,11 +74,11 @@ def sibling_worths(
 
 
 def share_out(several: Sequence[Candidates], price: Callable[[int], float]) -> list[Share]:
-    """What each request sends, so that the pass as a whole is worth most.
+    """Return what each request sends so that the pass is worth most.
 
-    price: of so many rows more than a plain pass has, in tokens.  It depends on their number alone,
-    and chances fall along a line, so that the best n rows are the n likeliest; those that a bound
-    keeps out are passed over.
+    price: number of rows beyond a plain pass → their cost in tokens.  It depends on the number
+    alone, and chances fall along a line, so the best n rows are the n likeliest.  Rows that exceed
+    a request's limits are skipped.
     """
     worth, best, best_n = 0.0, 0.0, 0
     taken = list(_likeliest(several))
@@ -98,7 +98,7 @@ def share_out(several: Sequence[Candidates], price: Callable[[int], float]) -> l
 
 
 def _likeliest(several: Sequence[Candidates]) -> Iterator[tuple[float, int, bool, int]]:
-    """(worth, index in the line, whether a sibling, number of the request), best first."""
+    """Yield (worth, index in the line, is it a sibling, index of the request), best first."""
     every = [
         *((-c, i, False, at) for at, one in enumerate(several) for i, c in enumerate(one.line)),
         *((-c, i, True, at) for at, one in enumerate(several) for i, c in one.siblings.items()),

@@ -16,7 +16,7 @@ from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 
-#: (drafter, why it is parked or "", its gain in the request) after a call.
+#: After a call: (drafter, why it is parked or "", its gain in the request).
 Standing = tuple[str, str, float]
 
 
@@ -24,7 +24,7 @@ class Header(msgspec.Struct, frozen=True):
     """What a controller started from.
 
     specd: the version.  target_s: width → seconds; draft_step_s, catch_up_s: seconds (CostModel).
-    threshold: least acceptance that the user asks for; None is auto.
+    threshold: the least acceptance that the user set; None is auto.
     """
 
     specd: str

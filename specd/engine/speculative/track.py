@@ -1,4 +1,4 @@
-"""What one drafter came to in one request: how often it is right, and what its drafts are worth."""
+"""One drafter in one request: how often it is right, and what its drafts are worth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LOW_ACCEPTANCE = "low_acceptance"
 
 #: Memory of the running speeds, in steps.
 _SPEED_MEMORY = 32.0
-#: Share of a draft's surprise that moves what drafting is taken to be worth.
+#: Weight of the newest draft in the running mean of what a draft is worth.
 _WORTH_SHARE = 1.0 / 24.0
 #: Tokens over which acceptance is measured, and how many it takes to fall below a threshold.
 _WINDOW, _ENOUGH = 48, 32
 #: Where a threshold is missed, the drafter is probed once in so many steps.
 _PROBE_EVERY = 16
-#: Drafts are kept so short that as much more than the threshold should be accepted.
+#: Drafts are kept so short that their expected acceptance exceeds the threshold by this much.
 _ABOVE_THRESHOLD = 0.05
 
 
@@ -84,26 +84,26 @@ class Threshold:
 
     @property
     def is_missed(self) -> bool:
-        """Whether less was accepted of late, or less was expected of many drafts in a row."""
+        """Whether recent acceptance is below it, or many drafts in a row were too poor to send."""
         n = len(self.window)
         return self.n_unsent >= _ENOUGH or (n >= _ENOUGH and sum(self.window) < self.least * n)
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Whether sending so many, of which so many should be accepted, respects it.
+        """Whether the threshold allows n_sent tokens, of which n_expected should be accepted.
 
-        What earlier drafts had accepted beyond it is there to be spent.
+        Tokens that earlier drafts had accepted beyond the threshold count in its favour.
         """
         wanted = min(self.least + _ABOVE_THRESHOLD, 1.0)
         spare = sum(self.window) - wanted * len(self.window)
         return n_expected + max(spare, 0.0) >= wanted * n_sent
 
     def may_probe(self) -> bool:
-        """Whether it is time to draft again, though it is missed; asked once a step."""
+        """Whether to draft once although the threshold is missed; call it once a step."""
         self.n_waited = (self.n_waited + 1) % _PROBE_EVERY
         return not self.n_waited
 
     def observe(self, n_sent: int, n_accepted: int) -> None:
-        """Note a draft of which so many tokens were sent, perhaps none."""
+        """Note a draft and how many of its tokens were sent; none is 0."""
         self.n_unsent = 0 if n_sent else self.n_unsent + 1
         self.look_on(n_sent, n_accepted)
 
@@ -114,7 +114,7 @@ class Threshold:
 
 @dataclass(slots=True)
 class Track:
-    """One drafter in one request; it is parked while its drafts are worth nothing.
+    """One drafter in one request; it is parked while its drafts are not worth their price.
 
     worth: tokens that one more draft is expected to add, less its price.
     threshold: None where the user has set none.
@@ -130,17 +130,17 @@ class Track:
 
     @property
     def parked(self) -> str:
-        """The reason why it drafts for a probe now and then only, "" where it drafts."""
+        """Why it drafts only in probes; "" while it drafts normally."""
         if self.threshold is not None and self.threshold.is_missed:
             return LOW_ACCEPTANCE
         return DOES_NOT_PAY if self.worth <= 0.0 else ""
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Whether a draft of which so many tokens should be accepted respects the threshold."""
+        """Whether the threshold allows a draft of which n_expected tokens should be accepted."""
         return self.threshold is None or self.threshold.allows(n_sent, n_expected)
 
     def promise(self, worth: float) -> None:
-        """Note what a draft was expected to add, less its price, once it was there."""
+        """Note what a finished draft was expected to add, less its price."""
         self.worth += (worth - self.worth) * _WORTH_SHARE
 
     def learn(
@@ -156,7 +156,7 @@ class Track:
         self.acceptance.observe(confidences, n_right, n_judged, teaches=teaches)
 
     def observe(self, n_sent: int, n_accepted: int, seconds: float, plain_s: float) -> None:
-        """A step that this drafter drafted for; n_sent 0: nothing of its draft was worth a try."""
+        """Note a step that this drafter drafted for; n_sent is 0 if its draft was not sent."""
         self.n_drafted += n_sent
         self.n_accepted += n_accepted
         if self.threshold is not None:

@@ -2,8 +2,8 @@
 
 Words: a drafted token is *accepted* when it equals the target's own; at the first difference the
 target's token is the *correction*; after a full match the extra token is the *bonus*.  A *sibling*
-is another guess for a drafted token's place, verified as a leaf: a correction that equals it has a
-bonus as well.
+is a second guess for the position of a drafted token, verified as a leaf: if the correction equals
+it, a bonus follows as well.
 """
 
 from __future__ import annotations
