@@ -63,6 +63,7 @@ bench: dev
 
 simulate: dev
 	@$(BIN)/python -m benchmarks.simulator.compiled report --write --processes $$(getconf _NPROCESSORS_ONLN)
+	@$(BIN)/python -m scripts.benchmarks_page --write
 
 peer: dev
 	@$(BIN)/python -m scripts.peer

@@ -1,5 +1,6 @@
-"""Writes docs/benchmarks.md and the README's table from docs/benchmarks/*.json, or checks them.
+"""Writes docs/benchmarks.md and the README's table from what was measured, or checks them.
 
+docs/benchmarks/*.json is of the bench, benchmarks/simulator/figures.json of the simulator.
 `python -m scripts.benchmarks_page --write` after a bench; `--check` fails where they differ.
 """
 
@@ -9,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.simulator.page import summary
+from benchmarks.simulator.report import read
 from specd.bench.targets_folder import PAGE, read_all, rendered
 from specd.bench.targets_page import END, readme_table
 
@@ -20,7 +23,7 @@ def render(root: Path) -> dict[Path, str]:
     """Repository path → what the file must hold."""
     readme = (root / "README.md").read_text(encoding="utf-8")
     return {
-        Path("docs") / PAGE: rendered(root / "docs"),
+        Path("docs") / PAGE: f"{rendered(root / 'docs')}\n{summary(read())}",
         Path("README.md"): with_table(readme, readme_table(read_all(root / "docs"))),
     }
 

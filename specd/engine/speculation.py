@@ -14,6 +14,7 @@ from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, Speculati
 from specd.engine.backend import DecodeFailed
 from specd.engine.sampler import NO_TOKEN, NoNumbers
 from specd.engine.slot import Slot
+from specd.engine.speculative.budget import BUDGET_SPENT
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob, Places
 from specd.engine.speculative.prompt_lookup import Found, PromptLookup
@@ -27,10 +28,11 @@ LOOKUP_NAME = "prompt lookup"
 _WHY_RESTING = {
     DOES_NOT_PAY: "its drafts take longer than they save",
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
+    BUDGET_SPENT: "its drafts have cost this answer as much time as they may",
 }
 
 #: The same for a drafter that would not pay even if all its drafts were accepted.
-_NO_DRAFT_PAYS = "its drafts take longer than they save, even those that are accepted whole"
+_NO_DRAFT_PAYS = "its drafts take longer than they save, even if every drafted token is accepted"
 
 #: Why nothing was drafted although no drafter is parked.
 ANSWER_TOO_SHORT = "answer_too_short"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from specd.core import DrafterKind, NoPair, SpeculationState, SpeculationStats
 from specd.engine.backend import DecodeFailed
 from specd.engine.speculation import DrafterFacts
+from specd.engine.speculative.budget import BUDGET_SPENT
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import DraftJob
 from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
@@ -30,8 +31,8 @@ def is_consistent(stats: SpeculationStats) -> bool:
     if stats.state is OFF:
         return bool(stats.reason) and not stats.draft_n
     if stats.state is PARKED:
-        return stats.reason in {DOES_NOT_PAY, LOW_ACCEPTANCE}
-    rests = stats.reason in {DOES_NOT_PAY, LOW_ACCEPTANCE}
+        return stats.reason in {DOES_NOT_PAY, LOW_ACCEPTANCE, BUDGET_SPENT}
+    rests = stats.reason in {DOES_NOT_PAY, LOW_ACCEPTANCE, BUDGET_SPENT}
     why_none = stats.pair_source == "builtin" or not stats.draft_n
     return not rests and bool(stats.reason) == why_none
 

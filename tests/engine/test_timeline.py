@@ -35,7 +35,7 @@ def test_a_request_is_told_with_its_turns() -> None:
         "    3 steps, 6 tokens, gain 1.00×",
         "    model: 9 guessed, 5 sent, 3 accepted (60%)",
         "    lengths .23",
-        "    step 1: model begins parked, as earlier requests came out: low_acceptance",
+        "    step 1: model starts parked, because of earlier requests: low_acceptance",
         "    step 2: model resumed: a probe gained 1.50×",
         "    step 3: model parked: does_not_pay, its gain was 0.60×",
         "    the answer said: parked does_not_pay",

@@ -28,12 +28,12 @@ PRIORS = {
 #: Of a depth that nobody has drafted yet.
 DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
-#: Observations that a depth takes over from the one before: a few wrong guesses must not end all
-#: drafts before it, for then nothing more is learned of it.
+#: Observations that the first estimate of a depth counts for: a few wrong guesses must not end all
+#: drafts that are this long, since nothing more would be learned of them.
 _DEPTH_WEIGHT = 24.0
 #: Past this many observations an estimate forgets.
 _MEMORY = 400.0
-#: Share of a bin's surprise that is news for all the others: a useless drafter is soon found out.
+#: Part of a bin's error that also moves all other bins: a useless drafter is soon found out.
 _NEWS = 0.1
 #: How little one request's text is taken to differ from others before it has shown that, and how
 #: much of what it has shown is remembered: information on the log odds, of which a guess gives

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Why nothing is drafted in an answer that has lost as much as it may.
+BUDGET_SPENT = "budget_spent"
 #: Plain passes, and share of its plain time, by which an answer may be behind plain decoding.
 LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 #: Share of plain decoding time that probes of a drafter may cost while it does not pay.
@@ -60,7 +62,7 @@ class ProbeBudget:
         return self.passes >= passes
 
     def spend(self, passes: float) -> None:
-        """passes: what a probe took, less what its draft saved."""
+        """Charge a probe: the plain passes that it took, less those that its draft saved."""
         self._add(-passes)
 
     def _add(self, passes: float) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
-from specd.engine.speculative.budget import LOSS_SHARE, LossBudget, surprise
+from specd.engine.speculative.budget import BUDGET_SPENT, LOSS_SHARE, LossBudget, surprise
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.memory import BandMemory, Memory
@@ -159,14 +159,16 @@ class Controller:
 
         With a parked model, a request is active only once prompt lookup has sent a draft.
         """
-        tracks = self._requests[request_id].tracks
+        control = self._requests[request_id]
+        tracks = control.tracks
         if not tracks:
             return SpeculationState.OFF, ""
         first = next(iter(tracks.values()))
         others = [t for t in tracks.values() if t is not first and not t.parked and t.n_drafted]
-        if first.parked and not others:
-            return SpeculationState.PARKED, first.parked
-        return SpeculationState.ACTIVE, first.parked
+        reason = first.parked or ("" if control.prospect.n_affordable(1) else BUDGET_SPENT)
+        if reason and not others:
+            return SpeculationState.PARKED, reason
+        return SpeculationState.ACTIVE, reason
 
     # ------------------------------------------------------------------ decisions
 

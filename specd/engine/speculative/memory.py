@@ -117,7 +117,7 @@ def _pairs(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], ...]:
 
 
 def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
-    """Bins of another number are another version's: then only the gain is believed.
+    """If the number of bins differs, another version wrote the file; then only its gain is used.
 
     Chances by depth are learned anew in a few drafts, and wrong ones would hinder long drafts.
     """

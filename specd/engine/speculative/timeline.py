@@ -69,7 +69,7 @@ class Timelines:
 def _begin(call: Open) -> _Request:
     parked = {drafter: reason for drafter, reason, _ in call.standings}
     turns = [
-        f"step 1: {drafter} begins parked, as earlier requests came out: {reason}"
+        f"step 1: {drafter} starts parked, because of earlier requests: {reason}"
         for drafter, reason in parked.items()
         if reason
     ]

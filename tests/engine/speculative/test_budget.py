@@ -6,9 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import BandHistory, DrafterKind, PairHistory, SpeculationMode
-from specd.engine.speculative.budget import LOSS_PASSES, LOSS_SHARE, LossBudget, ProbeBudget
-from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, Controller, Guess
+from specd.core import (
+    BandHistory,
+    DrafterKind,
+    PairHistory,
+    SpeculationMode,
+    SpeculationState,
+)
+from specd.engine.speculative.budget import (
+    BUDGET_SPENT,
+    LOSS_PASSES,
+    LOSS_SHARE,
+    LossBudget,
+    ProbeBudget,
+)
+from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, NOBODY, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 
 
@@ -37,6 +49,25 @@ def test_probes_are_paid_from_what_plain_steps_save() -> None:
     assert budget.affords(0.9), "what a probe gained is there for the next ones"
     budget.spend(-1000.0)
     assert not budget.affords(13.0), "but not for ever"
+
+
+def test_an_answer_that_has_spent_its_budget_says_so_until_it_has_earned_more() -> None:
+    """The first row costs one and a half passes here, so that one refused draft is all."""
+    controller = Controller(CostModel({1: 1.0, 2: 2.5, 17: 2.6}, 0.05, 0.0), None)
+    controller.open(1, None, SpeculationMode.AUTO, 0.0, [MODEL])
+    n_max = controller.plan(1, 0, 1)
+    assert n_max > 0
+    margins = [9.0] * n_max
+    ((_, n),) = controller.choose([(1, margins)])
+    assert n == n_max
+    controller.observe_step(1, MODEL, n, 0, [(MODEL, margins, 0, 1)])
+    assert controller.plan(1, 0, 1) == 0
+    assert controller.state(1) == (SpeculationState.PARKED, BUDGET_SPENT)
+    for _ in range(60):
+        controller.choose([(1, [])])
+        controller.observe_step(1, NOBODY, 0, 0, [])
+        controller.plan(1, 0, 1)
+    assert controller.state(1) == (SpeculationState.ACTIVE, "")
 
 
 costs = st.builds(
