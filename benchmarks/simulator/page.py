@@ -27,7 +27,7 @@ it guessed then.
 **Recorded** for each drafter: the target's own answers at temperature 0 and 0.8 to the prompts of
 the bench's workloads, and at every position of them what the drafter would have guessed up to 16
 tokens deep, with its margins. `demo` is the pair that ships; the others are its drafter with noise
-added to its weights (the number is in per cent of their standard deviation), against the same target.
+added to its weights (the number is in per cent of their standard deviation). All have one target.
 
     python -m benchmarks.simulator record --demo          records the three traces anew
     python -m benchmarks.simulator record --target T.gguf --drafter D.gguf --name N --out N.npz
@@ -97,8 +97,8 @@ under the costs of other machines, without noise; `make simulate` plays all of i
 _ON_CURVES = """\
 Targets 2, 4 and 5 on these curves, over the mix of workloads: the lowest of three drafters, each
 the median of its sessions. For target 2, specd at a fixed length stands for llama-server, which
-is slower than that, since its drafter evaluates accepted tokens again. Target 3 is not judged here: what
-llama-server drafts at temperature 0.8 is not recorded.
+is slower than that, since its drafter evaluates accepted tokens again. Target 3 is not judged here:
+what llama-server drafts at temperature 0.8 is not recorded.
 """
 
 

@@ -103,7 +103,7 @@ def _added(specd: Json) -> tuple[str, str]:
 
 
 #: Why the last answer had no drafts, though its drafter does not rest.
-_OF_ONE_ANSWER: Final = {"answer_too_short", "no_good_guess"}
+_OF_ONE_ANSWER: Final = {"answer_too_short", "no_good_guess", "prompt_too_long"}
 
 
 def pair_lines(specd: Json) -> list[str]:

@@ -36,13 +36,19 @@ _NO_DRAFT_PAYS = "its drafts take longer than they save, even if every drafted t
 
 #: Why nothing was drafted although no drafter is parked.
 ANSWER_TOO_SHORT = "answer_too_short"
+PROMPT_TOO_LONG = "prompt_too_long"
 NO_GOOD_GUESS = "no_good_guess"
 DRAFTER_FAILED = "drafter_failed"
 _WHY_NOTHING = {
+    PROMPT_TOO_LONG: "reading the prompt would take the drafter longer than its drafts should save",
     ANSWER_TOO_SHORT: "the answer was too short for a draft to be worth beginning",
     NO_GOOD_GUESS: "no guess was likely enough to be worth checking",
     DRAFTER_FAILED: "the drafter failed, the engine's log says how",
 }
+
+
+#: Tokens of an answer that is too short to be worth reading a prompt for.
+_SHORT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +192,9 @@ class Speculation:
         )
         n_max = min(n_max, room)
         if n_max <= 0:
+            is_open = self._why_nothing[slot.id] == ANSWER_TOO_SHORT
+            if is_open and n_missed and slot.tally.n_generated > _SHORT:
+                self._why_nothing[slot.id] = PROMPT_TOO_LONG
             return None
         self._why_nothing[slot.id] = NO_GOOD_GUESS
         return DraftJob(
@@ -333,9 +342,9 @@ class Speculation:
             name, source = (LOOKUP_NAME, BUILTIN) if looks_up else (None, None)
         elif reason:
             is_active = state is SpeculationState.ACTIVE
-            lookup = f" and {LOOKUP_NAME} drafts" if is_active else ""
+            lookup = f"; {LOOKUP_NAME} drafts instead" if is_active else ""
             # Without its name: the same engine may serve models that name it differently.
-            detail = f"the drafter rests{lookup}: {self._why_resting(reason)}"
+            detail = f"the draft model rests: {self._why_resting(reason)}{lookup}"
             reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER

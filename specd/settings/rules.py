@@ -107,7 +107,7 @@ def _parse_fraction(text: str) -> float:
 
 
 def _parse_threshold(text: str) -> float | None:
-    return None if text == "auto" else _parse_fraction(text)
+    return None if text.lower() == "auto" else _parse_fraction(text)
 
 
 def _parse_path(text: str) -> Path:

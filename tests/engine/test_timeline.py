@@ -36,8 +36,8 @@ def test_a_request_is_told_with_its_turns() -> None:
         "    model: 9 guessed, 5 sent, 3 accepted (60%)",
         "    lengths .23",
         "    step 1: model starts parked, because of earlier requests: low_acceptance",
-        "    step 2: model resumed: a probe gained 1.50×",
-        "    step 3: model parked: does_not_pay, its gain was 0.60×",
+        "    step 2: model drafts again (so far 1.50× by the costs)",
+        "    step 3: model parked: does_not_pay (so far 0.60× by the costs)",
         "    the answer said: parked does_not_pay",
     ]
 

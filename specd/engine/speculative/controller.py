@@ -159,13 +159,13 @@ class Controller:
 
         With a parked model, a request is active only once prompt lookup has sent a draft.
         """
-        control = self._requests[request_id]
-        tracks = control.tracks
+        tracks = (control := self._requests[request_id]).tracks
         if not tracks:
             return SpeculationState.OFF, ""
         first = next(iter(tracks.values()))
         others = [t for t in tracks.values() if t is not first and not t.parked and t.n_drafted]
-        reason = first.parked or ("" if control.prospect.n_affordable(1) else BUDGET_SPENT)
+        is_spent = control.budget.lost_s > 0.0 and not control.prospect.n_affordable(1)
+        reason = first.parked or (BUDGET_SPENT if is_spent else "")
         if reason and not others:
             return SpeculationState.PARKED, reason
         return SpeculationState.ACTIVE, reason

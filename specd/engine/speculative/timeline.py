@@ -94,9 +94,9 @@ def _turn(request: _Request, standings: Sequence[Standing]) -> None:
     for drafter, reason, gain in standings:
         was, request.parked[drafter] = request.parked.get(drafter, ""), reason
         if reason and not was:
-            words = f"{drafter} parked: {reason}, its gain was {gain:.2f}×"
+            words = f"{drafter} parked: {reason} (so far {gain:.2f}× by the costs)"
         elif was and not reason:
-            words = f"{drafter} resumed: a probe gained {gain:.2f}×"
+            words = f"{drafter} drafts again (so far {gain:.2f}× by the costs)"
         else:
             continue
         request.turns.append(f"step {len(request.lengths)}: {words}")
