@@ -246,7 +246,11 @@ class Speculation:
         n_owed = len(slot.tokens) - 1 - slot.n_past
         if guesses.job is None or not self._n_leaves:
             return Places(n_owed=n_owed)
-        at = [i for i, second in enumerate(guesses.job.seconds) if second != NO_TOKEN]
+        # One that is accepted is read a step later.  The context must not be full before that, or a
+        # shift would drop other tokens than without drafts.
+        n_fit = slot.n_ctx - len(slot.tokens) - 1
+        seconds = guesses.job.seconds[: max(n_fit, 0)]
+        at = [i for i, second in enumerate(seconds) if second != NO_TOKEN]
         return Places(at, self._n_leaves, guesses.n_room, n_owed)
 
     def _level(self) -> None:

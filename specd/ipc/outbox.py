@@ -78,13 +78,17 @@ class Outbox:
             return len(frames)
 
     def _write_rest(self) -> None:
-        while not self._is_closed:
+        while True:
             self._filled.acquire()
+            # Asked before the rest: what was put before the end is in it.
+            is_last = self._is_closed
             while frames := self._rest():
                 try:
                     self._sock.sendall(frames)
                 except OSError:
                     continue
+            if is_last:
+                return
 
     def _rest(self) -> bytes:
         """Take what the socket had no room for; b"" if nothing is left."""

@@ -87,11 +87,11 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Rows(msgspec.Struct, frozen=True):
-    """retries: earlier versions write none."""
+    """retries: earlier versions write none.  What is damaged in them costs no more than them."""
 
     version: int
     pairs: list[msgspec.Raw]
-    retries: list[msgspec.Raw] = []
+    retries: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +266,10 @@ def _decode(data: bytes) -> _Known:
     return _Known(pairs, _decode_retries(file.retries))
 
 
-def _decode_retries(rows: list[msgspec.Raw]) -> dict[PairKey, Retry]:
+def _decode_retries(raw: msgspec.Raw) -> dict[PairKey, Retry]:
     """Decode the counts; if they are damaged, drop them, and pairs that lost wait anew."""
     try:
+        rows = msgspec.json.decode(raw, type=list[msgspec.Raw])
         return {retry.pair: retry for _, retry in sound(enumerate(rows), Retry)}
     except ValueError as error:
         log.warning("the counts of answers until drafters are tried again are damaged: %s", error)

@@ -182,6 +182,17 @@ def test_a_full_context_ends_or_shifts_as_without_siblings() -> None:
         assert done.reason is StopReason.LENGTH
 
 
+@pytest.mark.parametrize("n_keep", range(4))
+@pytest.mark.parametrize("n_ctx", [24, 25, 31])
+def test_a_shift_drops_what_it_drops_without_siblings(n_ctx: int, n_keep: int) -> None:
+    for seed in range(3):
+        asked = {"n_predict": 100, "shift": True, "n_draft_max": 6, "n_keep": n_keep}
+        asked |= {"seed": seed, "want_context": True}
+        [(text, done)] = Engine(0.6, n_ctx=n_ctx, eog_bias=-50).answers({**asked, **FIXED})
+        [(plain, end)] = Engine(None, n_ctx=n_ctx, eog_bias=-50).answers(asked)
+        assert (text, done.context) == (plain, end.context)
+
+
 @pytest.mark.parametrize("rewind_limit", [0, 4])
 def test_a_running_state_has_none(rewind_limit: int) -> None:
     engine = Engine(0.6, n_leaves=0, rewind_limit=rewind_limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -86,3 +87,47 @@ def test_what_nobody_will_read_is_dropped(pair: tuple[Outbox, socket.socket]) ->
     daemon.close()
     outbox.send(Pong(3))
     outbox.drain()
+
+
+class Held(Outbox):
+    """Its writer stops behind a rest that was empty until it is let go."""
+
+    at_gate = threading.Event()
+    gate = threading.Event()
+
+    def _rest(self) -> bytes:
+        rest = super()._rest()
+        if not rest:
+            self.at_gate.set()
+            self.gate.wait()
+        return rest
+
+
+def test_what_comes_while_the_writer_believes_to_be_done_is_written_before_the_end() -> None:
+    daemon, engine = socket.socketpair()
+    with closing(daemon), closing(engine):
+        outbox, read_ahead = Held(engine), bytearray()
+
+        def reads() -> None:
+            while data := daemon.recv(1 << 16):
+                read_ahead.extend(data)
+
+        reader = threading.Thread(target=reads)
+        messages = [Pong(at) for at in range(MANY)]
+        for message in messages:
+            outbox.put(message)
+        outbox.flush()  # the socket is full, so that the writer has the rest
+        reader.start()
+        outbox.at_gate.wait()
+        outbox._write_now = lambda frames: 0  # type: ignore[method-assign]
+        for message in messages:
+            outbox.put(message)
+        ending = threading.Thread(target=outbox.drain)
+        ending.start()
+        while not outbox._is_closed:
+            pass
+        outbox.gate.set()
+        ending.join()
+        engine.shutdown(socket.SHUT_WR)
+        reader.join()
+        assert bytes(read_ahead) == b"".join(map(codec.encode, messages)) * 2

@@ -230,6 +230,17 @@ def test_a_damaged_count_costs_no_figures(
     assert "are damaged" in caplog.text
 
 
+@pytest.mark.parametrize("value", [None, {}, "many", 3])
+def test_damaged_counts_cost_no_figures(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: object
+) -> None:
+    path = tmp_path / "h"
+    saved(path)
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"retries": value}))
+    assert History(path).get(KEY) == LEARNED
+    assert "are damaged" in caplog.text
+
+
 def test_a_count_is_forgotten_with_its_pair(tmp_path: Path) -> None:
     kept = saved(tmp_path / "h")
     kept.put(key(1), LEARNED)

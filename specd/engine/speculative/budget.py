@@ -12,6 +12,9 @@ LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 _PROBE_SHARE = 0.003
 #: Plain passes that probes may cost at first, and the most that is saved up for them.
 _PROBE_PASSES, _PROBE_PASSES_MAX = 2.0, 12.0
+#: Steps without a draft after which an answer pays for a probe from its own budget, and the part
+#: of that budget that the probe may cost.
+_LONG_IDLE, _OWN_SHARE = 512, 0.25
 #: Work that takes longer than expected by more than this says something about the machine.
 _SURPRISE_MAX = 1.5
 
@@ -28,15 +31,21 @@ class LossBudget:
 
     lost_s: seconds that its steps took beyond plain ones; negative where drafts gained.
     plain_s: seconds that it would have taken so far in plain passes, its prompt included.
+    n_idle: steps since the draft model drafted last.
     """
 
     lost_s: float = 0.0
     plain_s: float = 0.0
+    n_idle: int = 0
 
     def left_s(self, plain_s: float) -> float:
         """Return the seconds that a step may take beyond a plain one, which takes plain_s."""
         allowed_s = LOSS_PASSES * plain_s + LOSS_SHARE * (self.plain_s + plain_s)
         return allowed_s - self.lost_s
+
+    def pays_probe(self, seconds: float, plain_s: float) -> bool:
+        """Whether the answer may pay for a probe itself, since it had no draft for long."""
+        return self.n_idle >= _LONG_IDLE and seconds <= _OWN_SHARE * self.left_s(plain_s)
 
     def add_prompt(self, seconds: float) -> None:
         """Note that the target has read the prompt; a long one takes the drafter longer, too."""
@@ -44,6 +53,7 @@ class LossBudget:
 
     def add_step(self, n_tokens: int, seconds: float, plain_s: float) -> None:
         """Note a step that gave n_tokens.  plain_s: seconds of a plain one, which gives one."""
+        self.n_idle += 1
         self.lost_s += seconds - n_tokens * plain_s
         self.plain_s += n_tokens * plain_s
 
@@ -58,8 +68,16 @@ class ProbeBudget:
         """Note a step of a request whose drafter is parked."""
         self._add(_PROBE_SHARE)
 
-    def affords(self, passes: float) -> bool:
-        return self.passes >= passes
+    def affords(self, passes: float, n_left: int) -> bool:
+        """Whether a probe may cost so many, which the rest of the answer could win back.
+
+        n_left: tokens that the answer may still have.
+        """
+        return self.passes >= passes and not self.is_out_of_reach(passes, n_left)
+
+    def is_out_of_reach(self, passes: float, n_left: int) -> bool:
+        """Whether no saving makes a probe affordable, since there is much to be read first."""
+        return passes > min(_PROBE_PASSES_MAX, LOSS_SHARE * n_left)
 
     def spend(self, passes: float) -> None:
         """Charge a probe: the plain passes that it took, less those that its draft saved."""

@@ -13,12 +13,13 @@ decoding than its budget allows (budget.py).
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
-from specd.engine.speculative.budget import BUDGET_SPENT, LOSS_SHARE, LossBudget, surprise
+from specd.engine.speculative.budget import BUDGET_SPENT, LossBudget, surprise
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import Places
 from specd.engine.speculative.memory import BandMemory, Memory
@@ -35,11 +36,8 @@ _PLAIN_EVERY = 256
 _SHARING_SHARE = 1.0 / 16.0
 #: Steps that the gain of earlier requests counts for in a new request's tokens per second.
 _INHERITED_STEPS = 8
-
 #: A row that is read again is priced as one of the next so many of a pass, on average.
 _NEXT_ROWS = 8
-#: Temperature bands.
-_N_BANDS = 4
 #: Tokens that an answer just begun is taken to have.
 _TO_COME = 128
 #: Tokens of an answer that was set no limit.
@@ -70,6 +68,7 @@ class RequestControl:
     pass_s: float = 0.0
     draft_s: float = 0.0
     is_probe: bool = False
+    is_shut_out: bool = False
     n_missed: int = 0
     n_said: int = 0
     siblings: Sequence[int] = ()
@@ -105,7 +104,7 @@ class Controller:
         self._threshold = threshold
         self._memory = Memory(history)
         self._requests: dict[int, RequestControl] = {}
-        self._sibling_chances = [SiblingChance() for _ in range(_N_BANDS)]
+        self._sibling_chances = defaultdict[int, SiblingChance](SiblingChance)
         self._n_sharing = 1.0
         self._n_since_plain = 0
         #: The requests of the last step and the width of its pass, 0 where nothing was drafted.
@@ -152,7 +151,7 @@ class Controller:
         if control.mode is SpeculationMode.FIXED:
             return
         for kind, track in control.tracks.items():
-            self._memory.of(kind, control.band).end_request(track)
+            self._memory.of(kind, control.band).end_request(track, is_shut_out=control.is_shut_out)
 
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
         """Return whether the request drafts, and why its first drafter does not ("" if it does).
@@ -222,16 +221,13 @@ class Controller:
         probes.earn()
         if track.parked == LOW_ACCEPTANCE and track.threshold and not track.threshold.may_probe():
             return False
-        passes = prospect.probe_s() / prospect.plain_s
-        # What is left of the answer must be long enough to win that back.
-        return not control.found.n and probes.affords(passes) and passes <= LOSS_SHARE * n_left
+        probe_s, plain_s = prospect.probe_s(), prospect.plain_s
+        control.is_shut_out |= probes.is_out_of_reach(probe_s / plain_s, n_left)
+        pays = control.budget.pays_probe(probe_s, plain_s)
+        return not control.found.n and (pays or probes.affords(probe_s / plain_s, n_left))
 
     def _reading_pays(self, control: RequestControl, n_left: int) -> bool:
-        """Whether the rest of the answer should pay for what the model has to read first.
-
-        The rest is taken to be as long as the answer so far, and at least _TO_COME tokens, within
-        what the request allows.
-        """
+        """Whether the rest of the answer should pay for what the model has to read first."""
         n_to_come = min(n_left, max(control.n_said, _TO_COME))
         n_steps = n_to_come * control.speed.steps / control.speed.tokens
         return control.prospect.reading_price() <= control.tracks[MODEL].worth * n_steps
@@ -362,6 +358,8 @@ class Controller:
         plain_s, step_s = control.prospect.plain_s, control.pass_s + control.draft_s
         control.speed.add(n_accepted + 1, step_s, plain_s)
         control.budget.add_step(n_accepted + 1, step_s, plain_s)
+        if n_drafted:
+            control.budget.n_idle = 0
         if control.is_probe and n_drafted:
             lost_s = step_s - (n_accepted + 1) * plain_s
             self._memory.of(MODEL, control.band).probes.spend(lost_s / plain_s)

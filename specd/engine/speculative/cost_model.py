@@ -96,7 +96,10 @@ class CostModel:
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)
         if ratio < _FAR_TOO_SLOW and width in self._own:
+            # The drafter was measured in the same busy hour, and is not heard of until it drafts.
             self._scale *= ratio
+            self._draft_step_s *= ratio
+            self._catch_up_s *= ratio
             return
         surprise = min(ratio, _SURPRISE_MAX) - 1.0
         share = _OWN

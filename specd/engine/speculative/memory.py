@@ -15,11 +15,13 @@ from specd.engine.speculative.track import DOES_NOT_PAY, Track
 _EARLIER_PASSES = 200.0
 #: What was learned before a restart counts as no more observations than this.
 _TRUSTED = 4.0
-#: Tokens that a draft is taken to be worth before anything is known, and where history says that
-#: it lost.
-_UNTRIED_WORTH, _LOSING_WORTH = 0.1, -0.02
+#: Tokens that a draft is taken to be worth before anything is known; a history of losses does not
+#: change that, for texts, versions and machines do.
+_UNTRIED_WORTH = 0.1
 #: Share of a draft's surprise that moves what drafting is taken to be worth.
 _WORTH_SHARE = 1.0 / 32.0
+#: Share of the way back to that, with each request that could not try the drafter.
+_FADING = 1.0 / 16.0
 #: No pass gives more tokens: what a damaged history claims must not drive new requests.
 _MAX_GAIN = 32.0
 
@@ -55,7 +57,14 @@ class BandMemory:
     def promise(self, worth: float) -> None:
         self.worth += (worth - self.worth) * _WORTH_SHARE
 
-    def end_request(self, track: Track) -> None:
+    def end_request(self, track: Track, *, is_shut_out: bool) -> None:
+        """Add what a request came to.
+
+        is_shut_out: it was too dear to probe the drafter.  Where it never drafted, nothing can show
+        that it pays, so that what was known of it fades, and later requests try it as a new one.
+        """
+        if is_shut_out and not track.speed.steps:
+            self.worth += (_UNTRIED_WORTH - self.worth) * _FADING
         self.n_requests += 1
         self.n_drafted += track.n_drafted
         self.n_accepted += track.n_accepted
@@ -126,7 +135,6 @@ def _remembered(kind: DrafterKind, band: BandHistory) -> BandMemory:
         acceptance.by_confidence = _estimates(band.by_confidence)
     return BandMemory(
         acceptance,
-        worth=_UNTRIED_WORTH if band.gain is None or band.gain >= 1.0 else _LOSING_WORTH,
         tokens=min(max(band.gain or 0.0, 0.0), _MAX_GAIN) * _EARLIER_PASSES,
         passes=_EARLIER_PASSES if band.gain else 0.0,
         n_requests=band.n_requests,

@@ -20,7 +20,15 @@ from specd.engine.speculative.budget import (
     LossBudget,
     ProbeBudget,
 )
-from specd.engine.speculative.controller import LOOKUP, MAX_DRAFT, MODEL, NOBODY, Controller, Guess
+from specd.engine.speculative.controller import (
+    LOOKUP,
+    MAX_DRAFT,
+    MODEL,
+    NO_LIMIT,
+    NOBODY,
+    Controller,
+    Guess,
+)
 from specd.engine.speculative.cost_model import CostModel
 
 
@@ -41,14 +49,15 @@ def test_probes_are_paid_from_what_plain_steps_save() -> None:
     while n_steps < 10_000:
         n_steps += 1
         budget.earn()
-        if budget.affords(0.5):
+        if budget.affords(0.5, NO_LIMIT):
             budget.spend(0.5)
             n_probes += 1
     assert 60 <= n_probes <= 64, "0.3 % of 10,000 passes, and 2 passes at first"
     budget.spend(-1.0)
-    assert budget.affords(0.9), "what a probe gained is there for the next ones"
+    assert budget.affords(0.9, NO_LIMIT), "what a probe gained is there for the next ones"
     budget.spend(-1000.0)
-    assert not budget.affords(13.0), "but not for ever"
+    assert not budget.affords(13.0, NO_LIMIT), "but not for ever"
+    assert not budget.affords(0.9, 16), "an answer so short cannot win that back"
 
 
 def test_an_answer_that_has_spent_its_budget_says_so_until_it_has_earned_more() -> None:

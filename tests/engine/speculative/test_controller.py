@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
+from specd.core import BandHistory, DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import (
     LOOKUP,
     MAX_DRAFT,
@@ -412,11 +412,10 @@ def test_a_history_is_where_the_next_engine_begins() -> None:
     kept = first.history()
     second = Controller(CostModel(CPU, 0.05, 0.005), 0.4, kept)
     second.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert second.state(1)[0] is SpeculationState.PARKED
+    assert second.state(1)[0] is SpeculationState.ACTIVE, "it may try, with what was learned"
     believed = second.history().bands
     means = [[mean for mean, _ in band.by_confidence] for band in (*believed, *kept.bands)]
     assert means[0] == means[1]
-    assert believed[0].parked == kept.bands[0].parked
     assert believed[0].gain == pytest.approx(kept.bands[0].gain)
     assert kept.bands[0].n_requests == 1
 
@@ -530,3 +529,62 @@ def test_a_parked_model_shows_beside_a_lookup_that_finds_nothing() -> None:
     assert state is SpeculationState.PARKED
     look_up(controller, True, 10)
     assert controller.state(1) == (SpeculationState.ACTIVE, reason)
+
+
+def answer(controller: Controller, n_prompt: int, n_tokens: int, *, n_left: int = 1 << 31) -> int:
+    """A request whose drafts are right nearly always; how many steps it drafted in."""
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    n_missed, n_said, n_drafting = n_prompt, 0, 0
+    while n_said < n_tokens:
+        limit = controller.plan(1, n_missed, 1, (), n_left - n_said)
+        margins = [9.0] * min(limit, 4)
+        ((sent_by, n),) = controller.choose([(1, margins)])
+        guesses: list[Guess] = [(MODEL, margins, len(margins), len(margins))] if margins else []
+        controller.observe_step(1, sent_by, n, n, guesses)
+        n_said += n + 1
+        n_missed = 0 if margins else n_missed + 1
+        n_drafting += bool(margins)
+    controller.close(1)
+    return n_drafting
+
+
+def parked(costs: dict[int, float], catch_up_s: float) -> Controller:
+    """A controller whose first answers, of short prompts, were all bad."""
+    controller = Controller(CostModel(costs, 0.05, catch_up_s), None)
+    for _ in range(8):
+        controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+        run(controller, CostModel(costs, 0.05), Text(0.0, random.Random(1)), 200)
+        controller.close(1)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    assert controller.state(1)[0] is SpeculationState.PARKED
+    controller.close(1)
+    return controller
+
+
+def test_long_prompts_do_not_lock_a_drafter_out_that_once_did_not_pay() -> None:
+    """Reading one takes 15 passes: more than any probe may cost."""
+    controller = parked(GPU, 0.01)
+    assert any(answer(controller, 1500, 1500) for _ in range(40))
+
+
+def test_short_answers_do_not_lock_a_drafter_out_that_once_did_not_pay() -> None:
+    """Reading takes 2 passes, and an answer of 32 tokens may spend 1.6 on a probe."""
+    controller = parked(GPU, 0.004)
+    assert any(answer(controller, 490, 32, n_left=32) for _ in range(60))
+
+
+def test_a_long_answer_tries_again_what_it_gave_up_though_there_is_much_to_read() -> None:
+    """Each step adds more to be read than all probes of the pair may cost."""
+    controller = Controller(CostModel(GPU, 0.05, 0.01), None)
+    controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+    run(controller, CostModel(GPU, 0.05), Text(0.0, random.Random(1)), 400)
+    controller.close(1)
+    assert answer(controller, 100, 3000) > 100
+
+
+def test_a_history_of_losses_does_not_keep_a_drafter_from_being_tried() -> None:
+    """Whether it reads a long prompt is decided as for a new pair."""
+    lost = BandHistory(drafter=MODEL, band=2, gain=0.95, n_requests=5000, n_drafted=150)
+    for history in (None, PairHistory(bands=(lost,))):
+        controller = Controller(CostModel(GPU, 0.05, 0.01), None, history)
+        assert answer(controller, 600, 600) > 0

@@ -164,3 +164,11 @@ def test_the_break_even_without_a_draft_model_waits_for_a_wide_pass() -> None:
     assert needed is not None
     assert needed == pytest.approx((costs.target_s(5) / costs.target_s(1) - 1.0) / 4)
     assert costs.break_even(0) is None
+
+
+def test_a_load_in_a_busy_hour_does_not_leave_a_drafter_too_dear() -> None:
+    """Only passes of the target are seen while nothing is drafted."""
+    costs = CostModel({1: 10.0, 17: 20.0}, draft_step_s=5.0, catch_up_s=0.5)
+    costs.observe_target(1, 1.0)
+    assert costs.draft_s(1) == pytest.approx(0.5)
+    assert costs.reading_s(10) == pytest.approx(0.5)
