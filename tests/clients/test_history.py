@@ -68,7 +68,7 @@ async def test_acceptance_adds_up_over_engines_and_daemons(tmp_path: Path) -> No
         assert entry.history.target_s
         bands = entry.history.bands
         assert drafted_by_model(entry).n_requests == 2 * seed + 2
-        assert sum(band.n_drafted for band in bands) == drafted > 0
+        assert sum(band.n_drafted for band in bands) == drafted
         assert sum(band.n_accepted for band in bands) == accepted
 
 
@@ -79,13 +79,14 @@ async def test_the_first_request_after_a_restart_starts_from_what_was_learned(
         await answer(daemon, 1)
         await stop(daemon)
     entry = learned(tmp_path)
-    bands = [replace(b, parked="of old", gain=0.5) for b in entry.history.bands]
+    bands = [replace(b, n_requests=1000, gain=None) for b in entry.history.bands]
     past = history(tmp_path)
     past.put(entry.key, replace(entry.history, bands=tuple(bands)))
     assert past.save()
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
-        said = await answer(daemon, 1, n_predict=4)
-    assert (said["state"], said["reason"]) == ("parked", "of old")
+        await answer(daemon, 1, n_predict=4)
+        await stop(daemon)
+    assert drafted_by_model(learned(tmp_path)).n_requests == 1001
 
 
 async def test_a_drafter_that_lost_is_loaded_again_after_so_many_answers(tmp_path: Path) -> None:
