@@ -39,7 +39,9 @@ async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker
 async def test_an_ordinary_small_model_drafts(asker: Asker) -> None:
     answer = (await asker.ask("generate", {"model": "ordinary"} | ASKED)).json
     assert answer["speculation"]["pair_source"] == "manifest"
-    assert answer["speculation"]["draft_n"] > 0
+    # Whether a drafter of the same size pays is the machine's; that it is there and works is not.
+    assert answer["speculation"]["state"] in {"active", "parked"}
+    assert answer["speculation"].get("reason") != "drafter_failed"
 
 
 @pytest.mark.contract("draft.heads")
