@@ -35,7 +35,7 @@ _OF_BIN, _OF_ALL = 8.0, 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
-    """Of one cell.  oracle: plain decoding's time ÷ the oracle's.  The others: ÷ the oracle's."""
+    """Figures of a cell.  oracle: its speed ÷ plain decoding's.  Others: their speed ÷ its."""
 
     curve: str
     drafter: str

@@ -44,7 +44,7 @@ class Share:
 
 
 class Shares:
-    """Of the requests in the slots of one engine."""
+    """The shares of all requests that one engine is answering, by slot."""
 
     def __init__(self, curve: Curve) -> None:
         self._target_ns = cache(curve.target_ns)

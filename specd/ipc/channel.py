@@ -170,6 +170,6 @@ class DaemonChannel(asyncio.Protocol):
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(error)
-                self._ended.exception()  # seen: nobody may be listening
+                self._ended.exception()  # retrieved, or asyncio logs it
         self._has_moved.set()
         self._has_room.set()

@@ -1,4 +1,4 @@
-"""Answers that nobody wrote, with guesses that nobody made."""
+"""A made-up trace: random answers with random guesses, for tests."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
     length: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Token for token: whoever drafts, at any length, with the same margins and verdicts."""
+    """With either drafter and any length: the same tokens, margins and verdicts."""
     controller = real.loop._speculation._controller
     for answer in answers(recorded):
         with monkeypatch.context() as patched:
