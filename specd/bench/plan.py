@@ -16,6 +16,8 @@ from specd.errors import InvalidRequest
 MIXED = "mixed"
 #: A pass of every width and a few drafts: enough to page the weights in.
 N_WARM_UP_TOKENS = 16
+#: Prompts for the useless drafter, at the least: what it costs is less than one answer's noise.
+_N_HOSTILE = 6
 #: Of prompts, to guess how long they take; vocabularies differ.
 _LETTERS_PER_TOKEN = 3
 
@@ -142,7 +144,9 @@ def make_legs(outline: Outline, render: Render) -> Iterator[Leg]:
     for workload in outline.workloads:
         if workload.name == HOSTILE:
             kept = [mode for mode in outline.modes if mode.kind in {Kind.PLAIN, Kind.AUTO}]
-            part = replace(outline, modes=kept, n_prompts=max(outline.n_prompts, 2))
+            n_most = len(workload.prompts) // outline.n_repeats
+            n_prompts = max(outline.n_prompts, min(_N_HOSTILE, n_most))
+            part = replace(outline, modes=kept, n_prompts=n_prompts)
             leg = _leg(part, [workload], 1, render)
             yield replace(leg, hostile=True)
 

@@ -90,7 +90,9 @@ def test_the_hostile_leg_comes_last_and_compares_plain_with_auto() -> None:
     assert (usual.hostile, hostile.hostile) == (False, True)
     assert hostile.modes == [PLAIN, AUTO]
     (alone,) = legs(HOSTILE, n_prompts=1)
-    assert (alone.hostile, len(alone.groups)) == (True, 2)
+    assert (alone.hostile, len(alone.groups)) == (True, 6)
+    (repeated,) = legs(HOSTILE, n_prompts=1, n_repeats=6)
+    assert len(repeated.groups) == 12, "all that there are"
 
 
 def test_warming_up_uses_every_mode_at_every_temperature_and_none_of_the_prompts() -> None:

@@ -44,7 +44,7 @@ async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) 
     report = await run_bench(question, subject, settings, heard.append)
 
     legs = question.legs(subject)
-    assert len(report.runs) == sum(map(len, legs)) == 2 * (4 * 3 + 2 * 3 + 2 * 2)
+    assert len(report.runs) == sum(map(len, legs)) == 2 * (4 * 3 + 2 * 3 + 6 * 2)
     assert [step.run for step in heard] == [None, *report.runs]
     assert heard[0].done_s == 0.0
     assert heard[-1].done_s == pytest.approx(heard[0].total_s)

@@ -12,6 +12,8 @@ LOSS_PASSES, LOSS_SHARE = 2.0, 0.05
 _PROBE_SHARE = 0.003
 #: Plain passes that probes may cost at first, and the most that is saved up for them.
 _PROBE_PASSES, _PROBE_PASSES_MAX = 2.0, 12.0
+#: Steps from one probe to the next, at the least: what is saved up must not go in one bad passage.
+_PROBE_EVERY = 4
 #: Steps without a draft after which an answer pays for a probe from its own budget, and the part
 #: of that budget that the probe may cost.
 _LONG_IDLE, _OWN_SHARE = 512, 0.25
@@ -60,12 +62,17 @@ class LossBudget:
 
 @dataclass(slots=True)
 class ProbeBudget:
-    """Bounds what probes of one drafter cost over all answers.  passes: plain ones, unspent."""
+    """Bounds what probes of one drafter cost over all answers.
+
+    passes: plain ones, unspent.  n_waited: steps since the last probe.
+    """
 
     passes: float = _PROBE_PASSES
+    n_waited: int = 0
 
     def earn(self) -> None:
         """Note a step of a request whose drafter is parked."""
+        self.n_waited += 1
         self._add(_PROBE_SHARE)
 
     def affords(self, passes: float, n_left: int) -> bool:
@@ -73,7 +80,8 @@ class ProbeBudget:
 
         n_left: tokens that the answer may still have.
         """
-        return self.passes >= passes and not self.is_out_of_reach(passes, n_left)
+        is_due = self.n_waited >= _PROBE_EVERY and self.passes >= passes
+        return is_due and not self.is_out_of_reach(passes, n_left)
 
     def is_out_of_reach(self, passes: float, n_left: int) -> bool:
         """Whether no saving makes a probe affordable, since there is much to be read first."""
@@ -81,6 +89,7 @@ class ProbeBudget:
 
     def spend(self, passes: float) -> None:
         """Charge a probe: the plain passes that it took, less those that its draft saved."""
+        self.n_waited = 0
         self._add(-passes)
 
     def _add(self, passes: float) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
@@ -144,7 +144,7 @@ class Controller:
 
     def _track(self, memory: BandMemory) -> Track:
         threshold = Threshold(self._threshold) if self._threshold else None
-        return Track(TextAcceptance(memory.acceptance), memory.worth, threshold)
+        return Track(TextAcceptance(memory.acceptance), replace(memory.worth), threshold)
 
     def close(self, request_id: int) -> None:
         control = self._requests.pop(request_id)
@@ -216,7 +216,7 @@ class Controller:
         track, prospect = control.tracks[MODEL], control.prospect
         control.is_probe = bool(track.parked) or not self._reading_pays(control, n_left)
         if not control.is_probe:
-            return track.worth >= control.found.worth
+            return track.worth.mean >= control.found.worth
         probes = self._memory.of(MODEL, control.band).probes
         probes.earn()
         if track.parked == LOW_ACCEPTANCE and track.threshold and not track.threshold.may_probe():
@@ -230,7 +230,7 @@ class Controller:
         """Whether the rest of the answer should pay for what the model has to read first."""
         n_to_come = min(n_left, max(control.n_said, _TO_COME))
         n_steps = n_to_come * control.speed.steps / control.speed.tokens
-        return control.prospect.reading_price() <= control.tracks[MODEL].worth * n_steps
+        return control.prospect.reading_price() <= control.tracks[MODEL].worth.mean * n_steps
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""

@@ -9,17 +9,14 @@ from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.engine.speculative.acceptance import Acceptance, Estimate
 from specd.engine.speculative.budget import ProbeBudget
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.track import DOES_NOT_PAY, Track
+from specd.engine.speculative.track import DOES_NOT_PAY, UNTRIED_WORTH, Track, Worth
 
 #: What all earlier requests together count as beside a new one, in plain passes.
 _EARLIER_PASSES = 200.0
 #: What was learned before a restart counts as no more observations than this.
 _TRUSTED = 4.0
-#: Tokens that a draft is taken to be worth before anything is known; a history of losses does not
-#: change that, for texts, versions and machines do.
-_UNTRIED_WORTH = 0.1
-#: Share of a draft's surprise that moves what drafting is taken to be worth.
-_WORTH_SHARE = 1.0 / 32.0
+#: Drafts that the running mean of what a draft is worth remembers.
+_WORTH_MEMORY = 32.0
 #: Share of the way back to that, with each request that could not try the drafter.
 _FADING = 1.0 / 16.0
 #: No pass gives more tokens: what a damaged history claims must not drive new requests.
@@ -36,7 +33,7 @@ class BandMemory:
     """
 
     acceptance: Acceptance
-    worth: float = _UNTRIED_WORTH
+    worth: Worth = field(default_factory=Worth)
     probes: ProbeBudget = field(default_factory=ProbeBudget)
     tokens: float = 0.0
     passes: float = 0.0
@@ -52,10 +49,10 @@ class BandMemory:
     @property
     def parked(self) -> str:
         """The reason why a new request begins with a probe, "" where drafting should pay."""
-        return DOES_NOT_PAY if self.worth <= 0.0 else ""
+        return DOES_NOT_PAY if self.worth.mean <= 0.0 else ""
 
     def promise(self, worth: float) -> None:
-        self.worth += (worth - self.worth) * _WORTH_SHARE
+        self.worth.add(worth, _WORTH_MEMORY)
 
     def end_request(self, track: Track, *, is_shut_out: bool) -> None:
         """Add what a request came to.
@@ -64,7 +61,7 @@ class BandMemory:
         that it pays, so that what was known of it fades, and later requests try it as a new one.
         """
         if is_shut_out and not track.speed.steps:
-            self.worth += (_UNTRIED_WORTH - self.worth) * _FADING
+            self.worth.mean += (UNTRIED_WORTH - self.worth.mean) * _FADING
         self.n_requests += 1
         self.n_drafted += track.n_drafted
         self.n_accepted += track.n_accepted

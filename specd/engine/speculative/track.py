@@ -13,8 +13,11 @@ LOW_ACCEPTANCE = "low_acceptance"
 
 #: Memory of the running speeds, in steps.
 _SPEED_MEMORY = 32.0
-#: Weight of the newest draft in the running mean of what a draft is worth.
-_WORTH_SHARE = 1.0 / 24.0
+#: Drafts that the running mean of what a draft is worth remembers.
+_WORTH_MEMORY = 24.0
+#: Tokens that a draft is taken to be worth before anything is known, and as how many drafts that
+#: counts; a history of losses does not change it, for texts, versions and machines do.
+UNTRIED_WORTH, _UNTRIED_WEIGHT = 0.1, 2.0
 #: Tokens over which acceptance is measured, and how many it takes to fall below a threshold.
 _WINDOW, _ENOUGH = 48, 32
 #: Where a threshold is missed, the drafter is probed once in so many steps.
@@ -43,6 +46,23 @@ class Speed:
     def gain(self) -> float:
         """Plain seconds for the same tokens ÷ seconds they took; 1 before anything is known."""
         return self.plain_s / self.seconds if self.seconds else 1.0
+
+
+@dataclass(slots=True)
+class Worth:
+    """The running mean of what drafts are expected to add, less their price, in tokens.
+
+    It starts from a guess that counts as `weight` drafts, so that a drafter of no use is given up
+    after a few.
+    """
+
+    mean: float = UNTRIED_WORTH
+    weight: float = _UNTRIED_WEIGHT
+
+    def add(self, worth: float, memory: float) -> None:
+        """Note one more draft.  memory: the number of drafts that the mean remembers."""
+        self.weight = min(self.weight + 1.0, memory)
+        self.mean += (worth - self.mean) / self.weight
 
 
 @dataclass(slots=True)
@@ -121,7 +141,7 @@ class Track:
     """
 
     acceptance: TextAcceptance
-    worth: float
+    worth: Worth
     threshold: Threshold | None = None
     speed: Speed = field(default_factory=Speed)
     n_drafted: int = 0
@@ -133,7 +153,7 @@ class Track:
         """Why it drafts only in probes; "" while it drafts normally."""
         if self.threshold is not None and self.threshold.is_missed:
             return LOW_ACCEPTANCE
-        return DOES_NOT_PAY if self.worth <= 0.0 else ""
+        return DOES_NOT_PAY if self.worth.mean <= 0.0 else ""
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
         """Whether the threshold allows a draft of which n_expected tokens should be accepted."""
@@ -141,7 +161,7 @@ class Track:
 
     def promise(self, worth: float) -> None:
         """Note what a finished draft was expected to add, less its price."""
-        self.worth += (worth - self.worth) * _WORTH_SHARE
+        self.worth.add(worth, _WORTH_MEMORY)
 
     def learn(
         self, confidences: Sequence[float], n_right: int, n_judged: int, *, teaches: bool

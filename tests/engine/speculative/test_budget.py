@@ -54,6 +54,9 @@ def test_probes_are_paid_from_what_plain_steps_save() -> None:
             n_probes += 1
     assert 60 <= n_probes <= 64, "0.3 % of 10,000 passes, and 2 passes at first"
     budget.spend(-1.0)
+    assert not budget.affords(0.9, NO_LIMIT), "some steps lie between two probes"
+    for _ in range(4):
+        budget.earn()
     assert budget.affords(0.9, NO_LIMIT), "what a probe gained is there for the next ones"
     budget.spend(-1000.0)
     assert not budget.affords(13.0, NO_LIMIT), "but not for ever"

@@ -167,6 +167,17 @@ def test_a_useless_drafter_costs_next_to_nothing(seed: int, rate: float) -> None
     assert total.speed >= 0.97
 
 
+def test_a_new_drafter_that_is_never_right_is_given_up_in_its_first_short_answer() -> None:
+    steep = {1: 1.0, 2: 2.4, 3: 3.3, 9: 4.5, 17: 7.0}
+    for seed in range(20):
+        controller = make(steep, 0.02)
+        controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
+        total = run(controller, CostModel(steep, 0.02), Text(0.0, random.Random(seed)), 48)
+        # One draft may be sent before it is known; after that, drafts are made and not sent.
+        assert total.seconds - total.tokens <= 2.0 + 0.05 * 48
+        assert total.drafting_steps <= 32
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
 def test_the_threshold_parks_a_request_whatever_the_costs_say(rate: float) -> None:
     """Passes and drafts are free here: only the user's guard rail is left."""

@@ -50,10 +50,11 @@ def test_a_gain_that_cannot_be_does_not_keep_a_request_from_drafting() -> None:
     controller = Controller(costs, 0.4, PairHistory(bands=(claim,)))
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     margins = [6.0, 6.0, 6.0]
-    sent = 0
+    sent = []
     for _ in range(60):
-        assert controller.plan(1, 0, 1) == MAX_DRAFT
-        ((_, n),) = controller.choose([(1, margins)])
-        controller.observe_step(1, MODEL, n, n, [(MODEL, margins, n, n)])
-        sent += n
-    assert sent > 60
+        drafted = margins if controller.plan(1, 0, 1) else []
+        ((_, n),) = controller.choose([(1, drafted)])
+        guesses = [(MODEL, drafted, n, n)] if drafted else []
+        controller.observe_step(1, MODEL if n else NOBODY, n, n, guesses)
+        sent.append(n)
+    assert sent[20:] == [3] * 40
