@@ -27,7 +27,7 @@ _PREBUILT = (
 
 
 @dataclass(frozen=True)
-class Machine:
+class BuildHost:
     """What the choice depends on.  nvcc: path of the CUDA compiler.  gpus: NVIDIA's, by name."""
 
     system: str
@@ -37,7 +37,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AcceleratorChoice:
     """reason: one clause for the user.  hint: what else could be had, empty where nothing."""
 
     accelerator: str
@@ -45,40 +45,40 @@ class Choice:
     hint: str = ""
 
 
-def choose(machine: Machine, asked: str, requirement: str) -> Choice:
+def choose(machine: BuildHost, asked: str, requirement: str) -> AcceleratorChoice:
     """asked: SPECD_ACCEL, empty for a choice by what the machine has.  Raises ValueError."""
     if asked:
         if asked not in CMAKE_ARGS:
             allowed = ", ".join(CMAKE_ARGS)
             raise ValueError(f"SPECD_ACCEL={asked!r} must be one of {allowed}")
-        return Choice(asked, "SPECD_ACCEL says so")
+        return AcceleratorChoice(asked, "SPECD_ACCEL says so")
     if machine.system == "Darwin":
-        return Choice("metal", "this is macOS")
+        return AcceleratorChoice("metal", "this is macOS")
     if machine.gpus and machine.nvcc:
-        return Choice("cuda", f"found {machine.gpus[0]} and {machine.nvcc}")
+        return AcceleratorChoice("cuda", f"found {machine.gpus[0]} and {machine.nvcc}")
     if machine.gpus:
-        return Choice(
+        return AcceleratorChoice(
             "cpu",
             f"found {machine.gpus[0]}, but no CUDA toolkit (nvcc) to build for it",
             _PREBUILT.format(requirement=requirement),
         )
     if machine.nvcc:
-        return Choice(
+        return AcceleratorChoice(
             "cpu",
             f"found {machine.nvcc}, but no NVIDIA GPU whose driver could load a CUDA build",
             "SPECD_ACCEL=cuda builds for CUDA all the same.",
         )
     if machine.has_amd_gpu:
-        return Choice(
+        return AcceleratorChoice(
             "cpu",
             "found an AMD GPU, for which nothing is built unasked",
             "SPECD_ACCEL=rocm (needs ROCm) or SPECD_ACCEL=vulkan (needs its SDK) builds for it.",
         )
-    return Choice("cpu", "found no GPU")
+    return AcceleratorChoice("cpu", "found no GPU")
 
 
-def inspect_machine() -> Machine:
-    return Machine(
+def inspect_machine() -> BuildHost:
+    return BuildHost(
         system=platform.system(),
         nvcc=shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc"),
         gpus=_nvidia_gpus(),
@@ -105,7 +105,7 @@ def cpu_features(cpuinfo: str) -> str:
     return ""
 
 
-def fingerprint(choice: Choice, machine: Machine, extra_cmake_args: str) -> str:
+def fingerprint(choice: AcceleratorChoice, machine: BuildHost, extra_cmake_args: str) -> str:
     """Names a build: equal on machines that may run one another's.
 
     llama.cpp compiles for the very CPU (and GPU) at hand; the bindings are ctypes, so the version

@@ -25,7 +25,7 @@ PAGE = Path("docs/api/ollama.md")
 _BEGIN = "<!-- conformance: begin, written by scripts/conformance.py -->\n"
 _END = "<!-- conformance: end -->\n"
 _SAME = "PASS"
-_FORTY = """
+_MOST_MISSED = """
 ### The forty most likely to be missed
 The lines above that say each of them.
 
@@ -65,7 +65,7 @@ def read_catalogue(root: Path) -> list[Behaviour]:
     return found
 
 
-def read_forty(root: Path, behaviours: list[Behaviour]) -> dict[int, list[Behaviour]]:
+def read_most_missed(root: Path, behaviours: list[Behaviour]) -> dict[int, list[Behaviour]]:
     """What the contract itself calls most likely to be missed, by its numbers.
 
     Raises ValueError where a number is missing or names what no section has.
@@ -83,7 +83,7 @@ def _data(root: Path) -> dict[str, Any]:
     return tomllib.loads((root / "tests/contract/catalogue.toml").read_text(encoding="utf-8"))
 
 
-def holders(root: Path) -> dict[str, set[str]]:
+def find_tests(root: Path) -> dict[str, set[str]]:
     """Behaviour → the test files, below tests/, that name it."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((root / "tests").rglob("test_*.py")):
@@ -104,18 +104,20 @@ def _marked(tree: ast.Module) -> Iterator[str]:
                 yield str(argument.value)
 
 
-def faults(behaviours: list[Behaviour], held: Mapping[str, set[str]]) -> list[str]:
+def find_problems(behaviours: list[Behaviour], tests_of: Mapping[str, set[str]]) -> list[str]:
     """What keeps the table from being true, a sentence each."""
     known = {behaviour.id for behaviour in behaviours}
-    unheld = [b.id for b in behaviours if not b.not_done and b.id not in held]
+    unheld = [b.id for b in behaviours if not b.not_done and b.id not in tests_of]
     return [f"no test holds {key}" for key in unheld] + [
-        f"{', '.join(sorted(held[key]))} names {key}, which is not in the catalogue"
-        for key in sorted(held.keys() - known)
+        f"{', '.join(sorted(tests_of[key]))} names {key}, which is not in the catalogue"
+        for key in sorted(tests_of.keys() - known)
     ]
 
 
 def render(
-    behaviours: list[Behaviour], forty: Mapping[int, list[Behaviour]], held: Mapping[str, set[str]]
+    behaviours: list[Behaviour],
+    forty: Mapping[int, list[Behaviour]],
+    tests_of: Mapping[str, set[str]],
 ) -> str:
     lines = [_BEGIN, _summary(behaviours)]
     section = ""
@@ -123,9 +125,9 @@ def render(
         if behaviour.section != section:
             section = behaviour.section
             lines.append(f"\n### {section}\n| behaviour | | held by `tests/` |\n|---|---|---|\n")
-        files = ", ".join(f"`{name}`" for name in sorted(held.get(behaviour.id, ())))
+        files = ", ".join(f"`{name}`" for name in sorted(tests_of.get(behaviour.id, ())))
         lines.append(f"| {behaviour.text} | {behaviour.verdict} | {files} |\n")
-    lines.append(_FORTY)
+    lines.append(_MOST_MISSED)
     for number, named in forty.items():
         verdicts = "; ".join(dict.fromkeys(behaviour.verdict for behaviour in named))
         texts = "; ".join(f"{behaviour.section}: {behaviour.text}" for behaviour in named)
@@ -149,18 +151,18 @@ def rendered(root: Path = ROOT) -> str:
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
     behaviours = read_catalogue(root)
-    return head + render(behaviours, read_forty(root, behaviours), holders(root)) + tail
+    return head + render(behaviours, read_most_missed(root, behaviours), find_tests(root)) + tail
 
 
 def stale(root: Path = ROOT) -> list[str]:
     """Reasons why the page is not to be believed."""
-    complaints = faults(read_catalogue(root), holders(root))
+    complaints = find_problems(read_catalogue(root), find_tests(root))
     if (root / PAGE).read_text(encoding="utf-8") != rendered(root):
         complaints.append(f"{PAGE} is out of date: run `python -m scripts.conformance --write`")
     return complaints
 
 
-def unproven(report: Path, behaviours: list[Behaviour]) -> list[str]:
+def find_unproven(report: Path, behaviours: list[Behaviour]) -> list[str]:
     """Behaviours whose tests failed, or were all skipped, in a JUnit report."""
     outcomes: dict[str, set[str]] = defaultdict(set)
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by our own test run
@@ -188,11 +190,11 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.write:
         (ROOT / PAGE).write_text(rendered(), encoding="utf-8")
-        complaints = faults(read_catalogue(ROOT), holders(ROOT))
+        complaints = find_problems(read_catalogue(ROOT), find_tests(ROOT))
     elif arguments.check:
         complaints = stale()
     else:
-        complaints = unproven(arguments.verify, read_catalogue(ROOT))
+        complaints = find_unproven(arguments.verify, read_catalogue(ROOT))
     for complaint in complaints:
         print(complaint)
     return 1 if complaints else 0

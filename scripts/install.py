@@ -19,7 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scripts.accelerator import CMAKE_ARGS, Choice, Machine, choose, fingerprint, inspect_machine
+from scripts.accelerator import (
+    CMAKE_ARGS,
+    AcceleratorChoice,
+    BuildHost,
+    choose,
+    fingerprint,
+    inspect_machine,
+)
 from scripts.progress import Progress, follow
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,7 +118,7 @@ def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
     machine = inspect_machine()
     choice = choose(machine, asked, requirement)
     if stamp and not asked and stamp.accelerator in CMAKE_ARGS:
-        choice = Choice(stamp.accelerator, "as before (`make clean` forgets it)")
+        choice = AcceleratorChoice(stamp.accelerator, "as before (`make clean` forgets it)")
     say(f"llama.cpp for {choice.accelerator}: {choice.reason}.")
     if choice.hint:
         say(choice.hint)
@@ -169,7 +176,7 @@ def pip_install(wheel: Path, *, dev: bool) -> None:
     run([*pip, "--quiet", "-e", ".[dev]" if dev else "."], "pip failed")
 
 
-def check_library(choice: Choice) -> None:
+def check_library(choice: AcceleratorChoice) -> None:
     """Load the library once, now, where its failure can be explained."""
     command = [str(PYTHON), "-c", "import llama_cpp"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -195,7 +202,7 @@ def find_wheel(folder: Path, requirement: str) -> Path | None:
 
 
 def find_or_build(
-    requirement: str, choice: Choice, machine: Machine, environment: Mapping[str, str]
+    requirement: str, choice: AcceleratorChoice, machine: BuildHost, environment: Mapping[str, str]
 ) -> Path:
     extra = environment.get("CMAKE_ARGS", "")
     folder = cache_folder(environment) / fingerprint(choice, machine, extra)
@@ -225,7 +232,7 @@ def require_compiler(environment: Mapping[str, str]) -> None:
 
 
 def build_environment(
-    choice: Choice, machine: Machine, environment: Mapping[str, str]
+    choice: AcceleratorChoice, machine: BuildHost, environment: Mapping[str, str]
 ) -> dict[str, str]:
     args = " ".join((*CMAKE_ARGS[choice.accelerator], environment.get("CMAKE_ARGS", ""))).strip()
     changed = {"CMAKE_ARGS": args}

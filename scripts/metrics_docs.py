@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.metrics.families import GROUPS, PROCESS, Family
-from specd.metrics.labels import MAX_NAMES
+from specd.metrics.label_limit import MAX_NAMES
 from specd.metrics.request_line import FIELDS
 
 ROOT = Path(__file__).resolve().parents[1]

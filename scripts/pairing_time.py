@@ -40,7 +40,7 @@ def main(n_models: int = 200) -> None:
 
         def start() -> tuple[Library, Pairs]:
             history = History(state / HISTORY_FILE)
-            known = Vocabularies.beside(history)
+            known = Vocabularies.in_state_dir(history)
             library = Library(root, demo=False, read=known.read)
             rules = load_rules()
             return library, Pairs(library, rules, history=history, vocabularies=known)

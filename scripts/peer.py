@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def make(environment: Mapping[str, str]) -> None:
-    server = peer_build.built_server()
+    server = peer_build.server_path()
     if server.is_file():
         say(f"llama-server was built before: {server}")
         return
@@ -101,7 +101,7 @@ def unpack(archive: Path, folder: Path, needed: Sequence[str]) -> Path:
     """Unpack the needed paths of llama.cpp into the folder, and return it."""
     with tarfile.open(archive) as file:
         for member in file:
-            name = wanted(member.name, needed)
+            name = needed_path(member.name, needed)
             content = file.extractfile(member) if name and member.isfile() else None
             if name and content:
                 path = folder / name
@@ -110,7 +110,7 @@ def unpack(archive: Path, folder: Path, needed: Sequence[str]) -> Path:
     return folder
 
 
-def wanted(member: str, needed: Sequence[str]) -> str | None:
+def needed_path(member: str, needed: Sequence[str]) -> str | None:
     """Return the member's path inside llama.cpp where it is needed, else None."""
     parts = PurePosixPath(member).parts
     if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:

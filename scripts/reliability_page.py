@@ -18,7 +18,7 @@ import msgspec
 
 from scripts import reliability_tables as tables
 from scripts import unit_security
-from scripts.soak.findings import Findings
+from scripts.soak.results import SoakResults
 from scripts.system_report import SystemReport, collect, count_bad_inputs, to_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,11 +27,11 @@ SOAK = Path("docs/reliability/soak.json")
 SYSTEM = Path("docs/reliability/system.json")
 
 
-def read(root: Path) -> tuple[Findings | None, SystemReport | None]:
+def read(root: Path) -> tuple[SoakResults | None, SystemReport | None]:
     """None for what was never measured.  msgspec.ValidationError for data of another shape."""
     soak, system = root / SOAK, root / SYSTEM
     return (
-        msgspec.json.decode(soak.read_bytes(), type=Findings) if soak.is_file() else None,
+        msgspec.json.decode(soak.read_bytes(), type=SoakResults) if soak.is_file() else None,
         msgspec.json.decode(system.read_bytes(), type=SystemReport) if system.is_file() else None,
     )
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from scripts import unit_security
-from scripts.bad_inputs.session import Found
-from scripts.soak.findings import Findings, Row
-from scripts.soak.gauges import Growth
-from scripts.soak.hour import KILLS, PLAYED_MINUTES, ROLES, UNSETTLED
-from scripts.soak.house import SETTINGS
+from scripts.bad_inputs.session import BadInputResults
+from scripts.soak.resource_monitor import Growth
+from scripts.soak.results import Row, SoakResults
+from scripts.soak.soak_daemon import SETTINGS
+from scripts.soak.traffic import KILLS, PLAYED_MINUTES, ROLES, UNSETTLED
 from scripts.soak.verdict import Verdict, judge
-from scripts.system_report import File, SystemReport, Test
+from scripts.system_report import SystemReport, Test, TestFile
 
 _INTRO = """\
 <!-- Generated from docs/reliability/*.json by scripts/reliability_page.py: run `make test-system`
@@ -35,7 +35,7 @@ _CLASSES = {
 _NOT_YET = "Not measured: `{command}` does it.\n"
 
 
-def page(soak: Findings | None, system: SystemReport | None) -> str:
+def page(soak: SoakResults | None, system: SystemReport | None) -> str:
     parts = [_INTRO, "## Summary\n", *_summary(soak, system)]
     parts += ["## Load\n", *(_load(soak) if soak else [_NOT_YET.format(command="make soak")])]
     if system is None:
@@ -58,7 +58,7 @@ After each fault the next request is served, and no slot, process or file is lef
 # --------------------------------------------------------------------------- summary
 
 
-def _summary(soak: Findings | None, system: SystemReport | None) -> Iterator[str]:
+def _summary(soak: SoakResults | None, system: SystemReport | None) -> Iterator[str]:
     rows = [*(_of_system(system) if system else ()), *(_of_soak(soak) if soak else ())]
     if not rows:
         yield _NOT_YET.format(command="make test-system soak")
@@ -91,7 +91,7 @@ def _of_system(system: SystemReport) -> Iterator[Sequence[str]]:
         yield _mark(bad.is_good), demand, bad_inputs_words(bad), "`python -m scripts.bad_inputs`"
 
 
-def _of_soak(soak: Findings) -> Iterator[Sequence[str]]:
+def _of_soak(soak: SoakResults) -> Iterator[Sequence[str]]:
     verdicts = judge(soak)
     growths = [each for each in verdicts if each.demand.startswith("growth")]
     for each in verdicts[:6]:
@@ -105,13 +105,13 @@ def _of_soak(soak: Findings) -> Iterator[Sequence[str]]:
     yield _mark(n_passed == len(rest)), "nothing is left afterwards", words, "`make soak`"
 
 
-def _rss(soak: Findings) -> Iterator[tuple[str, Growth]]:
+def _rss(soak: SoakResults) -> Iterator[tuple[str, Growth]]:
     for what, growth in soak.growths.items():
         if what.endswith("RSS"):
             yield what, growth
 
 
-def bad_inputs_words(bad: Found | None) -> str:
+def bad_inputs_words(bad: BadInputResults | None) -> str:
     if bad is None:
         return "bad inputs: not sent"
     return (
@@ -121,7 +121,7 @@ def bad_inputs_words(bad: Found | None) -> str:
     )
 
 
-def _strangers(bad: Found) -> Iterator[str]:
+def _strangers(bad: BadInputResults) -> Iterator[str]:
     yield f"{bad_inputs_words(bad)} (`python -m scripts.bad_inputs --seed {bad.seed}`).\n"
     rows = []
     for kind, n in sorted(bad.kinds.items()):
@@ -133,7 +133,7 @@ def _strangers(bad: Found) -> Iterator[str]:
 # --------------------------------------------------------------------------- load
 
 
-def _load(soak: Findings) -> Iterator[str]:
+def _load(soak: SoakResults) -> Iterator[str]:
     per_hour = sum(role.n * role.per_hour for role in ROLES)
     yield (
         f"An hour of a busy home server: {sum(role.n for role in ROLES)} clients that send about"
@@ -165,7 +165,7 @@ def _load(soak: Findings) -> Iterator[str]:
         yield "\n".join(f"- `{problem.replace('`', ' ')}`" for problem in soak.problems) + "\n"
 
 
-def _about_soak(soak: Findings) -> Iterator[str]:
+def _about_soak(soak: SoakResults) -> Iterator[str]:
     machine, share = soak.machine, soak.cpu_share
     asked = f"--minutes {soak.minutes:g} --clients {soak.n_clients} --seed {soak.seed}"
     yield f"Command: `make soak` (`python -m scripts.soak {asked}`)"
@@ -232,7 +232,7 @@ def _files(system: SystemReport, folder: str) -> Iterator[str]:
             yield table(("", "what becomes of it", "cases"), map(_test, _ran(file)))
 
 
-def _ran(file: File) -> list[Test]:
+def _ran(file: TestFile) -> list[Test]:
     return [test for test in file.tests if test.passed or test.failed]
 
 

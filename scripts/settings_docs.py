@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from specd.no_effect import NO_EFFECT
+from specd.ignored_variables import IGNORED_VARIABLES
 from specd.settings import Settings, is_live, rule_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ def render_markdown() -> str:
         words = f"{field.description} *Live.*" if is_live(field) else field.description
         rows.append(f"| `{variable_of(field)}` | {default} | {allowed} | {words} |\n")
     others = [f"| {_codes(names)} | {what} |\n" for names, what in OF_OTHERS.items()]
-    idle = [f"| {_codes(name)} | {why} |\n" for name, why in NO_EFFECT.items()]
+    idle = [f"| {_codes(name)} | {why} |\n" for name, why in IGNORED_VARIABLES.items()]
     return "".join([_INTRO, *rows, _OTHERS, *others, _NO_EFFECT, *idle])
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from scripts import unit_security
-from scripts.bad_inputs.session import Found
+from scripts.bad_inputs.session import BadInputResults
 
 _CASE = re.compile(r"^(?P<name>[^\[]+)(?:\[(?P<id>.*)\])?$", re.DOTALL)
 #: Of a test's own properties, those that count nothing.
@@ -45,7 +45,7 @@ class Test:
 
 
 @dataclass(slots=True, kw_only=True)
-class File:
+class TestFile:
     """about: the first sentence of its docstring."""
 
     path: str
@@ -63,10 +63,10 @@ class SystemReport:
     systemd: str
     as_root: bool
     seconds: float
-    files: list[File]
+    files: list[TestFile]
     exposure: float | None
     complaints: str
-    bad_inputs: Found | None
+    bad_inputs: BadInputResults | None
 
 
 def collect(root: Path, junit: Path) -> SystemReport:
@@ -91,7 +91,7 @@ def to_json(report: SystemReport) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
 
 
-def count_bad_inputs(root: Path) -> Found | None:
+def count_bad_inputs(root: Path) -> BadInputResults | None:
     """Sends them all, to a daemon of its own.  None where they could not be sent."""
     done = subprocess.run(
         [sys.executable, "-m", "scripts.bad_inputs", "--json"],
@@ -101,7 +101,7 @@ def count_bad_inputs(root: Path) -> Found | None:
         check=False,
     )
     try:
-        return msgspec.json.decode(done.stdout, type=Found)
+        return msgspec.json.decode(done.stdout, type=BadInputResults)
     except msgspec.DecodeError:
         return None
 
@@ -116,7 +116,7 @@ def _systemd_version() -> str:
 # --------------------------------------------------------------------------- pytest's report
 
 
-def read_files(root: Path, suites: ET.Element) -> Iterator[File]:
+def read_files(root: Path, suites: ET.Element) -> Iterator[TestFile]:
     """By their paths.  A file that is not there any more says nothing of itself."""
     cases: dict[str, list[ET.Element]] = {}
     for case in suites.iter("testcase"):
@@ -124,7 +124,7 @@ def read_files(root: Path, suites: ET.Element) -> Iterator[File]:
     for module in sorted(cases):
         path = root / (module.replace(".", "/") + ".py")
         tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
-        yield File(
+        yield TestFile(
             path=str(path.relative_to(root)),
             about=_first_sentence(ast.get_docstring(tree)),
             tests=read_tests(tree, cases[module]),

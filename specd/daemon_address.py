@@ -64,8 +64,8 @@ def daemon_address(environment: Mapping[str, str] | None = None) -> DaemonAddres
     environment: this process's own where it is None.  Raises BadSetting for keys that are none.
     """
     variables = os.environ if environment is None else environment
-    host = unquoted(variables.get(HOST_VARIABLE, "")) or DEFAULT_HOST
-    text = unquoted(variables.get(KEYS_VARIABLE, ""))
+    host = strip_quotes(variables.get(HOST_VARIABLE, "")) or DEFAULT_HOST
+    text = strip_quotes(variables.get(KEYS_VARIABLE, ""))
     try:
         keys = parse_keys(text) if text else ()
     except ValueError:
@@ -73,7 +73,7 @@ def daemon_address(environment: Mapping[str, str] | None = None) -> DaemonAddres
     return DaemonAddress(parse_host(host).url, keys[0] if keys else "")
 
 
-def unquoted(value: str) -> str:
+def strip_quotes(value: str) -> str:
     """Return the value without the spaces and quotes around it, as Ollama reads a variable."""
     return value.strip().strip("\"'")
 

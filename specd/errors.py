@@ -142,7 +142,7 @@ _NO_MEMORY = re.compile(
 )
 
 
-def says_out_of_memory(words: str) -> bool:
+def is_out_of_memory_message(words: str) -> bool:
     """Whether what an engine wrote, or llama.cpp in it, tells of memory that was refused."""
     return _NO_MEMORY.search(words) is not None
 

@@ -146,7 +146,7 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _plain(hint: object) -> type:
+def _base_type(hint: object) -> type:
     """The type of a field: without its None, and without what a tuple is of."""
     [plain] = set(get_args(hint) if isinstance(hint, UnionType) else (hint,)) - {NoneType}
     found = get_origin(plain) or plain
@@ -162,7 +162,7 @@ _READERS: Final[Mapping[type, Callable[[str, object], object]]] = {
 }
 #: Every option by its name: int, float, bool, or tuple for a list of texts.
 TYPES: Final[Mapping[str, type]] = {
-    name: _plain(hint) for name, hint in get_type_hints(Options).items()
+    name: _base_type(hint) for name, hint in get_type_hints(Options).items()
 }
 #: Ollama's own of old: a Modelfile may still have them, and they change nothing.
 DEPRECATED: Final = frozenset(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 log = logging.getLogger(__name__)
 
 _FIRST_FD = 3
-_OURS = (
+_VARIABLES = (
     "NOTIFY_SOCKET",
     "WATCHDOG_PID",
     "WATCHDOG_USEC",
@@ -32,22 +32,22 @@ class Systemd:
     notify_address: str = ""
     watchdog_s: float | None = None
     sockets: tuple[socket.socket, ...] = ()
-    _lamented: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _logged_errors: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
-    def take(cls, variables: MutableMapping[str, str] = os.environ) -> Systemd:
+    def from_environment(cls, variables: MutableMapping[str, str] = os.environ) -> Systemd:
         """Once, before any child is started: the variables are gone, the sockets not inherited.
 
         Raises OSError where a file descriptor is no socket.
         """
-        said = {name: variables.pop(name, "") for name in _OURS}
+        values = {name: variables.pop(name, "") for name in _VARIABLES}
         return cls(
-            notify_address=said["NOTIFY_SOCKET"],
-            watchdog_s=_watchdog_s(said),
-            sockets=_sockets(said),
+            notify_address=values["NOTIFY_SOCKET"],
+            watchdog_s=_watchdog_s(values),
+            sockets=_sockets(values),
         )
 
-    def notify(self, *lines: str, patience_s: float = 0.0) -> bool:
+    def notify(self, *lines: str, timeout_s: float = 0.0) -> bool:
         """Send `READY=1`, `STATUS=...`; False where nobody listens.
 
         patience_s: how long to wait where systemd is behind with reading; then it is not told.
@@ -60,35 +60,35 @@ class Systemd:
             address = "\0" + address[1:]  # an abstract socket: no file, and a zero in front
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.settimeout(patience_s)
+                sock.settimeout(timeout_s)
                 sock.connect(address)
                 sock.sendall("\n".join(lines).encode())
         except (BlockingIOError, TimeoutError):
             log.debug("systemd does not listen now: %s is lost", lines)
             return False
         except OSError as error:
-            if str(error) not in self._lamented:
-                self._lamented.add(str(error))
+            if str(error) not in self._logged_errors:
+                self._logged_errors.add(str(error))
                 log.warning("systemd cannot be notified: %s", error)
             return False
-        self._lamented.clear()
+        self._logged_errors.clear()
         return True
 
 
-def _is_for_us(pid: str) -> bool:
+def _is_own_pid(pid: str) -> bool:
     return pid == str(os.getpid())
 
 
-def _watchdog_s(said: dict[str, str]) -> float | None:
-    pid, microseconds = said["WATCHDOG_PID"], said["WATCHDOG_USEC"]
-    if not microseconds.isdecimal() or (pid and not _is_for_us(pid)):
+def _watchdog_s(values: dict[str, str]) -> float | None:
+    pid, microseconds = values["WATCHDOG_PID"], values["WATCHDOG_USEC"]
+    if not microseconds.isdecimal() or (pid and not _is_own_pid(pid)):
         return None
     return int(microseconds) / 1e6 or None
 
 
-def _sockets(said: dict[str, str]) -> tuple[socket.socket, ...]:
-    n = said["LISTEN_FDS"]
-    if not n.isdecimal() or not _is_for_us(said["LISTEN_PID"]):
+def _sockets(values: dict[str, str]) -> tuple[socket.socket, ...]:
+    n = values["LISTEN_FDS"]
+    if not n.isdecimal() or not _is_own_pid(values["LISTEN_PID"]):
         return ()
     descriptors = range(_FIRST_FD, _FIRST_FD + int(n))
     for descriptor in descriptors:

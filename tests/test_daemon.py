@@ -17,7 +17,7 @@ import pytest
 
 from specd import core
 from specd.pairs import HISTORY_FILE, History
-from specd.store import durable
+from specd.store import atomic_files
 from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
 from tests.daemon_process import running as running_daemon
 from tests.fakes.engine import BYE
@@ -145,7 +145,10 @@ async def test_a_state_that_cannot_be_kept_costs_no_answer(tmp_path: Path) -> No
 async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> None:
     (tmp_path / "models/manifests").mkdir(parents=True)
     (tmp_path / "models/blobs").mkdir()
-    with durable.locked(tmp_path / "models/manifests"), (tmp_path / "log").open("wb") as log:
+    with (
+        atomic_files.exclusive_lock(tmp_path / "models/manifests"),
+        (tmp_path / "log").open("wb") as log,
+    ):
         async with (
             running_daemon(
                 tmp_path, engine=FAKE_ENGINE, log=log.fileno(), SPECD_LOG_FORMAT="text"

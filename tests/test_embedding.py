@@ -12,7 +12,7 @@ import pytest
 
 from specd import core, errors
 from specd.generation import Generation
-from specd.generation.embedding import N_UNDER_WAY
+from specd.generation.embedding import MAX_IN_FLIGHT
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -80,7 +80,7 @@ class FakeEngine:
             self.n_under_way -= 1
 
 
-class House:
+class FakeServices:
     """The rooms behind a generation: one model, one engine."""
 
     def __init__(self, model: core.ModelRef = MODEL) -> None:
@@ -126,14 +126,14 @@ class House:
 
 
 async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
-    house = House()
-    found = await house.embed("abc", "", "a", options={"num_ctx": 64}, keep_alive_s=7.0)
+    services = FakeServices()
+    found = await services.embed("abc", "", "a", options={"num_ctx": 64}, keep_alive_s=7.0)
     assert [entry.vector for entry in found.entries] == [(3.0,), (0.0,), (1.0,)]
     assert found.load_ns == 1_000_000_000
-    [(spec, keep_alive_s)] = house.leased
+    [(spec, keep_alive_s)] = services.leased
     assert (spec.embeds, spec.n_ctx, keep_alive_s) == (True, 64, 7.0)
-    assert house.engine.contexts == [64, 64, 64]  # though a longer one may be loaded
-    assert house.n_released == 1
+    assert services.engine.contexts == [64, 64, 64]  # though a longer one may be loaded
+    assert services.n_released == 1
 
 
 @pytest.mark.contract("embed.truncate", "embed.nothing-left")
@@ -141,93 +141,93 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
 async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floor(
     asked: int,
 ) -> None:
-    house = House()
-    await house.embed("abc", options={"num_ctx": asked})
-    [(spec, _)] = house.leased
+    services = FakeServices()
+    await services.embed("abc", options={"num_ctx": asked})
+    [(spec, _)] = services.leased
     assert spec.n_ctx in {0, 4}
-    assert house.engine.contexts == [asked]
+    assert services.engine.contexts == [asked]
 
 
 async def test_a_text_gets_the_whole_context_where_none_is_asked_for() -> None:
-    house = House(replace(MODEL, parameters={}))
-    await house.embed("abc")
-    assert house.engine.contexts == [None]
+    services = FakeServices(replace(MODEL, parameters={}))
+    await services.embed("abc")
+    assert services.engine.contexts == [None]
 
 
 @pytest.mark.contract("sched.parallel")
 async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
-    house = House()
-    await house.embed("a")
-    [(spec, _)] = house.leased
+    services = FakeServices()
+    await services.embed("a")
+    [(spec, _)] = services.leased
     assert (spec.n_slots, spec.drafter, spec.n_ctx) == (1, None, 256)
     assert spec.no_pair_reason == "embedding_model"
     assert "loaded to give vectors" in spec.no_pair_detail
 
 
 async def test_texts_are_under_way_together_but_never_too_many() -> None:
-    house = House()
-    texts = [str(n) for n in range(3 * N_UNDER_WAY)]
-    found = await house.embed(*texts)
+    services = FakeServices()
+    texts = [str(n) for n in range(3 * MAX_IN_FLIGHT)]
+    found = await services.embed(*texts)
     assert [entry.n_tokens for entry in found.entries] == [len(text) for text in texts]
-    assert house.engine.n_most == N_UNDER_WAY
-    assert len(house.leased) == 1
+    assert services.engine.n_most == MAX_IN_FLIGHT
+    assert len(services.leased) == 1
 
 
 @pytest.mark.contract("embed.truncate-off")
 async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
-    house = House()
+    services = FakeServices()
     with pytest.raises(
         errors.InvalidRequest, match=r"^the input length exceeds the context length$"
     ):
-        await house.embed("long", "hang", truncate=False)
-    assert house.engine.n_under_way == 0
-    assert house.n_released == 1
-    assert len((await house.embed("long")).entries) == 1
+        await services.embed("long", "hang", truncate=False)
+    assert services.engine.n_under_way == 0
+    assert services.n_released == 1
+    assert len((await services.embed("long")).entries) == 1
 
 
 async def test_an_engine_that_dies_is_tried_once_more_after_it_is_gone() -> None:
-    house = House()
-    house.engine.dies = 1
-    assert (await house.embed("a")).entries[0].vector == (1.0,)
-    assert (len(house.leased), house.engine.n_buried) == (2, 1)
+    services = FakeServices()
+    services.engine.dies = 1
+    assert (await services.embed("a")).entries[0].vector == (1.0,)
+    assert (len(services.leased), services.engine.n_buried) == (2, 1)
 
 
 async def test_a_text_that_kills_does_not_kill_for_ever() -> None:
-    house = House()
-    house.engine.dies = 5
+    services = FakeServices()
+    services.engine.dies = 5
     with pytest.raises(errors.EngineCrashed):
-        await house.embed("a")
-    assert len(house.leased) == house.n_released == 2
+        await services.embed("a")
+    assert len(services.leased) == services.n_released == 2
 
 
 async def test_who_leaves_takes_all_texts_along() -> None:
-    house = House()
-    asking = asyncio.ensure_future(house.embed("hang", "hang"))
-    await house.engine.hangs.wait()
+    services = FakeServices()
+    asking = asyncio.ensure_future(services.embed("hang", "hang"))
+    await services.engine.hangs.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert house.engine.n_under_way == 0
-    assert house.n_released == 1
+    assert services.engine.n_under_way == 0
+    assert services.n_released == 1
 
 
 @pytest.mark.contract("embed.not-embedder")
 async def test_a_chat_model_gives_no_vectors() -> None:
-    house = House(replace(MODEL, capabilities=("completion",)))
+    services = FakeServices(replace(MODEL, capabilities=("completion",)))
     with pytest.raises(errors.EmbeddingsUnsupported, match="Start it with `--embeddings`"):
-        await house.embed("a")
-    assert house.leased == []
+        await services.embed("a")
+    assert services.leased == []
 
 
 async def test_a_model_that_does_both_is_loaded_for_what_is_asked() -> None:
-    house = House(replace(MODEL, capabilities=("completion", "embedding")))
-    await house.embed("a")
-    await house.generation.load("minilm")
-    assert [spec.embeds for spec, _ in house.leased] == [True, False]
+    services = FakeServices(replace(MODEL, capabilities=("completion", "embedding")))
+    await services.embed("a")
+    await services.generation.load("minilm")
+    assert [spec.embeds for spec, _ in services.leased] == [True, False]
 
 
 async def test_to_load_an_embedder_is_to_load_it_for_vectors() -> None:
-    house = House()
-    await house.generation.load("minilm")
-    [(spec, _)] = house.leased
+    services = FakeServices()
+    await services.generation.load("minilm")
+    [(spec, _)] = services.leased
     assert spec.embeds

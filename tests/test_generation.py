@@ -87,7 +87,7 @@ class FakeEngine:
         raise NotImplementedError
 
 
-class House:
+class FakeServices:
     """The rooms behind a generation: one model, one pair, one engine."""
 
     def __init__(
@@ -171,36 +171,36 @@ def chat(*contents: str, roles: str = "user assistant") -> core.ChatPrompt:
 
 @pytest.mark.contract("answer.load-duration")
 async def test_an_answer_is_deltas_and_one_done_with_the_time_until_the_lease() -> None:
-    house = House(core.Token(text="a"), core.Token(text="b"), DONE)
-    *deltas, done = await house.ask(chat("hello"))
+    services = FakeServices(core.Token(text="a"), core.Token(text="b"), DONE)
+    *deltas, done = await services.ask(chat("hello"))
     assert deltas == [core.Delta(content="a"), core.Delta(content="b")]
     assert done == replace(DONE, load_ns=1_000_000_000)
-    assert house.n_released == 1
+    assert services.n_released == 1
 
 
 async def test_whole_answers_are_told_of_with_the_drafter_that_was_loaded() -> None:
-    house = House()
-    house.drafter = "/m/other.gguf"
-    await house.ask(chat("hello"))
-    assert house.answered == [(house.found, "/m/other.gguf")]
+    services = FakeServices()
+    services.drafter = "/m/other.gguf"
+    await services.ask(chat("hello"))
+    assert services.answered == [(services.found, "/m/other.gguf")]
     # Neither one that allowed no drafts nor one that failed.
     off = core.SpeculationStats(reason=core.NoPair.DISABLED_BY_USER)
-    house.engine.events = (replace(DONE, speculation=off),)
-    await house.ask(chat("hello"))
-    house.engine.events = (
+    services.engine.events = (replace(DONE, speculation=off),)
+    await services.ask(chat("hello"))
+    services.engine.events = (
         core.Token(text="a"),
         core.Failed(kind=core.FailureKind.ENGINE, message="why"),
     )
     with pytest.raises(errors.EngineError):
-        await house.ask(chat("hello"))
-    assert len(house.answered) == 1
+        await services.ask(chat("hello"))
+    assert len(services.answered) == 1
 
 
 async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
     model = replace(MODEL, parameters={"num_ctx": 512, "num_gpu": 3})
-    house = House(model=model)
-    await house.ask(chat("hello"), options={"num_gpu": 5, "num_thread": 2}, keep_alive_s=9.0)
-    [(spec, keep_alive_s)] = house.leased
+    services = FakeServices(model=model)
+    await services.ask(chat("hello"), options={"num_gpu": 5, "num_thread": 2}, keep_alive_s=9.0)
+    [(spec, keep_alive_s)] = services.leased
     assert (spec.weights, spec.drafter) == ("/m/tiny.gguf", "/m/tinier.gguf")
     assert (spec.n_ctx, spec.n_gpu_layers, spec.n_threads) == (512, 5, 2)
     assert keep_alive_s == 9.0
@@ -208,10 +208,10 @@ async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
 
 @pytest.mark.contract("options.runner")
 async def test_every_runner_option_reaches_the_engine() -> None:
-    house = House()
+    services = FakeServices()
     options = {"num_batch": 64, "num_gpu": 5, "main_gpu": 1, "num_thread": 2, "use_mmap": False}
-    await house.ask(chat("hello"), options=options)
-    [(spec, _)] = house.leased
+    await services.ask(chat("hello"), options=options)
+    [(spec, _)] = services.leased
     assert (spec.n_batch, spec.n_gpu_layers, spec.main_gpu) == (64, 5, 1)
     assert (spec.n_threads, spec.use_mmap) == (2, False)
 
@@ -229,61 +229,63 @@ async def test_every_runner_option_reaches_the_engine() -> None:
 async def test_layers_and_gpus_are_as_many_as_there_can_be(
     asked: dict[str, Any], n_gpu_layers: int, main_gpu: int | None
 ) -> None:
-    house = House()
-    await house.ask(chat("hello"), options=asked)
-    [(spec, _)] = house.leased
+    services = FakeServices()
+    await services.ask(chat("hello"), options=asked)
+    [(spec, _)] = services.leased
     assert (spec.n_gpu_layers, spec.main_gpu) == (n_gpu_layers, main_gpu)
 
 
 @pytest.mark.contract("options.runner")
 async def test_a_gpu_of_a_number_that_none_has_is_refused() -> None:
     with pytest.raises(errors.InvalidOption, match='"main_gpu" must be the number of a GPU'):
-        await House().ask(chat("hello"), options={"main_gpu": 1e20})
+        await FakeServices().ask(chat("hello"), options={"main_gpu": 1e20})
 
 
 @pytest.mark.contract("options.sampling")
 async def test_what_is_kept_reaches_the_context() -> None:
-    assert (await House().asked(chat("x"), options={"num_keep": 9})).n_keep == 9
+    assert (await FakeServices().asked(chat("x"), options={"num_keep": 9})).n_keep == 9
 
 
 async def test_a_random_seed_and_a_given_one() -> None:
-    assert (await House().asked(chat("x"))).sampling.seed == 77
-    assert (await House().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
+    assert (await FakeServices().asked(chat("x"))).sampling.seed == 77
+    assert (await FakeServices().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
 
 
 @pytest.mark.contract("generate.num-predict", "answer.repeats")
 @pytest.mark.parametrize("wanted, given", [(-1, 40960), (50000, 40960), (7, 7), (0, 0)])
 async def test_no_answer_is_longer_than_ten_contexts(wanted: int, given: int) -> None:
-    assert (await House().asked(chat("x"), options={"num_predict": wanted})).n_predict == given
+    assert (
+        await FakeServices().asked(chat("x"), options={"num_predict": wanted})
+    ).n_predict == given
 
 
 @pytest.mark.contract("options.draft")
 async def test_the_draft_length_is_the_requests_own() -> None:
-    asked = await House().asked(chat("x"), options={"draft_num_predict": 0})
+    asked = await FakeServices().asked(chat("x"), options={"draft_num_predict": 0})
     assert asked.n_draft_max == 0
-    assert (await House().asked(chat("x"))).n_draft_max is None
+    assert (await FakeServices().asked(chat("x"))).n_draft_max is None
 
 
 @pytest.mark.contract("shift.deepseek2")
 async def test_shift_is_on_unless_said_or_impossible() -> None:
-    assert (await House().asked(chat("x"))).shift
-    assert not (await House().asked(chat("x"), shift=False)).shift
-    house = House(model=replace(MODEL, architecture="deepseek2"))
-    assert not (await house.asked(chat("x"))).shift
+    assert (await FakeServices().asked(chat("x"))).shift
+    assert not (await FakeServices().asked(chat("x"), shift=False)).shift
+    services = FakeServices(model=replace(MODEL, architecture="deepseek2"))
+    assert not (await services.asked(chat("x"))).shift
 
 
 # --------------------------------------------------------------------------- prompts
 
 
 async def test_a_chat_is_rendered_with_its_own_bos() -> None:
-    asked = await House().asked(chat("hello"))
+    asked = await FakeServices().asked(chat("hello"))
     assert asked.prompt == ("<s>[user]hello[assistant]",)
     assert not asked.add_bos
 
 
 async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
-    house = House(model=replace(MODEL, chat_template="{{ messages[0].content }}"))
-    asked = await house.asked(chat("hello"))
+    services = FakeServices(model=replace(MODEL, chat_template="{{ messages[0].content }}"))
+    asked = await services.asked(chat("hello"))
     assert (asked.prompt, asked.add_bos) == (("hello",), True)
 
 
@@ -291,32 +293,32 @@ async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
 async def test_the_modelfiles_turns_come_first_and_its_system_only_where_there_is_none() -> None:
     history = (core.Message(role="user", content="q"), core.Message(role="assistant", content="a"))
     model = replace(MODEL, system="be kind", messages=history)
-    asked = await House(model=model).asked(chat("hello"))
+    asked = await FakeServices(model=model).asked(chat("hello"))
     assert asked.prompt == ("<s>[system]be kind[user]q[assistant]a[user]hello[assistant]",)
-    asked = await House(model=model).asked(chat("be short", "hello", roles="system user"))
+    asked = await FakeServices(model=model).asked(chat("be short", "hello", roles="system user"))
     assert asked.prompt == ("<s>[user]q[assistant]a[system]be short[user]hello[assistant]",)
 
 
 async def test_a_text_is_one_user_turn() -> None:
     model = replace(MODEL, system="be kind")
-    asked = await House(model=model).asked(core.TextPrompt(text="hello"))
+    asked = await FakeServices(model=model).asked(core.TextPrompt(text="hello"))
     assert asked.prompt == ("<s>[system]be kind[user]hello[assistant]",)
-    asked = await House(model=model).asked(core.TextPrompt(text="hello", system="be short"))
+    asked = await FakeServices(model=model).asked(core.TextPrompt(text="hello", system="be short"))
     assert asked.prompt == ("<s>[system]be short[user]hello[assistant]",)
 
 
 @pytest.mark.contract("generate.no-template", "generate.raw")
 async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> None:
-    assert (await House().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
-    house = House(model=replace(MODEL, chat_template=None))
-    asked = await house.asked(core.TextPrompt(text="x"))
+    assert (await FakeServices().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
+    services = FakeServices(model=replace(MODEL, chat_template=None))
+    asked = await services.asked(core.TextPrompt(text="x"))
     assert (asked.prompt, asked.add_bos) == (("x",), True)
 
 
 @pytest.mark.contract("generate.context", "generate.system")
 async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfiles_turns() -> None:
     model = replace(MODEL, messages=(core.Message(role="user", content="q"),))
-    asked = await House(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
+    asked = await FakeServices(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
     assert asked.prompt == (1, 5, "[user]x[assistant]")
     assert not asked.add_bos
 
@@ -324,15 +326,15 @@ async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfi
 async def test_a_go_template_renders_chats_and_its_errors_are_the_answer() -> None:
     by_go = replace(MODEL, go_template="{{ .System }}>{{ .Prompt }}<{{ .Response }}|")
     by_go = replace(by_go, system="S", templating=core.Templating.GO)
-    assert (await House(model=by_go).asked(chat("x", "y", "z"))).prompt == ("S>x<y|>z<",)
+    assert (await FakeServices(model=by_go).asked(chat("x", "y", "z"))).prompt == ("S>x<y|>z<",)
     damaged = replace(by_go, go_template="{{ .System")
     with pytest.raises(GoTemplateError, match=r"^template: :1: unclosed action$"):
-        await House(model=damaged).ask(chat("x"))
+        await FakeServices(model=damaged).ask(chat("x"))
 
 
 async def test_render_shows_the_prompt() -> None:
     request = core.GenerateRequest(model="tiny", prompt=chat("hello"))
-    assert await House().generation.render(request) == "<s>[user]hello[assistant]"
+    assert await FakeServices().generation.render(request) == "<s>[user]hello[assistant]"
 
 
 # --------------------------------------------------------------------------- too long
@@ -343,52 +345,52 @@ SPACED = replace(MODEL, chat_template="{% for m in messages %}{{ m.content }} {%
 
 @pytest.mark.contract("truncate.chat")
 async def test_a_long_chat_loses_the_fewest_oldest_turns() -> None:
-    house = House(model=replace(SPACED, system="system"), n_ctx=4)
-    asked = await house.asked(chat("one", "two", "three", "four", "five"))
+    services = FakeServices(model=replace(SPACED, system="system"), n_ctx=4)
+    asked = await services.asked(chat("one", "two", "three", "four", "five"))
     assert asked.prompt == ("system three four five ",)
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_the_last_turn_and_the_system_stay_even_if_they_do_not_fit() -> None:
-    house = House(model=replace(SPACED, system="system"), n_ctx=1)
-    assert (await house.asked(chat("one", "two", "three"))).prompt == ("system three ",)
+    services = FakeServices(model=replace(SPACED, system="system"), n_ctx=1)
+    assert (await services.asked(chat("one", "two", "three"))).prompt == ("system three ",)
 
 
 async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
-    house = House(model=replace(MODEL, chat_template=ALTERNATING), n_ctx=4)
-    asked = await house.asked(chat("one", "two", "three", "four", "five"))
+    services = FakeServices(model=replace(MODEL, chat_template=ALTERNATING), n_ctx=4)
+    asked = await services.asked(chat("one", "two", "three", "four", "five"))
     assert asked.prompt == ("three four five ",)
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_an_agent_never_forgets_what_it_was_asked() -> None:
-    house = House(model=SPACED, n_ctx=4)
+    services = FakeServices(model=SPACED, n_ctx=4)
     turns = [core.Message(role="user", content="old"), core.Message(role="user", content="asked")]
     for i in range(40):
         turns.append(core.Message(role="assistant", content=f"call{i}"))
         turns.append(core.Message(role="tool", content=f"result{i}"))
-    asked = await house.asked(core.ChatPrompt(messages=tuple(turns)))
+    asked = await services.asked(core.ChatPrompt(messages=tuple(turns)))
     assert asked.prompt == ("asked result38 call39 result39 ",)
 
 
 async def test_a_template_that_refuses_whatever_is_left_is_asked_a_few_times_alone() -> None:
     refusing = "{{ raise_exception('no') }}"
-    house = House(model=replace(MODEL, chat_template=refusing), n_ctx=4)
+    services = FakeServices(model=replace(MODEL, chat_template=refusing), n_ctx=4)
     with pytest.raises(errors.InvalidRequest, match="no"):
-        await house.asked(chat(*map(str, range(2001))))
+        await services.asked(chat(*map(str, range(2001))))
 
 
 @pytest.mark.contract("truncate.off")
 async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
-    house = House(model=SPACED, n_ctx=2)
-    asked = await house.asked(chat("one", "two", "three"), truncate=False)
+    services = FakeServices(model=SPACED, n_ctx=2)
+    asked = await services.asked(chat("one", "two", "three"), truncate=False)
     assert (asked.prompt, asked.truncate) == (("one two three ",), False)
 
 
 async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None:
-    house = House()
-    await house.ask(chat("one", "two", "three"))
-    assert house.engine.n_tokenized == 0
+    services = FakeServices()
+    await services.ask(chat("one", "two", "three"))
+    assert services.engine.n_tokenized == 0
 
 
 # --------------------------------------------------------------------------- less than its slot
@@ -400,26 +402,26 @@ async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None
 async def test_a_request_has_the_context_that_it_asked_for_and_no_more_than_there_is(
     asked: int, granted: int
 ) -> None:
-    request = await House(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
+    request = await FakeServices(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
     assert request.n_ctx == granted
     assert request.n_predict == 10 * granted
 
 
 async def test_the_modelfiles_context_counts_where_the_request_names_none() -> None:
-    house = House(model=replace(MODEL, parameters={"num_ctx": 512}))
-    assert (await house.asked(chat("x"))).n_ctx == 512
-    assert (await house.asked(chat("x"), options={"num_ctx": 1024})).n_ctx == 1024
+    services = FakeServices(model=replace(MODEL, parameters={"num_ctx": 512}))
+    assert (await services.asked(chat("x"))).n_ctx == 512
+    assert (await services.asked(chat("x"), options={"num_ctx": 1024})).n_ctx == 1024
 
 
 async def test_a_model_that_sees_is_never_given_less_than_an_image_may_need() -> None:
-    house = House(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
-    assert (await house.asked(chat("x"), options={"num_ctx": 512})).n_ctx == 2048
+    services = FakeServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    assert (await services.asked(chat("x"), options={"num_ctx": 512})).n_ctx == 2048
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_a_chat_is_cut_to_the_context_that_was_asked_for() -> None:
     words = chat("one", "two", "three", "four", "five")
-    cut, whole = (House(model=SPACED, n_ctx=6) for _ in range(2))
+    cut, whole = (FakeServices(model=SPACED, n_ctx=6) for _ in range(2))
     assert (await cut.asked(words, options={"num_ctx": 4})).prompt == ("two three four five ",)
     assert (await whole.asked(words)).prompt == ("one two three four five ",)
 
@@ -435,24 +437,24 @@ def thought(parts: list[core.Delta | core.Done]) -> tuple[str, str]:
 @pytest.mark.contract("think.apart")
 async def test_thinking_is_parted_from_the_answer() -> None:
     tokens = [core.Token(text=text) for text in ("<thi", "nk>hm", "m</think>", "yes")]
-    assert thought(await House(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
+    assert thought(await FakeServices(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
 
 
 async def test_a_model_that_thinks_unasked_does_so_apart_and_others_say_what_they_say() -> None:
     tokens: list[core.Event] = [core.Token(text="<think>a</think>b"), DONE]
-    assert thought(await House(*tokens).ask(chat("x"), think=False)) == ("a", "b")
-    assert thought(await House(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
-    house = House(*tokens, model=replace(MODEL, capabilities=("completion",)))
-    assert thought(await house.ask(chat("x")))[0] == ""
+    assert thought(await FakeServices(*tokens).ask(chat("x"), think=False)) == ("a", "b")
+    assert thought(await FakeServices(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
+    services = FakeServices(*tokens, model=replace(MODEL, capabilities=("completion",)))
+    assert thought(await services.ask(chat("x")))[0] == ""
 
 
 async def test_what_the_parser_held_back_is_not_lost() -> None:
-    assert thought(await House(core.Token(text="<thi"), DONE).ask(chat("x"))) == ("", "<thi")
+    assert thought(await FakeServices(core.Token(text="<thi"), DONE).ask(chat("x"))) == ("", "<thi")
 
 
 async def test_logprobs_go_with_their_token() -> None:
     logprobs = (core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0),)
-    parts = await House(core.Token(text="a", logprobs=logprobs), DONE).ask(chat("x"))
+    parts = await FakeServices(core.Token(text="a", logprobs=logprobs), DONE).ask(chat("x"))
     assert parts[0] == core.Delta(content="a", logprobs=logprobs)
 
 
@@ -472,45 +474,49 @@ async def test_logprobs_go_with_their_token() -> None:
 async def test_each_failure_is_an_error_by_name(
     kind: core.FailureKind, error: type[errors.SpecdError]
 ) -> None:
-    house = House(core.Failed(kind=kind, message="why", n_prompt=9, n_ctx=8))
+    services = FakeServices(core.Failed(kind=kind, message="why", n_prompt=9, n_ctx=8))
     with pytest.raises(error) as raised:
-        await house.ask(chat("x"))
+        await services.ask(chat("x"))
     assert type(raised.value) is error
     # An engine that dies before it says anything is given a second chance, and no third.
-    assert house.n_released == (2 if kind is core.FailureKind.CRASHED else 1)
+    assert services.n_released == (2 if kind is core.FailureKind.CRASHED else 1)
 
 
 async def test_an_engine_that_dies_in_mid_answer_is_not_asked_again() -> None:
-    house = House(core.Token(text="a"), core.Failed(kind=core.FailureKind.CRASHED, message="x"))
+    services = FakeServices(
+        core.Token(text="a"), core.Failed(kind=core.FailureKind.CRASHED, message="x")
+    )
     with pytest.raises(errors.EngineCrashed):
-        await house.ask(chat("x"))
-    assert house.n_released == 1
+        await services.ask(chat("x"))
+    assert services.n_released == 1
 
 
 async def test_an_answer_speaks_of_its_own_pair() -> None:
     """Two models over the same weights share an engine that knows only the first one's pair."""
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
-    [_, done] = await House(core.Token(text="a"), replace(DONE, speculation=stats)).ask(chat("x"))
+    [_, done] = await FakeServices(core.Token(text="a"), replace(DONE, speculation=stats)).ask(
+        chat("x")
+    )
     assert isinstance(done, core.Done)
     assert done.speculation.drafter == DRAFTER.name
     assert done.speculation.pair_source == DRAFTER.source
 
 
-async def told(house: House, stats: core.SpeculationStats) -> core.SpeculationStats:
-    house.engine.events = (replace(DONE, speculation=stats),)
-    done = (await house.ask(chat("x")))[-1]
+async def stats_of(services: FakeServices, stats: core.SpeculationStats) -> core.SpeculationStats:
+    services.engine.events = (replace(DONE, speculation=stats),)
+    done = (await services.ask(chat("x")))[-1]
     assert isinstance(done, core.Done)
     return done.speculation
 
 
 async def test_of_another_pair_only_what_is_true_of_the_engine_is_said() -> None:
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
-    house = House()
-    house.drafter = "/m/another.gguf"
-    assert await told(house, stats) == stats
+    services = FakeServices()
+    services.drafter = "/m/another.gguf"
+    assert await stats_of(services, stats) == stats
     # It was there when the engine was loaded, and has been deleted since.
-    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
-    assert await told(house, stats) == stats
+    services.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
+    assert await stats_of(services, stats) == stats
 
 
 #: Prompt lookup drafted, and rested in the end for a reason of its own.
@@ -532,56 +538,60 @@ LOOKED_UP = core.SpeculationStats(
 async def test_a_missing_drafter_is_told_in_the_words_of_the_load(
     drafter: str | None, reason: str, detail: str, said: str
 ) -> None:
-    house = House()
-    house.drafter = drafter
-    house.facts = replace(house.facts, drafter=None, no_pair_reason=reason, no_pair_detail=detail)
-    stats = await told(house, LOOKED_UP)
+    services = FakeServices()
+    services.drafter = drafter
+    services.facts = replace(
+        services.facts, drafter=None, no_pair_reason=reason, no_pair_detail=detail
+    )
+    stats = await stats_of(services, LOOKED_UP)
     assert (stats.drafter, stats.pair_source) == ("prompt-lookup", core.BUILTIN)
     assert (stats.reason, stats.detail) == (reason, said)
     # Who wants no drafts gets none for that reason, and no other.
     unwanted = replace(LOOKED_UP, reason=core.NoPair.DISABLED_BY_USER)
-    assert await told(house, unwanted) == unwanted
+    assert await stats_of(services, unwanted) == unwanted
 
 
 async def test_lookup_that_was_parked_by_measurement_keeps_its_own_reason() -> None:
     parked = replace(LOOKED_UP, state=core.SpeculationState.PARKED)
-    house = House()
-    house.drafter = "/m/tinier.gguf"
-    house.facts = replace(house.facts, drafter=None, no_pair_reason="drafter_load_failed")
-    assert (await told(house, parked)).reason == "low_acceptance"
-    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
-    said = await told(house, parked)
+    services = FakeServices()
+    services.drafter = "/m/tinier.gguf"
+    services.facts = replace(services.facts, drafter=None, no_pair_reason="drafter_load_failed")
+    assert (await stats_of(services, parked)).reason == "low_acceptance"
+    services.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
+    said = await stats_of(services, parked)
     assert (said.reason, said.detail) == ("low_acceptance", "None.")
 
 
 async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
-    house = House()
-    house.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",))
-    house.facts = replace(house.facts, drafter=None)
-    assert await house.generation.pair(MODEL) == house.found
-    assert house.paired == []
-    done = (await house.ask(chat("x")))[-1]
+    services = FakeServices()
+    services.found = core.Pair(
+        target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",)
+    )
+    services.facts = replace(services.facts, drafter=None)
+    assert await services.generation.pair(MODEL) == services.found
+    assert services.paired == []
+    done = (await services.ask(chat("x")))[-1]
     assert isinstance(done, core.Done)
     assert (done.speculation.reason, done.speculation.detail) == ("drafter_not_found", "None.")
-    assert house.paired == [house.found]
+    assert services.paired == [services.found]
 
 
 async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:
-    house = House(core.Token(text="a"), core.Token(text="b"), DONE)
+    services = FakeServices(core.Token(text="a"), core.Token(text="b"), DONE)
     request = core.GenerateRequest(model="tiny", prompt=chat("x"))
-    async with aclosing(house.generation.generate(request)) as parts:
+    async with aclosing(services.generation.generate(request)) as parts:
         await anext(parts)
-    assert house.engine.closed
-    assert house.n_released == 1
+    assert services.engine.closed
+    assert services.n_released == 1
 
 
 async def test_load_and_unload_by_name() -> None:
-    house = House()
-    await house.generation.load("tiny", {"num_ctx": 8}, 5.0)
-    assert [(spec.n_ctx, keep) for spec, keep in house.leased] == [(8, 5.0)]
-    assert house.n_released == 1
-    await house.generation.unload("tiny")
-    assert house.unloaded == [MODEL]
+    services = FakeServices()
+    await services.generation.load("tiny", {"num_ctx": 8}, 5.0)
+    assert [(spec.n_ctx, keep) for spec, keep in services.leased] == [(8, 5.0)]
+    assert services.n_released == 1
+    await services.generation.unload("tiny")
+    assert services.unloaded == [MODEL]
 
 
 @pytest.mark.parametrize(
@@ -595,19 +605,19 @@ async def test_load_and_unload_by_name() -> None:
 )
 async def test_an_unknown_model_is_named(act: Callable[[Generation], Any]) -> None:
     with pytest.raises(errors.ModelNotFound, match="model 'other' not found"):
-        await act(House().generation)
+        await act(FakeServices().generation)
 
 
 async def test_options_that_cannot_be_used_are_named() -> None:
     with pytest.raises(errors.InvalidOption, match="num_batch"):
-        await House().ask(chat("x"), options={"num_batch": 0})
+        await FakeServices().ask(chat("x"), options={"num_batch": 0})
 
 
 async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_TRACE_DIR", "/var/traces")
-    house = House()
-    await house.generation.load("tiny")
-    [(spec, _)] = house.leased
+    services = FakeServices()
+    await services.generation.load("tiny")
+    [(spec, _)] = services.leased
     assert spec.trace_dir == "/var/traces"
 
 
@@ -615,23 +625,23 @@ async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
-    house = House(n_ctx=4)
+    services = FakeServices(n_ctx=4)
     turn = core.Message(role="user", content=" a b c d e f ", images=(b"1", b"2"))
     request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
     # "<s>[user]" before the images, the words and "[assistant]" after them.
-    assert await house.generation.count_tokens(request) == 1 + 2 * 500 + 7
-    assert house.engine.asked == []
-    assert house.n_released == 1
+    assert await services.generation.count_tokens(request) == 1 + 2 * 500 + 7
+    assert services.engine.asked == []
+    assert services.n_released == 1
 
 
 async def test_images_stand_where_their_turns_are() -> None:
-    house = House()
+    services = FakeServices()
     turns = (
         core.Message(role="user", content="what is", images=(b"1", b"2")),
         core.Message(role="assistant", content="a cat"),
         core.Message(role="user", content="and", images=(b"3",)),
     )
-    asked = await house.asked(core.ChatPrompt(messages=turns))
+    asked = await services.asked(core.ChatPrompt(messages=turns))
     assert [piece.data for piece in asked.prompt if isinstance(piece, core.Image)] == [
         b"1",
         b"2",
@@ -643,9 +653,9 @@ async def test_images_stand_where_their_turns_are() -> None:
 
 async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
     template = "{{ messages[0].content }}{{ messages[0].content }}{{ messages[2].content }}"
-    house = House(model=replace(MODEL, chat_template=template))
+    services = FakeServices(model=replace(MODEL, chat_template=template))
     turns = tuple(core.Message(role="user", images=(b"%d" % i,)) for i in range(3))
-    asked = await house.asked(core.ChatPrompt(messages=turns))
+    asked = await services.asked(core.ChatPrompt(messages=turns))
     shown = [piece.data for piece in asked.prompt if isinstance(piece, core.Image)]
     assert shown == [b"0", b"0", b"2"]
 
@@ -653,37 +663,37 @@ async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
 async def test_a_rendered_prompt_names_its_images() -> None:
     turn = core.Message(role="user", content="what is", images=(b"1", b"2"))
     request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
-    assert "[img-0][img-1]what is" in await House().generation.render(request)
+    assert "[img-0][img-1]what is" in await FakeServices().generation.render(request)
 
 
 @pytest.mark.contract("render-only")
 async def test_a_rendered_prompt_begins_with_the_text_of_its_context() -> None:
     prompt = core.TextPrompt(text="hello", context=(7, 8))
     request = core.GenerateRequest(model="tiny", prompt=prompt)
-    assert await House().generation.render(request) == "<7><8>[user]hello[assistant]"
+    assert await FakeServices().generation.render(request) == "<7><8>[user]hello[assistant]"
 
 
 async def test_a_chat_is_cut_by_what_its_images_take() -> None:
     """An image is 500 tokens to this engine: two of them do not fit."""
-    house = House(n_ctx=800)
+    services = FakeServices(n_ctx=800)
     turns = [core.Message(role="user", content=f"{i}", images=(b"%d" % i,)) for i in range(3)]
-    asked = await house.asked(core.ChatPrompt(messages=tuple(turns)))
+    asked = await services.asked(core.ChatPrompt(messages=tuple(turns)))
     assert [piece.data for piece in asked.prompt if isinstance(piece, core.Image)] == [b"2"]
 
 
 @pytest.mark.parametrize("n_ctx, loaded", [(512, 2048), (0, 0), (8192, 8192)])
 async def test_a_model_with_a_projector_has_room_for_an_image(n_ctx: int, loaded: int) -> None:
-    house = House(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
-    await house.ask(chat("a"), options={"num_ctx": n_ctx})
-    assert house.leased[0][0].n_ctx == loaded
+    services = FakeServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    await services.ask(chat("a"), options={"num_ctx": n_ctx})
+    assert services.leased[0][0].n_ctx == loaded
 
 
 async def test_an_engine_that_dies_before_it_counted_is_asked_once_more() -> None:
-    house = House()
+    services = FakeServices()
     request = core.GenerateRequest(model="tiny", prompt=chat("a b"))
-    house.engine.dies = 1
-    assert await house.generation.count_tokens(request) == 2
-    house.engine.dies = 2
+    services.engine.dies = 1
+    assert await services.generation.count_tokens(request) == 2
+    services.engine.dies = 2
     with pytest.raises(errors.EngineCrashed):
-        await house.generation.count_tokens(request)
-    assert house.n_released == 4
+        await services.generation.count_tokens(request)
+    assert services.n_released == 4

@@ -87,7 +87,7 @@ def test_what_is_taken_is_gone() -> None:
         "LISTEN_FDNAMES": "",
         "PATH": "/bin",
     }
-    ours = Systemd.take(variables)
+    ours = Systemd.from_environment(variables)
     assert (ours.notify_address, ours.watchdog_s, ours.sockets) == ("/run/notify", 30.0, ())
     assert variables == {"PATH": "/bin"}
 
@@ -105,7 +105,7 @@ def test_what_is_taken_is_gone() -> None:
     ],
 )
 def test_what_is_another_process_s_or_no_number_is_nothing(variables: dict[str, str]) -> None:
-    assert Systemd.take(variables) == Systemd()
+    assert Systemd.from_environment(variables) == Systemd()
 
 
 _TAKES = """

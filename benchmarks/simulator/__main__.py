@@ -11,9 +11,9 @@ from benchmarks.simulator import ideas, page, report
 from benchmarks.simulator.cells import CellFigures, run_cell
 from benchmarks.simulator.curves import CURVES, curve
 from benchmarks.simulator.engine import SimulatedEngine
+from benchmarks.simulator.noisy_drafter import add_weight_noise
 from benchmarks.simulator.recording import Recording
 from benchmarks.simulator.situations import SITUATIONS, SituationFigures, run_situation
-from benchmarks.simulator.worsened import worsened
 from specd.bench.subject import demo_subject
 from specd.errors import SpecdError, StoreError
 
@@ -76,7 +76,7 @@ def _record(arguments: argparse.Namespace) -> int:
     assert demo.drafter is not None
     if arguments.demo:
         for name, noise in report.NOISE.items():
-            drafter = worsened(demo.drafter, noise) if noise else demo.drafter
+            drafter = add_weight_noise(demo.drafter, noise) if noise else demo.drafter
             recording = Recording(target=demo.target, drafter=drafter, name=name, noise=noise)
             recording.run(print).save(report.TRACES / f"{name}.npz")
         return 0
@@ -88,7 +88,7 @@ def _record(arguments: argparse.Namespace) -> int:
         raise StoreError(f"{arguments.out} cannot be written: there is no such folder")
     target, drafter = arguments.target or demo.target, arguments.drafter or demo.drafter
     if arguments.noise:
-        drafter = worsened(drafter, arguments.noise)
+        drafter = add_weight_noise(drafter, arguments.noise)
     name = arguments.name or arguments.out.stem
     recording = Recording(target=target, drafter=drafter, name=name, noise=arguments.noise)
     recording.run(print).save(arguments.out)
@@ -138,7 +138,7 @@ def _report(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.check:
         return _check(report.read(), arguments.processes)
-    found = report.play(
+    found = report.simulate(
         arguments.sessions, arguments.situation_sessions, arguments.processes, _progress
     )
     report.write(found)
@@ -149,7 +149,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _check(kept: report.Report, n_processes: int) -> int:
     """Play what the kept figures are of."""
     anew = report.rounded(
-        report.play(kept.n_sessions, kept.n_situation_sessions, n_processes, _progress)
+        report.simulate(kept.n_sessions, kept.n_situation_sessions, n_processes, _progress)
     )
     is_same = anew == kept and stale(ROOT) == []
     if not is_same:

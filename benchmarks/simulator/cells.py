@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.simulator.baselines import LENGTHS, baselines
 from benchmarks.simulator.curves import PLAIN_NS, Curve
-from benchmarks.simulator.engine import ALLOWED_SHARE, Asked, SimulatedEngine, plain_ns
+from benchmarks.simulator.engine import ALLOWED_SHARE, SimulatedEngine, SimulatedRequest, plain_ns
 from benchmarks.simulator.sessions import Cut, session
 from benchmarks.simulator.trace import Answer, Trace
-from benchmarks.simulator.yardsticks import LENGTHS, yardsticks
 
 #: Answers that are the beginning of a session, and what falls below which share is locked out.
 N_FIRST = 8
-LOCKED_OUT = 0.9
+NEVER_DRAFTED = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ Engine = Callable[[int], SimulatedEngine]
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
+class _PlayedSession:
     """A session: its answers, and nanoseconds of each."""
 
     cuts: Sequence[Cut]
@@ -78,8 +78,10 @@ def run_cell(
     return _figures(trace.name, temperature, curve, answers, played, best_length)
 
 
-def _play(engine: SimulatedEngine, cuts: Sequence[Cut]) -> _Played:
-    return _Played(cuts, [engine.answer(Asked(cut.answer, cut.end)).ns for cut in cuts])
+def _play(engine: SimulatedEngine, cuts: Sequence[Cut]) -> _PlayedSession:
+    return _PlayedSession(
+        cuts, [engine.answer(SimulatedRequest(cut.answer, cut.end)).ns for cut in cuts]
+    )
 
 
 def _figures(
@@ -87,10 +89,10 @@ def _figures(
     temperature: float,
     curve: Curve,
     answers: Sequence[Answer],
-    played: Sequence[_Played],
+    played: Sequence[_PlayedSession],
     best_length: int | None,
 ) -> CellFigures:
-    known = yardsticks(tuple(answers), curve)
+    known = baselines(tuple(answers), curve)
     cuts = [cut for one in played for cut in one.cuts]
     ns = [n for one in played for n in one.ns]
     plain = [plain_ns(cut.end) for cut in cuts]
@@ -117,7 +119,7 @@ def _figures(
         clairvoyant_gain=sum(plain) / clairvoyant,
         to_best=statistics.median(ratios),
         worst_session=min(ratios),
-        n_locked_out=sum(ratio < LOCKED_OUT for ratio in ratios),
+        n_locked_out=sum(ratio < NEVER_DRAFTED for ratio in ratios),
         to_oracle=min(oracle, totals[best]) / sum(ns),
         worst_answer=max(
             (n - ALLOWED_SHARE * p) / PLAIN_NS for n, p in zip(ns, plain, strict=True)

@@ -20,16 +20,16 @@ from specd.bench.cache import cache_directory
 ROOT = Path(__file__).resolve().parents[2]
 _ENGINE = ROOT / "specd" / "engine"
 #: What no step runs, in a folder whose other modules are all compiled.
-_NOT_OF_A_STEP = ("__init__", "memory", "timeline", "trace")
+_NOT_OF_A_STEP = ("__init__", "pair_stats", "timeline", "trace")
 #: What runs at every step; the simulator makes no instance of a subclass of these classes.
 SOURCES = (
     Path(__file__).with_name("engine.py"),
     _ENGINE / "backend.py",
     _ENGINE / "batching.py",
     _ENGINE / "loop.py",
-    _ENGINE / "queue.py",
-    _ENGINE / "reader.py",
-    _ENGINE / "said.py",
+    _ENGINE / "request_queue.py",
+    _ENGINE / "prefill.py",
+    _ENGINE / "step_result.py",
     _ENGINE / "slot.py",
     _ENGINE / "speculation.py",
     _ENGINE / "stop.py",

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from benchmarks.simulator.curves import PLAIN_NS, Curve
-from benchmarks.simulator.shares import Share, Shares
+from benchmarks.simulator.time_shares import TimeShare, TimeShares
 from benchmarks.simulator.trace import Answer
 from specd.core import (
     Done,
@@ -36,9 +36,9 @@ from specd.engine.sampler import CERTAIN, NO_TOKEN, Choice, Row
 from specd.engine.speculative.controller import MAX_DRAFT, Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
-from specd.engine.speculative.siblings import MOST_SIBLINGS
+from specd.engine.speculative.siblings import MAX_SIBLINGS
 from specd.errors import EngineError
-from specd.ipc.messages import Begun, Finished, ToDaemon
+from specd.ipc.messages import Finished, Started, ToDaemon
 from specd.settings import Settings
 
 #: Ids that no recorded text has: the token that ends an answer, and wrong guesses, one of which
@@ -63,7 +63,7 @@ def default_threshold() -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulatedRequest:
     """The first `end` tokens of a recorded answer, the last of which stands for its end.
 
     n_draft_max, mode: as in a request.
@@ -80,12 +80,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SimulatedAnswer:
     """share: what it answers for of the passes that it took part in."""
 
-    asked: Asked
+    asked: SimulatedRequest
     done: Done
-    share: Share
+    share: TimeShare
 
     @property
     def ns(self) -> int:
@@ -133,10 +133,10 @@ class _Backend:
     n_batch = 512
     can_shift = True
     rewind_limit: int | None = None
-    splits_ragged = False
+    has_equal_splits = False
     n_leaves = 0
 
-    def __init__(self, curve: Curve, clock: _Clock, shares: Shares) -> None:
+    def __init__(self, curve: Curve, clock: _Clock, shares: TimeShares) -> None:
         self._curve = curve
         self._clock = clock
         self._shares = shares
@@ -158,7 +158,7 @@ class _Backend:
     def rewind(self, slot: int, n_past: int) -> int:  # noqa: ARG002 - nothing is held
         return n_past
 
-    def hold(self, slot: int) -> None:
+    def checkpoint(self, slot: int) -> None:
         pass
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
@@ -174,7 +174,7 @@ class _Backend:
 class _Target(_Backend):
     """A prompt costs its last row alone: how fast one is read is not what is judged."""
 
-    def __init__(self, curve: Curve, clock: _Clock, shares: Shares, n_leaves: int = 0) -> None:
+    def __init__(self, curve: Curve, clock: _Clock, shares: TimeShares, n_leaves: int = 0) -> None:
         super().__init__(curve, clock, shares)
         self.n_leaves = n_leaves
         self._target_ns = cache(curve.target_ns)
@@ -220,7 +220,7 @@ class _Sampler:
 
     reads_history = False
 
-    def __init__(self, asked: Asked, share: Share) -> None:
+    def __init__(self, asked: SimulatedRequest, share: TimeShare) -> None:
         self._answer, self._end, self._share = asked.answer, asked.end, share
         self._begin, self._n_right, self._margins = -1, 0, list[float]()
 
@@ -258,7 +258,9 @@ class _Sampler:
 class _Adversary(_Sampler):
     """Guesses right until it is believed, and wrong until it is not."""
 
-    def __init__(self, asked: Asked, share: Share, n_kept: int, n_broken: int) -> None:
+    def __init__(
+        self, asked: SimulatedRequest, share: TimeShare, n_kept: int, n_broken: int
+    ) -> None:
         super().__init__(asked, share)
         self._n_kept, self._n_broken = n_kept, n_broken
         self._n_sent = self._n_unsent = 0
@@ -289,7 +291,7 @@ class SimulatedEngine:
         history: PairHistory | None = None,
         noise: float = 0.0,
         seed: int = 0,
-        n_leaves: int = MOST_SIBLINGS,
+        n_leaves: int = MAX_SIBLINGS,
     ) -> None:
         """threshold: None is the default setting.  history: of an earlier engine of the pair.
 
@@ -297,21 +299,21 @@ class SimulatedEngine:
         n_leaves: most siblings of a draft.
         """
         self._clock = _Clock(noise, seed)
-        self._shares = Shares(curve)
+        self._shares = TimeShares(curve)
         target = _Target(curve, self._clock, self._shares, n_leaves)
         drafter = _Drafter(curve, self._clock, self._shares)
         costs = _measured(curve) if not noise else _calibrated(target, drafter, self._clock)
         threshold = default_threshold() if threshold is None else threshold
         self.controller = Controller(costs, threshold, history)
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, SimulatedRequest] = {}
         self._ends: dict[int, object] = {}
-        self._share_of: dict[int, Share] = {}
+        self._share_of: dict[int, TimeShare] = {}
         self._n_asked = 0
         self._loop = Loop(
             target,
             _Vocabulary(),
             self.controller,
-            self._hear,
+            self._on_message,
             n_ctx=_N_CTX,
             n_slots=n_slots,
             drafter=DraftModel(drafter, _Vocabulary(), n_slots, self._clock),
@@ -323,27 +325,27 @@ class SimulatedEngine:
         """Nanoseconds of all that was done so far."""
         return self._clock.now_ns
 
-    def answer(self, asked: Asked) -> Answered:
+    def answer(self, asked: SimulatedRequest) -> SimulatedAnswer:
         """Answer one request that runs alone."""
         return self.answer_all([asked])[0]
 
-    def answer_all(self, several: Sequence[Asked]) -> list[Answered]:
+    def answer_all(self, several: Sequence[SimulatedRequest]) -> list[SimulatedAnswer]:
         """Answer requests that came at once, as many at a time as there are slots."""
         first = self._n_asked
         for asked in several:
             self._asked[self._n_asked] = asked
             self._loop.submit(self._n_asked, _request(asked))
             self._n_asked += 1
-        while self._loop.busy:
+        while self._loop.is_busy:
             self._loop.step()
         return [
             _answered(self._asked.pop(i), self._ends.pop(i), self._share_of.pop(i))
             for i in range(first, self._n_asked)
         ]
 
-    def _hear(self, message: ToDaemon) -> None:
+    def _on_message(self, message: ToDaemon) -> None:
         """Give a request that begins the sampler of its recorded answer; keep how one ends."""
-        if isinstance(message, Begun):
+        if isinstance(message, Started):
             [slot] = (s for s in self._loop.slots if s.request_id == message.request_id)
             share = self._share_of[message.request_id] = self._shares.open(slot.id)
             slot.sampler = _sampler(self._asked[message.request_id], share)
@@ -351,11 +353,11 @@ class SimulatedEngine:
             self._ends[message.request_id] = message.event
 
 
-def _sampler(asked: Asked, share: Share) -> _Sampler:
+def _sampler(asked: SimulatedRequest, share: TimeShare) -> _Sampler:
     return _Adversary(asked, share, *asked.adversary) if asked.adversary else _Sampler(asked, share)
 
 
-def _request(asked: Asked) -> EngineRequest:
+def _request(asked: SimulatedRequest) -> EngineRequest:
     answer = asked.answer
     return EngineRequest(
         prompt=tuple(answer.prompt),
@@ -367,10 +369,10 @@ def _request(asked: Asked) -> EngineRequest:
     )
 
 
-def _answered(asked: Asked, end: object, share: Share) -> Answered:
+def _answered(asked: SimulatedRequest, end: object, share: TimeShare) -> SimulatedAnswer:
     if not isinstance(end, Done):
         raise EngineError(f"the simulated engine gave no answer: {end}")
-    return Answered(asked, end, share)
+    return SimulatedAnswer(asked, end, share)
 
 
 def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
@@ -381,7 +383,7 @@ def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
 def _measured(curve: Curve) -> CostModel:
     """The same without noise, which is measured once."""
     if curve.name not in _KNOWN:
-        clock, shares = _Clock(0.0, 0), Shares(curve)
+        clock, shares = _Clock(0.0, 0), TimeShares(curve)
         _KNOWN[curve.name] = _calibrated(
             _Target(curve, clock, shares), _Drafter(curve, clock, shares), clock
         )

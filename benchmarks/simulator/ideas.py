@@ -50,7 +50,7 @@ class Gains:
 def judge(trace: Trace) -> Iterator[Gains]:
     """The gains of each idea with one drafter, at every temperature under every curve."""
     for temperature in trace.temperatures:
-        known = Known.of(trace.at(temperature))
+        known = RecordedGuesses.of(trace.at(temperature))
         for curve in CURVES:
             lines = line_speed(known, curve)
             moved, again = (
@@ -96,7 +96,7 @@ def _range(figures: Sequence[float], n_digits: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RecordedGuesses:
     """What can be guessed at every position of some answers, and the true chances of it.
 
     main, siblings: the chance [n, depth] that a guess and all before it are right, and that all
@@ -116,7 +116,7 @@ class Known:
     sibling_by_depth: Floats
 
     @classmethod
-    def of(cls, answers: Sequence[Answer]) -> Known:
+    def of(cls, answers: Sequence[Answer]) -> RecordedGuesses:
         model, found = drafted(answers), looked_up(answers)
         by_bin, by_depth = model.table()
         main = model.chances(by_bin)
@@ -183,14 +183,14 @@ class _Plan:
     worth: Floats
 
 
-def line_speed(known: Known, curve: Curve) -> float:
+def line_speed(known: RecordedGuesses, curve: Curve) -> float:
     """Plain decoding's time ÷ that of the oracle."""
-    return _settled(lambda rate: _ns(known, curve, _plan(known, curve, rate)), known)
+    return _converged_speed(lambda rate: _ns(known, curve, _plan(known, curve, rate)), known)
 
 
-def tree_speed(known: Known, curve: Curve, *, reads_again: bool) -> float:
+def tree_speed(known: RecordedGuesses, curve: Curve, *, reads_again: bool) -> float:
     """The same with siblings."""
-    sets = _Sets(known, 1.0)
+    sets = _SiblingSets(known, 1.0)
 
     def ns(rate: float) -> int:
         nonlocal sets
@@ -200,13 +200,13 @@ def tree_speed(known: Known, curve: Curve, *, reads_again: bool) -> float:
         dearer = _plan(known, curve, rate, sets, n_again=1)
         one_row = rate * (curve.target_ns(2) - curve.target_ns(1)) / PLAIN_NS
         price = float((plan.worth - dearer.worth).mean()) + one_row
-        sets = _Sets(known, max(1.0 - price, 0.0))
+        sets = _SiblingSets(known, max(1.0 - price, 0.0))
         return _ns(known, curve, plan, again=dearer)
 
-    return _settled(ns, known)
+    return _converged_speed(ns, known)
 
 
-def overlap_speed(known: Known, curve: Curve) -> float:
+def overlap_speed(known: RecordedGuesses, curve: Curve) -> float:
     """The same without siblings, where a draft that came true is gone on with during the pass."""
     free, worth = replace(curve, draft_step=0.0, catch_up=0.0), 0.0
 
@@ -218,10 +218,10 @@ def overlap_speed(known: Known, curve: Curve) -> float:
         worth = max(float((hidden.worth - paid.worth).mean()), 0.0)
         return _ns(known, curve, paid, hidden=hidden)
 
-    return _settled(ns, known)
+    return _converged_speed(ns, known)
 
 
-def _settled(ns: Callable[[float], int], known: Known) -> float:
+def _converged_speed(ns: Callable[[float], int], known: RecordedGuesses) -> float:
     """The best speed that a rule comes to.  ns: λ → nanoseconds of all answers."""
     plain = PLAIN_NS * sum(len(answer.tokens) - 1 for answer in known.answers)
     rate = best = 1.0
@@ -232,7 +232,7 @@ def _settled(ns: Callable[[float], int], known: Known) -> float:
 
 
 def _ns(
-    known: Known,
+    known: RecordedGuesses,
     curve: Curve,
     plan: _Plan,
     *,
@@ -267,7 +267,7 @@ def _ns(
     return total
 
 
-def _rows(known: Known, plan: _Plan) -> list[tuple[int, int, int, int, bool]]:
+def _rows(known: RecordedGuesses, plan: _Plan) -> list[tuple[int, int, int, int, bool]]:
     """The plan by position: drafted by the model, right ones of all, rows, accepted, sibling."""
     n_right = known.model.n_right
     columns = (plan.n_drafted, n_right, plan.n_rows, plan.n_accepted, plan.sibling)
@@ -277,13 +277,13 @@ def _rows(known: Known, plan: _Plan) -> list[tuple[int, int, int, int, bool]]:
 # ---------------------------------------------------------------------- the rule
 
 
-class _Sets:
+class _SiblingSets:
     """The likeliest guesses and siblings among those of the first so many depths.
 
     A sibling is never likelier than the guess before it, so the likeliest are always a tree.
     """
 
-    def __init__(self, known: Known, share: float) -> None:
+    def __init__(self, known: RecordedGuesses, share: float) -> None:
         """share: of a token, which a sibling is worth that is kept beside the one that follows."""
         self._known, self._siblings = known, known.siblings * share
         self._totals = [self._total(depth) for depth in range(MAX_DRAFT + 1)]
@@ -325,10 +325,10 @@ class _Sets:
 
 
 def _plan(
-    known: Known,
+    known: RecordedGuesses,
     curve: Curve,
     rate: float,
-    sets: _Sets | None = None,
+    sets: _SiblingSets | None = None,
     *,
     next_worth: float = 0.0,
     n_again: int = 0,
@@ -368,10 +368,10 @@ def _prices(curve: Curve, rate: float, n_again: int) -> Floats:
 
 
 def _draft(
-    known: Known,
+    known: RecordedGuesses,
     price: Floats,
     step_price: float,
-    sets: _Sets | None,
+    sets: _SiblingSets | None,
     next_worth: float,
     found_worth: Floats,
 ) -> tuple[Floats, Ints, Ints]:
@@ -408,7 +408,7 @@ def _draft(
     return worth, n_rows, n_drafted
 
 
-def _ahead(known: Known, depth: int, *, with_siblings: bool) -> tuple[Floats, Ints, Ints]:
+def _ahead(known: RecordedGuesses, depth: int, *, with_siblings: bool) -> tuple[Floats, Ints, Ints]:
     """Tokens that more depth promises, its rows and its steps: of lines alone, then of trees."""
     chances = np.cumprod(known.by_depth[depth:])
     gains, n_steps = np.cumsum(chances), np.arange(1, MAX_DRAFT - depth + 1)

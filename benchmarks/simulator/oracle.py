@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.simulator.curves import PLAIN_NS, Curve
+from benchmarks.simulator.fixed_policy import PolicyRun, Step
 from benchmarks.simulator.positions import Floats, Guesses, Ints, drafted, looked_up
 from benchmarks.simulator.trace import Answer
-from benchmarks.simulator.walk import Step, Walk
 from specd.engine.speculative.controller import MAX_DRAFT
 
 #: Rates that are tried for λ, in tokens per plain pass.
@@ -33,8 +33,8 @@ class Oracle:
         self._of_found, _ = positions.found.table()
         widths = [curve.target_ns(1 + k) / PLAIN_NS for k in range(MAX_DRAFT + 1)]
         self._added = np.array(widths[1:]) - widths[0]
-        self.rate = min(_RATES, key=lambda rate: _whole(self._walks(positions, rate)))
-        self._known = self._walks(positions, self.rate)
+        self.rate = min(_RATES, key=lambda rate: _whole(self._policy_runs(positions, rate)))
+        self._known = self._policy_runs(positions, self.rate)
 
     def ns(self, answer: Answer, end: int) -> int:
         """Nanoseconds of the first `end` tokens of one of its answers."""
@@ -45,13 +45,13 @@ class Oracle:
 
         has_read: the drafter knows the prompts already.
         """
-        return _whole(self._walks(_Positions.of(answers), self.rate, has_read=has_read))
+        return _whole(self._policy_runs(_Positions.of(answers), self.rate, has_read=has_read))
 
-    def _walks(
+    def _policy_runs(
         self, positions: _Positions, rate: float, *, has_read: bool = False
-    ) -> dict[Answer, Walk]:
+    ) -> dict[Answer, PolicyRun]:
         rows = np.stack(self._columns(positions, rate), axis=1).tolist()
-        walks, first = {}, 0
+        runs, first = {}, 0
 
         def rule(at: int) -> Step:
             # No step is at the first token: it comes with the prompt.
@@ -59,9 +59,9 @@ class Oracle:
 
         for answer in positions.answers:
             n_read = len(answer.prompt) if has_read else 0
-            walks[answer] = Walk(answer, self._curve, rule, n_read)
+            runs[answer] = PolicyRun(answer, self._curve, rule, n_read)
             first += len(answer.tokens) - 1
-        return walks
+        return runs
 
     def _columns(self, positions: _Positions, rate: float) -> Sequence[Ints]:
         """What it does at each position with that λ: the fields of a Step."""
@@ -112,9 +112,9 @@ class _Positions:
         return cls(answers, drafted(answers), looked_up(answers))
 
 
-def _whole(walks: Mapping[Answer, Walk]) -> int:
+def _whole(runs: Mapping[Answer, PolicyRun]) -> int:
     """Nanoseconds of all answers, each to its end."""
-    return sum(walk.ns(len(answer.tokens)) for answer, walk in walks.items())
+    return sum(run.ns(len(answer.tokens)) for answer, run in runs.items())
 
 
 def _best(worths: Floats, guesses: Guesses) -> tuple[Floats, Ints]:

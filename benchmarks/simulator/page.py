@@ -121,12 +121,12 @@ def _targets(report: Report, curve: Curve) -> Iterator[str]:
         min(c.to_best for c in report.cells if c.curve == curve.name and c.temperature == t)
         for t in (0.0, 0.8)
     )
-    useless = min(
+    with_useless_drafts = min(
         s.ratio
         for s in report.situations
         if s.curve == curve.name and s.situation == "useless drafter"
     )
-    for figure, goal in ((at_0, 1.12), (at_0, 1.05), (at_8, 1.05), (useless, 0.98)):
+    for figure, goal in ((at_0, 1.12), (at_0, 1.05), (at_8, 1.05), (with_useless_drafts, 0.98)):
         yield f"{figure:.2f} {_verdict(holds=round(figure, 2) >= goal)}"
 
 

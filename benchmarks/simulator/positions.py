@@ -25,24 +25,24 @@ N_BINS = max(map(len, EDGES.values())) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupGuess:
     """What prompt lookup finds at a position, and how many of its tokens are right."""
 
     n_right: int
     matches: Sequence[float]
 
 
-def found(answer: Answer) -> Sequence[Found]:
+def lookup_guesses(answer: Answer) -> Sequence[LookupGuess]:
     """By position; nothing before the first token of the answer."""
     if answer not in _FOUND:
-        _FOUND[answer] = [Found(0, ()), *_look_up(answer)]
+        _FOUND[answer] = [LookupGuess(0, ()), *_look_up(answer)]
     return _FOUND[answer]
 
 
-_FOUND: WeakKeyDictionary[Answer, list[Found]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Answer, list[LookupGuess]] = WeakKeyDictionary()
 
 
-def _look_up(answer: Answer) -> list[Found]:
+def _look_up(answer: Answer) -> list[LookupGuess]:
     lookup, whole, first = PromptLookup(1), [*answer.prompt, *answer.tokens], len(answer.prompt)
     several = []
     for at in range(1, len(answer.tokens)):
@@ -52,7 +52,7 @@ def _look_up(answer: Answer) -> list[Found]:
             if token != said:
                 break
             n_right += 1
-        several.append(Found(n_right, guess.matches))
+        several.append(LookupGuess(n_right, guess.matches))
     return several
 
 
@@ -114,5 +114,7 @@ def drafted(answers: Sequence[Answer]) -> Guesses:
 def looked_up(answers: Sequence[Answer]) -> Guesses:
     """What prompt lookup guesses."""
     return Guesses.of(
-        DrafterKind.LOOKUP, answers, lambda a, at: (found(a)[at].n_right, found(a)[at].matches)
+        DrafterKind.LOOKUP,
+        answers,
+        lambda a, at: (lookup_guesses(a)[at].n_right, lookup_guesses(a)[at].matches),
     )

@@ -61,16 +61,16 @@ class Recording:
         loaded = pair.load(spec, lambda _: None)
         if loaded.drafter is None:
             raise LoadFailed(f"{self.drafter} cannot draft: {loaded.facts.no_pair_detail}")
-        author = _Author(spec, loaded)
+        author = _AnswerRecorder(spec, loaded)
         renderer = Renderer.of(self.target)
-        written: list[_Written] = []
+        written: list[_RecordedAnswer] = []
         for temperature in self.temperatures:
             found = []
             for kind in self.kinds:
                 asked = self._asked(renderer, kind, temperature)
                 found.append(author.write(asked, self.n_answers, self.n_tokens))
                 on_progress(f"{kind}, temperature {temperature:g}: {len(found[-1])} answers")
-            written += _evened(found, self.n_answers)
+            written += _balance_acceptance(found, self.n_answers)
         on_progress(f"{self.drafter.name} guesses at {len(written)} answers")
         drafter = DraftModel(loaded.drafter, loaded.vocabulary, spec.n_slots)
         guess_all(drafter, loaded.vocabulary.is_eog, written, spec.n_slots)
@@ -86,7 +86,9 @@ class Recording:
             flash_attention=True,
         )
 
-    def _asked(self, renderer: Renderer, kind: str, temperature: float) -> Iterator[_Asked]:
+    def _asked(
+        self, renderer: Renderer, kind: str, temperature: float
+    ) -> Iterator[_RecordingRequest]:
         """Each prompt by itself, then again and again behind another one, with other seeds."""
         workload = load_workload(kind)
         prompts = (*workload.prompts, *workload.warm_up)
@@ -95,7 +97,7 @@ class Recording:
                 other = prompts[(number + turn) % len(prompts)].text
                 both = replace(prompt, text=f"{other}\n\n{prompt.text}") if turn else prompt
                 sampling = SamplingParams(temperature=temperature, seed=1000 * turn + number)
-                yield _Asked(kind, renderer.render(workload.form, both), sampling)
+                yield _RecordingRequest(kind, renderer.render(workload.form, both), sampling)
 
     def _provenance(self) -> dict[str, Any]:
         params = SamplingParams()
@@ -114,14 +116,14 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RecordingRequest:
     kind: str
     text: str
     sampling: SamplingParams
 
 
 @dataclass(slots=True)
-class _Written:
+class _RecordedAnswer:
     """An answer, and the guesses at it as far as they have come.
 
     The first token comes with the prompt: nothing is guessed for it.
@@ -152,7 +154,9 @@ class _Written:
         )
 
 
-def _evened(found: Sequence[Sequence[_Written]], n_each: int) -> list[_Written]:
+def _balance_acceptance(
+    found: Sequence[Sequence[_RecordedAnswer]], n_each: int
+) -> list[_RecordedAnswer]:
     """So many of each kind; what one kind lacks is made up from the others, in turn."""
     chosen = [written for several in found for written in several[:n_each]]
     spare = zip_longest(*(several[n_each:] for several in found))
@@ -160,7 +164,7 @@ def _evened(found: Sequence[Sequence[_Written]], n_each: int) -> list[_Written]:
     return chosen + others[: n_each * len(found) - len(chosen)]
 
 
-class _Author:
+class _AnswerRecorder:
     """The engine's loop without drafts."""
 
     def __init__(self, spec: EngineSpec, loaded: pair.LoadedPair) -> None:
@@ -169,9 +173,11 @@ class _Author:
         self._n_slots = spec.n_slots
         self._n_asked = 0
 
-    def write(self, asked: Iterator[_Asked], n_answers: int, n_tokens: int) -> list[_Written]:
+    def write(
+        self, asked: Iterator[_RecordingRequest], n_answers: int, n_tokens: int
+    ) -> list[_RecordedAnswer]:
         """At least n_answers that did not end before n_tokens; fewer where there are no more."""
-        found: list[_Written] = []
+        found: list[_RecordedAnswer] = []
         while len(found) < n_answers:
             several = [question for _, question in zip(range(self._n_slots), asked, strict=False)]
             if not several:
@@ -180,7 +186,7 @@ class _Author:
             found += [written for written in answers if len(written.tokens) == n_tokens]
         return found
 
-    def _answers(self, asked: Sequence[_Asked], n_tokens: int) -> list[_Written]:
+    def _answers(self, asked: Sequence[_RecordingRequest], n_tokens: int) -> list[_RecordedAnswer]:
         self._said.clear()
         ids = range(self._n_asked, self._n_asked + len(asked))
         self._n_asked += len(asked)
@@ -193,21 +199,21 @@ class _Author:
                 want_context=True,
             )
             self._loop.submit(request_id, request)
-        while self._loop.busy:
+        while self._loop.is_busy:
             self._loop.step()
         ends = {m.request_id: m.event for m in self._said if isinstance(m, Finished)}
         return [_written(q, ends[i]) for i, q in zip(ids, asked, strict=True)]
 
 
-def _written(asked: _Asked, end: object) -> _Written:
+def _written(asked: _RecordingRequest, end: object) -> _RecordedAnswer:
     if not isinstance(end, Done):
         raise EngineError(f"the target gave no answer: {end}")
     n_prompt = end.usage.n_prompt
     tokens = [*end.context]
-    return _Written(asked.kind, asked.sampling, tokens[:n_prompt], tokens[n_prompt:])
+    return _RecordedAnswer(asked.kind, asked.sampling, tokens[:n_prompt], tokens[n_prompt:])
 
 
-class _Watched:
+class _RecordingSampler:
     """Draws as the drafter does; of a wrong guess it finds whether the next best is right."""
 
     def __init__(self, params: SamplingParams) -> None:
@@ -235,17 +241,17 @@ class _Watched:
 def guess_all(
     drafter: DraftModel,
     is_eog: Callable[[TokenId], bool],
-    answers: Sequence[_Written],
+    answers: Sequence[_RecordedAnswer],
     n_slots: int,
 ) -> None:
     """Fill in the guesses at all answers, as many at a time as there are slots."""
     waiting = iter(answers)
-    at_work: dict[int, tuple[_Written, _Watched]] = {}
+    at_work: dict[int, tuple[_RecordedAnswer, _RecordingSampler]] = {}
     while True:
         for slot in range(n_slots):
             if slot not in at_work and (written := next(waiting, None)) is not None:
                 drafter.rewind(slot, 0)
-                at_work[slot] = written, _Watched(written.sampling)
+                at_work[slot] = written, _RecordingSampler(written.sampling)
         if not at_work:
             return
         jobs = [_job(slot, *pair_) for slot, pair_ in at_work.items()]
@@ -257,7 +263,7 @@ def guess_all(
                 del at_work[slot]
 
 
-def _job(slot: int, written: _Written, sampler: _Watched) -> DraftJob:
+def _job(slot: int, written: _RecordedAnswer, sampler: _RecordingSampler) -> DraftJob:
     """One more guess: behind the true text, or behind a wrong guess."""
     n_true = len(written.right) - bool(written.astray)
     sampler.truth = None if written.astray else written.tokens[n_true]
@@ -272,7 +278,10 @@ def _job(slot: int, written: _Written, sampler: _Watched) -> DraftJob:
 
 
 def _note(
-    written: _Written, sampler: _Watched, job: DraftJob, is_eog: Callable[[TokenId], bool]
+    written: _RecordedAnswer,
+    sampler: _RecordingSampler,
+    job: DraftJob,
+    is_eog: Callable[[TokenId], bool],
 ) -> bool:
     """Take a guess down; whether it was the last behind an error, so that the true text goes on."""
     [token], [margin] = job.tokens, job.margins

@@ -54,7 +54,7 @@ def trace(name: str) -> Trace:
     return load(TRACES / f"{name}.npz" if name in DRAFTERS else Path(name))
 
 
-def play(
+def simulate(
     n_sessions: int,
     n_situation_sessions: int,
     n_processes: int = 1,
@@ -63,8 +63,8 @@ def play(
     """Play everything.  on_progress: parts done, and all there are."""
     places = [(d, t, c.name) for d in DRAFTERS for t in trace(d).temperatures for c in CURVES]
     cells, situations = [], []
-    parts = [partial(_place, *place, n_sessions, n_situation_sessions) for place in places]
-    for done, (cell, several) in enumerate(_played(parts, n_processes), start=1):
+    parts = [partial(_run_place, *place, n_sessions, n_situation_sessions) for place in places]
+    for done, (cell, several) in enumerate(_run_parts(parts, n_processes), start=1):
         cells.append(cell)
         situations.append(several)
         on_progress(done, len(parts))
@@ -78,10 +78,10 @@ def play(
 
 
 #: A cell, and all situations with the same drafter, temperature and curve: they share yardsticks.
-Place = tuple[CellFigures, Sequence[SituationFigures]]
+CellResult = tuple[CellFigures, Sequence[SituationFigures]]
 
 
-def _played(parts: Sequence[Callable[[], Place]], n_processes: int) -> Iterator[Place]:
+def _run_parts(parts: Sequence[Callable[[], CellResult]], n_processes: int) -> Iterator[CellResult]:
     """The figures of all parts, in order."""
     if n_processes == 1:
         yield from (part() for part in parts)
@@ -91,13 +91,13 @@ def _played(parts: Sequence[Callable[[], Place]], n_processes: int) -> Iterator[
         yield from pool.map(_call, parts)
 
 
-def _call(part: Callable[[], Place]) -> Place:
+def _call(part: Callable[[], CellResult]) -> CellResult:
     return part()
 
 
-def _place(
+def _run_place(
     drafter: str, temperature: float, curve_name: str, n_sessions: int, n_situation_sessions: int
-) -> Place:
+) -> CellResult:
     costs, recorded = curve(curve_name), trace(drafter)
     cell = run_cell(recorded, temperature, costs, n_sessions)
     return cell, [

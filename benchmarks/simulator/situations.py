@@ -7,18 +7,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.simulator import hostile, loads
+from benchmarks.simulator import adversarial, concurrent_load
 from benchmarks.simulator.cells import run_cell
 from benchmarks.simulator.curves import Curve
-from benchmarks.simulator.engine import Asked, SimulatedEngine
+from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest
 from benchmarks.simulator.oracle import Oracle
-from benchmarks.simulator.played import Session, Situation, one_by_one
+from benchmarks.simulator.session_result import SessionTimes, Situation, answer_in_sequence
 from benchmarks.simulator.sessions import session
 from benchmarks.simulator.trace import Answer, Trace
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.engine.speculative.acceptance import EDGES
 from specd.engine.speculative.controller import MAX_DRAFT
-from specd.engine.speculative.track import DOES_NOT_PAY
+from specd.engine.speculative.drafter_stats import DOES_NOT_PAY
 
 #: A turning text is three parts of so many tokens.
 _PART = 64
@@ -70,7 +70,9 @@ def run_situation(
 # ---------------------------------------------------------------------- a text that turns
 
 
-def _turning_text(trace: Trace, temperature: float, curve: Curve, n_sessions: int) -> list[Session]:
+def _turning_text(
+    trace: Trace, temperature: float, curve: Curve, n_sessions: int
+) -> list[SessionTimes]:
     """Held against the oracle of each part: one that knows the kind of text that it is."""
     answers = trace.at(temperature)
     worst, best = _extremes(answers)
@@ -82,8 +84,8 @@ def _turning_text(trace: Trace, temperature: float, curve: Curve, n_sessions: in
         for kind, at in ((worst, 0), (best, _PART), (worst, 2 * _PART)):
             parts = [_part(answer, at) for answer in whole]
             oracle += known[kind].of_others(parts, has_read=at > 0)
-        asked = [Asked(answer, len(answer.tokens)) for answer in whole]
-        several.append(one_by_one(engine, asked, oracle))
+        asked = [SimulatedRequest(answer, len(answer.tokens)) for answer in whole]
+        several.append(answer_in_sequence(engine, asked, oracle))
     return several
 
 
@@ -101,12 +103,12 @@ def _turning(answers: Sequence[Answer], kinds: Sequence[str], number: int) -> li
     chance = random.Random(number)  # noqa: S311 - repeatable, no secret
     of_kind = {kind: [a for a in answers if a.kind == kind] for kind in kinds}
     return [
-        _joined([chance.choice(of_kind[kind]) for kind in kinds])
+        _join_parts([chance.choice(of_kind[kind]) for kind in kinds])
         for _ in range(len(of_kind[kinds[0]]))
     ]
 
 
-def _joined(parts: Sequence[Answer]) -> Answer:
+def _join_parts(parts: Sequence[Answer]) -> Answer:
     """The first tokens of each part one after another, behind the first one's prompt."""
     first = parts[0]
     return replace(
@@ -137,15 +139,17 @@ def _part(answer: Answer, begin: int) -> Answer:
 # ---------------------------------------------------------------------- noisy costs
 
 
-def _noisy_costs(trace: Trace, temperature: float, curve: Curve, n_sessions: int) -> list[Session]:
+def _noisy_costs(
+    trace: Trace, temperature: float, curve: Curve, n_sessions: int
+) -> list[SessionTimes]:
     """Hold against the best single length: the controller sees noise, the figures do not."""
     answers = trace.at(temperature)
     sessions = [session(answers, number) for number in range(n_sessions)]
-    best = hostile.best_ns(answers, curve, sessions)
+    best = adversarial.best_ns(answers, curve, sessions)
     return [
-        one_by_one(
+        answer_in_sequence(
             SimulatedEngine(curve, noise=_NOISE, seed=number),
-            [Asked(cut.answer, cut.end) for cut in cuts],
+            [SimulatedRequest(cut.answer, cut.end) for cut in cuts],
             best_ns,
         )
         for number, (cuts, best_ns) in enumerate(zip(sessions, best, strict=True))
@@ -156,7 +160,7 @@ def _noisy_costs(trace: Trace, temperature: float, curve: Curve, n_sessions: int
 
 
 def _with_history(history: PairHistory) -> Situation:
-    def run(trace: Trace, temperature: float, curve: Curve, n_sessions: int) -> list[Session]:
+    def run(trace: Trace, temperature: float, curve: Curve, n_sessions: int) -> list[SessionTimes]:
         """Held against the best single length."""
         figures = run_cell(
             trace,
@@ -166,7 +170,8 @@ def _with_history(history: PairHistory) -> Situation:
             lambda number: SimulatedEngine(curve, history=history, seed=number),
         )
         return [
-            Session(1.0, figures.gain, ratio, figures.worst_answer) for ratio in figures.by_session
+            SessionTimes(1.0, figures.gain, ratio, figures.worst_answer)
+            for ratio in figures.by_session
         ]
 
     return run
@@ -195,15 +200,15 @@ PARKED = _history(gain=0.8, parked=DOES_NOT_PAY, acceptance=0.1)
 BOASTFUL = _history(gain=8.0, parked="", acceptance=1.0)
 
 SITUATIONS: dict[str, Situation] = {
-    "useless drafter": hostile.useless_drafter,
-    "useless drafter, four slots": loads.useless_on_four_slots,
-    "adversary": hostile.adversary,
-    "bad beginning": hostile.bad_beginning,
-    "long prompts": hostile.long_prompts,
+    "useless drafter": adversarial.useless_drafter,
+    "useless drafter, four slots": concurrent_load.useless_on_four_slots,
+    "adversary": adversarial.adversary,
+    "bad beginning": adversarial.bad_beginning,
+    "long prompts": adversarial.long_prompts,
     NOISY: _noisy_costs,
     "text that turns": _turning_text,
-    "four slots": loads.four_slots,
-    "load that turns": loads.turning_load,
+    "four slots": concurrent_load.four_slots,
+    "load that turns": concurrent_load.turning_load,
     "history of a parked pair": _with_history(PARKED),
     "history of a perfect pair": _with_history(BOASTFUL),
 }

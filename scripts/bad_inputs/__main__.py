@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from scripts.bad_inputs.session import Found, send_all
+from scripts.bad_inputs.session import BadInputResults, send_all
 
 _CLASSES = ("2xx", "3xx", "4xx", "5xx", "left", "none")
 
@@ -50,7 +50,7 @@ def main() -> int:
     return 0 if found.is_good else 1
 
 
-def table(found: Found) -> Iterator[str]:
+def table(found: BadInputResults) -> Iterator[str]:
     yield f"{'kind':16}{'sent':>7}" + "".join(f"{each:>7}" for each in _CLASSES)
     for kind, n in sorted(found.kinds.items()):
         statuses = found.statuses.get(kind, {})

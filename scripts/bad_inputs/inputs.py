@@ -133,16 +133,16 @@ ODD: Final[tuple[object, ...]] = (
 )
 
 
-def spoiled(value: Any, draw: random.Random) -> Any:
+def corrupt_json(value: Any, draw: random.Random) -> Any:
     """The same JSON with something odd in one place of it."""
     if not isinstance(value, dict | list) or not value or draw.random() < 0.15:
         return draw.choice(ODD)
     if isinstance(value, list):
         at = draw.randrange(len(value))
-        return [*value[:at], spoiled(value[at], draw), *value[at + 1 :]]
+        return [*value[:at], corrupt_json(value[at], draw), *value[at + 1 :]]
     key = draw.choice(list(value))
     if draw.random() < 0.1:
         return {name: item for name, item in value.items() if name != key}
     if draw.random() < 0.1:
         return value | {str(draw.choice(ODD)): draw.choice(ODD)}
-    return value | {key: spoiled(value[key], draw)}
+    return value | {key: corrupt_json(value[key], draw)}

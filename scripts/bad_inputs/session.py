@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from scripts.bad_inputs import files, words
+from scripts.bad_inputs import bad_files, bad_requests
 from scripts.bad_inputs.inputs import Input, with_header
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, Shape, write_llama
@@ -25,17 +25,17 @@ from tests.gguf_projectors import write_llava
 
 #: Of a hundred inputs so many are of each kind.
 KINDS: Final[tuple[tuple[int, Callable[[random.Random], Input]], ...]] = (
-    (22, words.wire),
-    (16, words.http),
-    (22, words.bodies),
-    (10, words.options),
-    (7, words.names),
-    (4, words.schemas),
-    (5, words.templates),
-    (5, files.ggufs),
-    (1, files.chat_templates),
-    (4, files.manifests),
-    (4, files.images),
+    (22, bad_requests.wire),
+    (16, bad_requests.http),
+    (22, bad_requests.bodies),
+    (10, bad_requests.options),
+    (7, bad_requests.names),
+    (4, bad_requests.schemas),
+    (5, bad_requests.templates),
+    (5, bad_files.ggufs),
+    (1, bad_files.chat_templates),
+    (4, bad_files.manifests),
+    (4, bad_files.images),
 )
 _N_AT_ONCE: Final = 12
 #: An answer that has not ended by then is none.
@@ -51,7 +51,7 @@ _BUG: Final = re.compile(rb"internal error|has no attribute|Traceback")
 
 
 @dataclass(slots=True)
-class Found:
+class BadInputResults:
     """kinds: inputs.  statuses: answers by class ("2xx"; "left" for a connection that was closed).
 
     crashes: of the daemon.  bugs: what nobody foresaw, in an answer or in the log.
@@ -75,7 +75,7 @@ class Found:
         return not (self.crashes or self.unanswered or self.unfinished or self.refused or self.bugs)
 
 
-def drawn(n: int, seed: int) -> list[Input]:
+def draw_inputs(n: int, seed: int) -> list[Input]:
     """The same for one seed, whatever becomes of them."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     shares, makers = zip(*KINDS, strict=True)
@@ -85,7 +85,7 @@ def drawn(n: int, seed: int) -> list[Input]:
     ]
 
 
-def parted(inputs: list[Input]) -> tuple[list[Input], list[Input]]:
+def split_by_key(inputs: list[Input]) -> tuple[list[Input], list[Input]]:
     """Those for a daemon without keys, and those for one with _KEY, which every other one says."""
     n_open = len(inputs) - len(inputs) // _KEY_SHARE
     rest = inputs[n_open:]
@@ -93,9 +93,9 @@ def parted(inputs: list[Input]) -> tuple[list[Input], list[Input]]:
     return inputs[:n_open], rest
 
 
-async def send_all(n: int, seed: int, say: Callable[[str], None]) -> Found:
-    found = Found(seed=seed)
-    anyone, who_knows = parted(drawn(n, seed))
+async def send_all(n: int, seed: int, say: Callable[[str], None]) -> BadInputResults:
+    found = BadInputResults(seed=seed)
+    anyone, who_knows = split_by_key(draw_inputs(n, seed))
     with tempfile.TemporaryDirectory(prefix="specd-bad-") as name:
         folder = Path(name)
         store = OllamaStore(folder / "models")
@@ -110,7 +110,7 @@ async def send_all(n: int, seed: int, say: Callable[[str], None]) -> Found:
 
 
 async def _send_to_one(
-    inputs: list[Input], folder: Path, key: str, found: Found, say: Callable[[str], None]
+    inputs: list[Input], folder: Path, key: str, found: BadInputResults, say: Callable[[str], None]
 ) -> None:
     """To a daemon of their own.  key: which it asks for, "" is none."""
     settings = {
@@ -135,7 +135,7 @@ async def _send_to_one(
 
 class _Session:
     def __init__(
-        self, daemon: Daemon, store: Path, found: Found, say: Callable[[str], None]
+        self, daemon: Daemon, store: Path, found: BadInputResults, say: Callable[[str], None]
     ) -> None:
         self._daemon = daemon
         self._store = store

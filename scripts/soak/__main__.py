@@ -21,16 +21,16 @@ from pathlib import Path
 
 import msgspec
 
-from scripts.soak.findings import Findings, findings
-from scripts.soak.house import ROOT, opened
-from scripts.soak.session import NotServed, Question, Record, soak
+from scripts.soak.results import SoakResults, results
+from scripts.soak.session import NotServed, SoakConfig, SoakRecord, soak
+from scripts.soak.soak_daemon import ROOT, start_daemon
 from scripts.soak.verdict import judge, table
 
 DATA = ROOT / "docs" / "reliability" / "soak.json"
 
 
 def main() -> int:
-    usual = Question()
+    usual = SoakConfig()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=usual.minutes)
     parser.add_argument("--clients", type=int, default=usual.n_clients)
@@ -38,10 +38,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help=f"where the figures go ({DATA.name})")
     parser.add_argument("--keep", type=Path, help="a folder for the store and the daemon's log")
     args = parser.parse_args()
-    question = Question(minutes=args.minutes, n_clients=args.clients, seed=args.seed)
+    config = SoakConfig(minutes=args.minutes, n_clients=args.clients, seed=args.seed)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the daemon ends with it
     try:
-        found = asyncio.run(_soak(question, args.keep))
+        found = asyncio.run(_soak(config, args.keep))
     except NotServed as error:
         print(f"FAIL  alone already: {error}")
         return 1
@@ -53,7 +53,7 @@ def main() -> int:
     return 0 if all(verdict.passed for verdict in verdicts) else 1
 
 
-async def _soak(question: Question, keep: Path | None) -> Findings:
+async def _soak(config: SoakConfig, keep: Path | None) -> SoakResults:
     began_s = time.monotonic()
 
     def say(what: str) -> None:
@@ -62,9 +62,9 @@ async def _soak(question: Question, keep: Path | None) -> Findings:
     with tempfile.TemporaryDirectory() as scratch:
         folder = keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        async with opened(folder) as house:
-            record: Record = await soak(house, question, say)
-        return findings(record, house.log.read_text(encoding="utf-8", errors="replace"))
+        async with start_daemon(folder) as soak_daemon:
+            record: SoakRecord = await soak(soak_daemon, config, say)
+        return results(record, soak_daemon.log.read_text(encoding="utf-8", errors="replace"))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from enum import StrEnum
 
 import aiohttp
 
-from scripts.soak.asks import Ask
-from scripts.soak.dialects import Reading, Unreadable, events_of, whole
-from scripts.soak.hour import Turn
+from scripts.soak.dialects import BadResponse, Reading, events_of, whole
+from scripts.soak.request_mix import SoakRequest
+from scripts.soak.traffic import Turn
 
 #: Nothing in the hour takes a tenth of it; who waits as long has been forgotten.
 _FORGOTTEN_S = 120.0
@@ -37,7 +37,7 @@ class Outcome:
 
     id: str
     role: str
-    ask: Ask
+    ask: SoakRequest
     streamed: bool
     end: End
     status: int
@@ -50,7 +50,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ClientSummary:
     """behind_s: how far the client fell behind its hour.  n_unplayed: turns left when it ended."""
 
     behind_s: float
@@ -86,9 +86,9 @@ class _Asked:
         )
 
 
-async def play(
+async def play_client(
     url: str, turns: Iterable[Turn], began_s: float, outcomes: list[Outcome], *, most_s: float
-) -> Played:
+) -> ClientSummary:
     """One client's turns, one after the other, as far as they begin within `most_s`."""
     behind_s, n_unplayed = 0.0, 0
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
@@ -100,7 +100,7 @@ async def play(
             behind_s = max(behind_s, -wait_s)
             await asyncio.sleep(max(0.0, wait_s))
             outcomes.append(await ask(http, turn))
-    return Played(behind_s, n_unplayed)
+    return ClientSummary(behind_s, n_unplayed)
 
 
 async def ask(http: aiohttp.ClientSession, turn: Turn) -> Outcome:
@@ -116,7 +116,7 @@ async def ask(http: aiohttp.ClientSession, turn: Turn) -> Outcome:
         return asked.outcome(End.BROKEN, f"no end within {_FORGOTTEN_S:.0f} s")
     except aiohttp.ClientError as error:
         return asked.outcome(End.BROKEN, f"{type(error).__name__}: {error}")
-    except (Unreadable, KeyError, TypeError, ValueError) as error:
+    except (BadResponse, KeyError, TypeError, ValueError) as error:
         return asked.outcome(End.BROKEN, f"not of its dialect: {error!r}")
 
 

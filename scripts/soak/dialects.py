@@ -21,7 +21,7 @@ class Dialect(StrEnum):
     TEXT = "text"
 
 
-class Unreadable(Exception):
+class BadResponse(Exception):
     """What came is not what the dialect has, in a few words."""
 
 
@@ -64,7 +64,7 @@ def events_of(line: bytes, *, sse: bool) -> Any | None:
     try:
         return json.loads(line)
     except ValueError:
-        raise Unreadable(f"no JSON: {line[:80]!r}") from None
+        raise BadResponse(f"no JSON: {line[:80]!r}") from None
 
 
 def whole(dialect: Dialect, status: int, body: bytes) -> Reading:
@@ -75,7 +75,7 @@ def whole(dialect: Dialect, status: int, body: bytes) -> Reading:
     try:
         answer = json.loads(body) if body else {}
     except ValueError:
-        raise Unreadable(f"no JSON: {body[:80]!r}") from None
+        raise BadResponse(f"no JSON: {body[:80]!r}") from None
     reading = Reading(n_events=1)
     if status >= 400:
         reading.error = error_of(answer)
@@ -160,34 +160,34 @@ _READERS = {
 
 def _whole_ollama(answer: Any) -> str:
     if not answer["done"]:
-        raise Unreadable("not done")
+        raise BadResponse("not done")
     return str(answer["response"] if "response" in answer else answer["message"]["content"])
 
 
 def _whole_openai(answer: Any) -> str:
     [choice] = answer["choices"]
     if not choice["finish_reason"]:
-        raise Unreadable("no finish_reason")
+        raise BadResponse("no finish_reason")
     return str(choice["message"]["content"])
 
 
 def _whole_completion(answer: Any) -> str:
     [choice] = answer["choices"]
     if not choice["finish_reason"]:
-        raise Unreadable("no finish_reason")
+        raise BadResponse("no finish_reason")
     return str(choice["text"])
 
 
 def _whole_response(answer: Any) -> str:
     if answer["status"] not in {"completed", "incomplete"}:
-        raise Unreadable(f"status {answer['status']}")
+        raise BadResponse(f"status {answer['status']}")
     messages = [item for item in answer["output"] if item["type"] == "message"]
     return "".join(part["text"] for message in messages for part in message["content"])
 
 
 def _whole_message(answer: Any) -> str:
     if not answer["stop_reason"]:
-        raise Unreadable("no stop_reason")
+        raise BadResponse("no stop_reason")
     return "".join(block.get("text", "") for block in answer["content"])
 
 

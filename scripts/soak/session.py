@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import aiohttp
 import psutil
 
-from scripts.soak import hour
-from scripts.soak.asks import OTHER, PAIR, VECTORS, Ask
-from scripts.soak.books import under_way
-from scripts.soak.clients import End, Outcome, ask, play
-from scripts.soak.gauges import EVERY_S, Gauges, Sample
-from scripts.soak.hour import HOUR_S, PLAYED_MINUTES, Kill, Role, Turn
-from scripts.soak.house import House
-from scripts.soak.watching import Drafting, watch
+from scripts.soak import traffic
+from scripts.soak.clients import End, Outcome, ask, play_client
+from scripts.soak.daemon_monitor import DraftingStats, monitor_daemon
+from scripts.soak.request_log import count_active_requests
+from scripts.soak.request_mix import OTHER, PAIR, VECTORS, SoakRequest
+from scripts.soak.resource_monitor import EVERY_S, ResourceMonitor, Sample
+from scripts.soak.soak_daemon import SoakDaemon
+from scripts.soak.traffic import HOUR_S, PLAYED_MINUTES, Kill, Role, Turn
 
 #: How long what was unloaded may take to be gone.
 _GONE_S = 30.0
@@ -36,7 +36,7 @@ class NotServed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SoakConfig:
     """speed: hours in an hour."""
 
     minutes: float = PLAYED_MINUTES
@@ -59,7 +59,7 @@ class Killed:
 
 
 @dataclass(slots=True, kw_only=True)
-class Record:
+class SoakRecord:
     """All that happened.  probes: seconds since the epoch, milliseconds; −1 is no answer.
 
     n_under_way: answers that the daemon still believes in when all clients have gone.
@@ -67,12 +67,12 @@ class Record:
     cpu_s: of the daemon, of all its processes, of this one, over the hour; of the machine, busy.
     """
 
-    question: Question
+    config: SoakConfig
     alone: dict[str, Outcome] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     kills: list[Killed] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    drafting: Drafting = field(default_factory=Drafting)
+    drafting: DraftingStats = field(default_factory=DraftingStats)
     probes: list[tuple[float, float]] = field(default_factory=list)
     idle_before: Sample | None = None
     idle_after: Sample | None = None
@@ -86,32 +86,36 @@ class Record:
     n_left_files: int = 0
 
 
-async def soak(house: House, question: Question, say: Callable[[str], None]) -> Record:
-    record = Record(question=question)
-    gauges = Gauges(house)
-    roles = hour.played_roles(question.n_clients)
-    alone = hour.every_seeded_ask(roles)
+async def soak(
+    soak_daemon: SoakDaemon, config: SoakConfig, say: Callable[[str], None]
+) -> SoakRecord:
+    record = SoakRecord(config=config)
+    resource_monitor = ResourceMonitor(soak_daemon)
+    roles = traffic.roles_for_clients(config.n_clients)
+    alone = traffic.seeded_requests(roles)
     say(f"{len(alone)} answers alone")
-    record.alone = await _alone(house, alone)
-    record.idle_before = await _emptied(house, gauges)
-    gauges.samples.clear()
-    say(f"{question.minutes:g} minutes with {question.n_clients} clients")
-    async with _probing(house, record):
-        await _hour(house, gauges, roles, record, say)
-    record.samples = list(gauges.samples)
-    record.idle_after = await _emptied(house, gauges)
-    async with aiohttp.ClientSession(house.url) as http:
-        record.n_under_way = await under_way(http)
+    record.alone = await _record_references(soak_daemon, alone)
+    record.idle_before = await _wait_until_idle(soak_daemon, resource_monitor)
+    resource_monitor.samples.clear()
+    say(f"{config.minutes:g} minutes with {config.n_clients} clients")
+    async with _probing(soak_daemon, record):
+        await _play_traffic(soak_daemon, resource_monitor, roles, record, say)
+    record.samples = list(resource_monitor.samples)
+    record.idle_after = await _wait_until_idle(soak_daemon, resource_monitor)
+    async with aiohttp.ClientSession(soak_daemon.url) as http:
+        record.n_under_way = await count_active_requests(http)
     say("stopping")
-    await _stopped(house, record)
+    await _stop_daemon(soak_daemon, record)
     return record
 
 
-async def _alone(house: House, asks: Sequence[Ask]) -> dict[str, Outcome]:
+async def _record_references(
+    soak_daemon: SoakDaemon, request_mix: Sequence[SoakRequest]
+) -> dict[str, Outcome]:
     """Raises NotServed where an answer is not what it must be."""
     found = {}
-    async with aiohttp.ClientSession(house.url) as http:
-        for each in asks:
+    async with aiohttp.ClientSession(soak_daemon.url) as http:
+        for each in request_mix:
             outcome = await ask(http, Turn(due_s=0.0, role="", ask=each, streamed=False))
             if outcome.status != each.expected or outcome.end is End.BROKEN:
                 raise NotServed(f"{each.key[:200]}: {outcome.status} {outcome.detail}")
@@ -119,9 +123,9 @@ async def _alone(house: House, asks: Sequence[Ask]) -> dict[str, Outcome]:
     return found
 
 
-async def _emptied(house: House, gauges: Gauges) -> Sample:
+async def _wait_until_idle(soak_daemon: SoakDaemon, resource_monitor: ResourceMonitor) -> Sample:
     """The daemon with no engine and no client.  Raises TimeoutError where engines stay."""
-    async with aiohttp.ClientSession(house.url) as http:
+    async with aiohttp.ClientSession(soak_daemon.url) as http:
         for model in (PAIR, OTHER):
             async with http.post("/api/generate", json={"model": model, "keep_alive": 0}) as reply:
                 await reply.read()
@@ -129,56 +133,60 @@ async def _emptied(house: House, gauges: Gauges) -> Sample:
         async with http.post("/api/embed", json=fields) as reply:
             await reply.read()
     async with asyncio.timeout(_GONE_S):
-        while (await asyncio.to_thread(gauges.read)).engines:  # noqa: ASYNC110 - polls /proc
+        while (await asyncio.to_thread(resource_monitor.read)).engines:  # noqa: ASYNC110 - polls /proc
             await asyncio.sleep(EVERY_S / 4)
     await asyncio.sleep(EVERY_S)  # the last connection's end, and the engine's pipes
-    return await asyncio.to_thread(gauges.read)
+    return await asyncio.to_thread(resource_monitor.read)
 
 
-async def _hour(
-    house: House,
-    gauges: Gauges,
+async def _play_traffic(
+    soak_daemon: SoakDaemon,
+    resource_monitor: ResourceMonitor,
     roles: Sequence[Role],
-    record: Record,
+    record: SoakRecord,
     say: Callable[[str], None],
 ) -> None:
-    question = record.question
+    config = record.config
     began_s = time.monotonic()
-    cpu = _Cpu(house)
+    cpu = _Cpu(soak_daemon)
     async with asyncio.TaskGroup() as beside:
-        watching = beside.create_task(watch(house, gauges, record.drafting, say))
-        killing = beside.create_task(_kill(gauges, record, began_s))
+        watching = beside.create_task(
+            monitor_daemon(soak_daemon, resource_monitor, record.drafting, say)
+        )
+        killing = beside.create_task(_kill(resource_monitor, record, began_s))
         played = await asyncio.gather(
             *(
-                play(
-                    house.url,
-                    hour.turns_of(role, f"{question.seed}/{n}", question.play_s, question.speed),
+                play_client(
+                    soak_daemon.url,
+                    traffic.request_schedule(
+                        role, f"{config.seed}/{n}", config.play_s, config.speed
+                    ),
                     began_s,
                     record.outcomes,
-                    most_s=_MOST * question.play_s,
+                    most_s=_MOST * config.play_s,
                 )
                 for n, role in enumerate(roles)
             )
         )
         record.behind_s = max(each.behind_s for each in played)
         record.n_unplayed = sum(each.n_unplayed for each in played)
-        await asyncio.sleep(max(0.0, began_s + question.play_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, began_s + config.play_s - time.monotonic()))
         watching.cancel()
         killing.cancel()
     record.played_s = time.monotonic() - began_s
     record.cpu_share = cpu.shares()
 
 
-async def _kill(gauges: Gauges, record: Record, began_s: float) -> None:
-    question = record.question
-    for kill in hour.kills_of(f"{question.seed}/kills", question.play_s, question.speed):
+async def _kill(resource_monitor: ResourceMonitor, record: SoakRecord, began_s: float) -> None:
+    config = record.config
+    for kill in traffic.kill_schedule(f"{config.seed}/kills", config.play_s, config.speed):
         await asyncio.sleep(max(0.0, began_s + kill.due_s - time.monotonic()))
-        while (model := _kill_one(gauges, kill, record)) is None:  # noqa: ASYNC110 - polls /proc
+        while (model := _kill_one(resource_monitor, kill, record)) is None:  # noqa: ASYNC110 - polls /proc
             await asyncio.sleep(EVERY_S / 2)
         record.kills.append(Killed(time.monotonic(), model))
 
 
-def _kill_one(gauges: Gauges, kill: Kill, record: Record) -> str | None:
+def _kill_one(resource_monitor: ResourceMonitor, kill: Kill, record: SoakRecord) -> str | None:
     """Whose engine was killed; None while there is none that may be.
 
     Only one that has answered: an engine that is killed while it loads had no memory, so much the
@@ -188,7 +196,7 @@ def _kill_one(gauges: Gauges, kill: Kill, record: Record) -> str | None:
     random.Random(kill.draw).shuffle(models)  # noqa: S311 - the same hour every time
     for model in models:
         try:
-            engine = gauges.engine(model)
+            engine = resource_monitor.engine(model)
             if engine is not None and _has_answered(engine, model, record):
                 engine.send_signal(signal.SIGKILL)
                 return model
@@ -197,7 +205,7 @@ def _kill_one(gauges: Gauges, kill: Kill, record: Record) -> str | None:
     return None
 
 
-def _has_answered(engine: psutil.Process, model: str, record: Record) -> bool:
+def _has_answered(engine: psutil.Process, model: str, record: SoakRecord) -> bool:
     """Raises psutil.NoSuchProcess."""
     born_s = time.monotonic() - (time.time() - engine.create_time())
     return any(
@@ -206,21 +214,21 @@ def _has_answered(engine: psutil.Process, model: str, record: Record) -> bool:
     )
 
 
-async def _stopped(house: House, record: Record) -> None:
-    children = psutil.Process(house.pid).children(recursive=True)
-    record.exit_status = await house.stop()
+async def _stop_daemon(soak_daemon: SoakDaemon, record: SoakRecord) -> None:
+    children = psutil.Process(soak_daemon.pid).children(recursive=True)
+    record.exit_status = await soak_daemon.stop()
     _, alive = await asyncio.to_thread(psutil.wait_procs, children, timeout=_GONE_S)
     record.n_left_processes = len(alive)
-    record.n_left_files = sum(1 for _ in house.scratch.rglob("*"))
+    record.n_left_files = sum(1 for _ in soak_daemon.scratch.rglob("*"))
 
 
 @asynccontextmanager
-async def _probing(house: House, record: Record) -> AsyncIterator[None]:
-    host, _, port = house.url.removeprefix("http://").rpartition(":")
+async def _probing(soak_daemon: SoakDaemon, record: SoakRecord) -> AsyncIterator[None]:
+    host, _, port = soak_daemon.url.removeprefix("http://").rpartition(":")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "scripts.soak.prober",
+        "scripts.soak.latency_probe",
         host,
         port,
         stdin=asyncio.subprocess.PIPE,
@@ -237,7 +245,7 @@ async def _probing(house: House, record: Record) -> AsyncIterator[None]:
         await process.wait()
 
 
-async def _hear(lines: asyncio.StreamReader, record: Record) -> None:
+async def _hear(lines: asyncio.StreamReader, record: SoakRecord) -> None:
     async for line in lines:
         at_s, took_ms = line.split()
         record.probes.append((float(at_s), float(took_ms)))
@@ -246,8 +254,8 @@ async def _hear(lines: asyncio.StreamReader, record: Record) -> None:
 class _Cpu:
     """Processor time from now on, as shares of all processors."""
 
-    def __init__(self, house: House) -> None:
-        self._daemon = psutil.Process(house.pid)
+    def __init__(self, soak_daemon: SoakDaemon) -> None:
+        self._daemon = psutil.Process(soak_daemon.pid)
         self._before = self._read()
 
     def _read(self) -> dict[str, float]:

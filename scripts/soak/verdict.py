@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.soak.findings import Findings
-from scripts.soak.gauges import Growth, growth
+from scripts.soak.resource_monitor import Growth, growth
+from scripts.soak.results import SoakResults
 
 MOST_GROWTH: Final = 0.02
 MOST_VERSION_MS: Final = 50.0
@@ -27,11 +27,11 @@ class Verdict:
     passed: bool
 
 
-def judge(found: Findings) -> list[Verdict]:
+def judge(found: SoakResults) -> list[Verdict]:
     return [*_requests(found), *_version(found), *_memory(found), *_left(found)]
 
 
-def _requests(found: Findings) -> Iterator[Verdict]:
+def _requests(found: SoakResults) -> Iterator[Verdict]:
     sent = found.n_sent
     yield Verdict(
         "every request ends in exactly one terminal event",
@@ -42,8 +42,8 @@ def _requests(found: Findings) -> Iterator[Verdict]:
     yield Verdict(
         "the daemon's log says once how each ended, those left with them",
         "all",
-        f"{sent - found.badly_kept:,} of {sent:,}",
-        found.badly_kept == 0 and sent > 0,
+        f"{sent - found.n_bad_log_lines:,} of {sent:,}",
+        found.n_bad_log_lines == 0 and sent > 0,
     )
     yield Verdict(
         "the whole hour was played",
@@ -66,7 +66,7 @@ def _requests(found: Findings) -> Iterator[Verdict]:
     )
 
 
-def _version(found: Findings) -> Iterator[Verdict]:
+def _version(found: SoakResults) -> Iterator[Verdict]:
     probes = found.probes
     yield Verdict(
         "first byte of /api/version meanwhile, p99",
@@ -77,7 +77,7 @@ def _version(found: Findings) -> Iterator[Verdict]:
     )
 
 
-def _memory(found: Findings) -> Iterator[Verdict]:
+def _memory(found: SoakResults) -> Iterator[Verdict]:
     """Where the play was too short to tell, nothing is said to have passed."""
     if not found.growths:
         yield Verdict("growth over the last half", "≤ 2 %", "too short to tell", passed=False)
@@ -109,7 +109,7 @@ def _size(grown: Growth) -> str:
     )
 
 
-def _left(found: Findings) -> Iterator[Verdict]:
+def _left(found: SoakResults) -> Iterator[Verdict]:
     idle = found.idle
     for what, (before, after) in {
         "file descriptors": idle.n_fds,

@@ -10,26 +10,31 @@ from aiohttp import web
 from specd import core
 from specd.api import middleware
 from specd.api.anthropic.routes import AnthropicRoutes
+from specd.api.body_budget import (
+    MAX_BODY_BYTES,
+    MemoryBudget,
+    budget_middleware,
+    make_answer_budget,
+)
 from specd.api.health import HealthRoutes
-from specd.api.keys import Keys, key_guard
+from specd.api.interfaces import (
+    Clock,
+    Generation,
+    Library,
+    Monitoring,
+    Registry,
+    Scheduler,
+    Services,
+    Settings,
+    StoreServices,
+)
+from specd.api.keys import Keys, require_key
 from specd.api.ollama.embed_routes import EmbedRoutes
 from specd.api.ollama.model_routes import ModelRoutes
 from specd.api.ollama.registry_routes import RegistryRoutes
 from specd.api.ollama.routes import OllamaRoutes
 from specd.api.openai.routes import OpenAIRoutes
-from specd.api.ports import (
-    Clock,
-    Generation,
-    Library,
-    Outside,
-    Registry,
-    Rooms,
-    Scheduler,
-    Settings,
-    Workshop,
-)
-from specd.api.requests import UNSEEN, Unseen, request_headers, watch
-from specd.api.room import MAX_BODY_BYTES, Room, answer_room, shared
+from specd.api.request_recorder import EARLY_ERRORS, EarlyErrors, record_requests, request_headers
 from specd.settings import is_loopback
 
 
@@ -40,15 +45,15 @@ def build_app(
     settings: Settings,
     registry: Registry,
     *,
-    workshop: Workshop | None = None,
+    store_services: StoreServices | None = None,
     keys: Keys | None = None,
     origins: middleware.Origins | None = None,
-    outside: Outside | None = None,
+    monitoring: Monitoring | None = None,
     clock: Clock | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
-    room: Room | None = None,
-    answers: Room | None = None,
-    efforts: Callable[[core.Pair], str] = lambda _pair: "",
+    budget: MemoryBudget | None = None,
+    answer_budget: MemoryBudget | None = None,
+    drafter_fetch_status: Callable[[core.Pair], str] = lambda _pair: "",
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
     """All routes and rules; without a workshop nothing changes the store.
@@ -60,39 +65,39 @@ def build_app(
     Run it with `handler_cancellation`, or a client that leaves before the first byte goes
     unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
     """
-    rooms = Rooms(
+    services = Services(
         generation=generation,
         library=library,
         scheduler=scheduler,
         clock=clock or Clock(),
-        efforts=efforts,
+        drafter_fetch_status=drafter_fetch_status,
     )
     origins = origins or middleware.Origins(settings.origins)
-    keys, outside = keys or Keys(), outside or Outside()
+    keys, monitoring = keys or Keys(), monitoring or Monitoring()
     dialects: dict[str, str] = {}
     guards = [middleware.host_guard()] if is_loopback(settings.host.host) else []
     app = web.Application(
         middlewares=(
-            watch(outside.metrics, keys, dialects),
+            record_requests(monitoring.metrics, keys, dialects),
             middleware.cors(origins),
             *guards,
-            key_guard(keys),
-            shared(room or Room(), answers or answer_room()),
-            middleware.no_route,
+            require_key(keys),
+            budget_middleware(budget or MemoryBudget(), answer_budget or make_answer_budget()),
+            middleware.handle_unrouted,
         ),
         client_max_size=max_body_bytes,
     )
-    app[UNSEEN] = Unseen(outside.metrics)
+    app[EARLY_ERRORS] = EarlyErrors(monitoring.metrics)
     app.on_response_prepare.append(middleware.response_headers(origins))
     app.on_response_prepare.append(request_headers())
-    ollama = [*OllamaRoutes(rooms).table(), *EmbedRoutes(rooms).table()]
-    if workshop is not None:
-        ollama += ModelRoutes(workshop).table()
+    ollama = [*OllamaRoutes(services).table(), *EmbedRoutes(services).table()]
+    if store_services is not None:
+        ollama += ModelRoutes(store_services).table()
     for dialect, table in {
         "ollama": [*ollama, *RegistryRoutes(registry).table()],
-        "openai": OpenAIRoutes(rooms, draw_id).table(),
-        "anthropic": AnthropicRoutes(rooms).table(),
-        "outside": HealthRoutes(outside).table(),
+        "openai": OpenAIRoutes(services, draw_id).table(),
+        "anthropic": AnthropicRoutes(services).table(),
+        "outside": HealthRoutes(monitoring).table(),
     }.items():
         for added in app.add_routes(table):
             assert added.resource is not None

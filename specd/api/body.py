@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from specd.api.go_json import decode_first
-from specd.api.room import read_body, share_of
-from specd.api.unfold import is_folded, unfolded
+from specd.api.body_budget import body_reservation, read_body
+from specd.api.decompress import decompress, is_compressed
+from specd.api.go_json_decoder import decode_first
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
@@ -21,7 +21,7 @@ Fields = dict[str, Codec]
 T = TypeVar("T")
 
 #: What is longer is worked on in a thread: until that is done, nobody else would be answered.
-MAX_AT_ONCE_BYTES: Final = 2**16
+MAX_INLINE_BYTES: Final = 2**16
 
 
 class Mismatch(Exception):
@@ -33,7 +33,7 @@ class Mismatch(Exception):
         self.path = path
         super().__init__(found, go_type, path)
 
-    def under(self, field: str) -> Mismatch:
+    def in_field(self, field: str) -> Mismatch:
         return Mismatch(self.found, self.go_type, (field, *self.path))
 
 
@@ -45,20 +45,24 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
     """
     raw = await read_body(request)
     encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
-    if not is_folded(encoding) or not raw:
-        return await converted(request, lambda: decode(decode_first(raw), fields, go_name))
-    share = share_of(request)
+    if not is_compressed(encoding) or not raw:
+        return await convert_body(request, lambda: decode(decode_first(raw), fields, go_name))
+    reservation = body_reservation(request)
     # Meanwhile what it becomes has no room: that is MAX_CONVERSIONS of MAX_UNFOLDED_BYTES at most.
-    whole = await share.room.convert(lambda: unfolded(raw, encoding))
-    share.n_bytes = len(whole)
-    share.need(share.n_bytes)
-    return await converted(request, lambda: decode(decode_first(whole), fields, go_name))
+    decompressed = await reservation.budget.convert(lambda: decompress(raw, encoding))
+    reservation.n_bytes = len(decompressed)
+    reservation.resize(reservation.n_bytes)
+    return await convert_body(request, lambda: decode(decode_first(decompressed), fields, go_name))
 
 
-async def converted(request: web.Request, convert: Callable[[], T]) -> T:
+async def convert_body(request: web.Request, convert: Callable[[], T]) -> T:
     """What `convert` makes of the request's body: in a thread, where that is long."""
-    share = share_of(request)
-    return await share.room.convert(convert) if share.n_bytes > MAX_AT_ONCE_BYTES else convert()
+    reservation = body_reservation(request)
+    return (
+        await reservation.budget.convert(convert)
+        if reservation.n_bytes > MAX_INLINE_BYTES
+        else convert()
+    )
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
@@ -70,15 +74,15 @@ def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
         return {}
     try:
         return decode_struct(value, fields, go_name)
-    except Mismatch as wrong:
+    except Mismatch as mismatch:
         target = (
-            f"struct field {go_name.rpartition('.')[2]}.{'.'.join(wrong.path)}"
-            if wrong.path
+            f"struct field {go_name.rpartition('.')[2]}.{'.'.join(mismatch.path)}"
+            if mismatch.path
             else "value"
         )
         raise InvalidRequest(
-            f"json: cannot unmarshal {wrong.found} into Go {target} of type {wrong.go_type}"
-        ) from wrong
+            f"json: cannot unmarshal {mismatch.found} into Go {target} of type {mismatch.go_type}"
+        ) from mismatch
 
 
 def decode_struct(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
@@ -97,8 +101,8 @@ def decode_struct(value: object, fields: Fields, go_name: str) -> dict[str, Any]
             continue
         try:
             decoded[name] = fields[name](item)
-        except Mismatch as wrong:
-            first = first or wrong.under(name)
+        except Mismatch as mismatch:
+            first = first or mismatch.in_field(name)
     if first is not None:
         raise first
     return decoded

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import BodyPartReader, MultipartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from specd.api.room import Share, share_of
+from specd.api.body_budget import BudgetReservation, body_reservation
 from specd.errors import InvalidRequest
 
 #: A form's whole body: a sound as long as an engine reads one, and the fields beside it.
@@ -18,7 +18,7 @@ MAX_FORM_BYTES: Final = 26 * 2**20
 MAX_PARTS: Final = 1000
 _CHUNK_BYTES: Final = 2**16
 #: What aiohttp raises for a body that is not what its Content-Type says.
-_BROKEN: Final = (ValueError, RuntimeError, HttpProcessingError)
+_PARSE_ERRORS: Final = (ValueError, RuntimeError, HttpProcessingError)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ async def read_form(request: web.Request, names: Collection[str]) -> Form:
         await _read_parts(request, reader, names, form)
     except web.RequestPayloadError as error:
         raise _unreadable("unexpected EOF") from error
-    except _BROKEN as error:
+    except _PARSE_ERRORS as error:
         # aiohttp's own words quote the body.
         raise _unreadable("the parts do not fit the boundary, or the end is missing") from error
     return form
@@ -77,7 +77,7 @@ def _reader(request: web.Request) -> MultipartReader:
 async def _read_parts(
     request: web.Request, reader: MultipartReader, names: Collection[str], form: Form
 ) -> None:
-    share = share_of(request)
+    reservation = body_reservation(request)
     for _ in range(MAX_PARTS):
         part = await reader.next()
         if part is None:
@@ -86,7 +86,7 @@ async def _read_parts(
             raise _unreadable("a part is a multipart body of its own")
         name = part.name or ""
         is_new = name not in (form.files if part.filename else form.fields)
-        data = await _read_part(request, part, share if name in names and is_new else None)
+        data = await _read_part(request, part, reservation if name in names and is_new else None)
         if data is None:
             continue
         if part.filename:
@@ -97,24 +97,24 @@ async def _read_parts(
 
 
 async def _read_part(
-    request: web.Request, part: BodyPartReader, share: Share | None
+    request: web.Request, part: BodyPartReader, reservation: BudgetReservation | None
 ) -> bytes | None:
     """Return the content, which is counted in `share`; without a share drop it, return None."""
     data = bytearray()
     while not part.at_eof():
         chunk = await part.read_chunk(_CHUNK_BYTES)
         _check_length(request, request.content.total_bytes)
-        if share is not None:
-            share.grow(len(chunk))
+        if reservation is not None:
+            reservation.grow(len(chunk))
             data += chunk
-    return None if share is None else bytes(data)
+    return None if reservation is None else bytes(data)
 
 
 def _check_length(request: web.Request, n_bytes: int) -> None:
     """Raises HTTPRequestEntityTooLarge for a body of so many bytes."""
-    most = min(MAX_FORM_BYTES, request.client_max_size)
-    if n_bytes > most:
-        raise web.HTTPRequestEntityTooLarge(most, n_bytes)
+    max_bytes = min(MAX_FORM_BYTES, request.client_max_size)
+    if n_bytes > max_bytes:
+        raise web.HTTPRequestEntityTooLarge(max_bytes, n_bytes)
 
 
 def _unreadable(reason: str) -> InvalidRequest:

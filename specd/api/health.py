@@ -6,14 +6,14 @@ import asyncio
 
 from aiohttp import hdrs, web
 
-from specd.api.border import json_reply, route
+from specd.api.error_handling import json_reply, route
+from specd.api.interfaces import Monitoring
 from specd.api.ollama.errors import error_reply
-from specd.api.ports import Outside
 
 
 class HealthRoutes:
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, monitoring: Monitoring) -> None:
+        self._monitoring = monitoring
 
     def table(self) -> list[web.RouteDef]:
         rows = [
@@ -34,7 +34,7 @@ class HealthRoutes:
 
     async def ready(self, _: web.Request) -> web.Response:
         """Whether requests are accepted; no model need be loaded, for the first one loads it."""
-        if reason := self._outside.not_ready():
+        if reason := self._monitoring.not_ready_reason():
             reply = json_reply({"status": "not ready", "reason": reason})
             reply.set_status(503)
             return reply
@@ -42,7 +42,7 @@ class HealthRoutes:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus' text, or OpenMetrics where that is asked for."""
-        state = await self._outside.state()
+        state = await self._monitoring.state()
         accept = request.headers.get(hdrs.ACCEPT, "")
-        body, content_type = await asyncio.to_thread(self._outside.metrics.scrape(state, accept))
+        body, content_type = await asyncio.to_thread(self._monitoring.metrics.scrape(state, accept))
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})

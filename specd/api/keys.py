@@ -16,14 +16,14 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from specd.api.anthropic.errors import error_reply as anthropic_reply
-from specd.api.border import ErrorReply
+from specd.api.error_handling import ErrorReply
 from specd.api.errors import Unauthorized
 from specd.api.ollama.errors import error_reply as ollama_reply
 from specd.api.openai.errors import error_reply as openai_reply
 
 #: What says no more than that specd is here.  The `ollama` command begins with `HEAD /`, and who
 #: watches a service has no key.
-OPEN: Final = frozenset({"/", "/health", "/v1/health", "/ready"})
+PUBLIC_PATHS: Final = frozenset({"/", "/health", "/v1/health", "/ready"})
 _X_API_KEY: Final = "X-Api-Key"
 _BEARER: Final = "bearer"
 _SALT_BYTES: Final = 16
@@ -51,32 +51,32 @@ class Keys:
         """From now on these and no others; answers that are under way go on."""
         self._digests = tuple(dict.fromkeys(map(_digest, keys)))
 
-    def admits(self, request: web.BaseRequest) -> bool:
+    def is_authorized(self, request: web.BaseRequest) -> bool:
         """Whether there are no keys, or one of them was sent."""
-        return not self._digests or self._known(request) is not None
+        return not self._digests or self._matching_digest(request) is not None
 
     def client(self, request: web.BaseRequest) -> str:
         """Who calls, for a line in the log: `key=3f2a81c0`, "" where that cannot be said.
 
         The same for one key as long as the daemon runs, and of no use to whoever reads the log.
         """
-        known = self._known(request)
+        known = self._matching_digest(request)
         if known is None:
             return ""
         shown = hashlib.blake2b(known, key=self._salt, digest_size=_IDENTITY_DIGITS // 2)
         return f"key={shown.hexdigest()}"
 
-    def _known(self, request: web.BaseRequest) -> bytes | None:
+    def _matching_digest(self, request: web.BaseRequest) -> bytes | None:
         """The digest of the key that was sent; every one is compared, so all take as long."""
         found: bytes | None = None
-        for sent in map(_digest, _sent(request)):
+        for sent in map(_digest, _sent_keys(request)):
             for known in self._digests:
                 if hmac.compare_digest(sent, known):
                     found = known
         return found
 
 
-def _sent(request: web.BaseRequest) -> Iterator[str]:
+def _sent_keys(request: web.BaseRequest) -> Iterator[str]:
     yield from request.headers.getall(_X_API_KEY, ())
     for value in request.headers.getall(hdrs.AUTHORIZATION, ()):
         scheme, _, key = value.strip().partition(" ")
@@ -89,20 +89,20 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def key_guard(keys: Keys) -> Middleware:
+def require_key(keys: Keys) -> Middleware:
     """401 in the words of the path's dialect.  A browser's preflight was answered before this."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _is_open(request) or keys.admits(request):
+        if _is_public(request) or keys.is_authorized(request):
             return await handler(request)
         return _refusal(request.path)
 
     return check
 
 
-def _is_open(request: web.Request) -> bool:
-    return request.path in OPEN and request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
+def _is_public(request: web.Request) -> bool:
+    return request.path in PUBLIC_PATHS and request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
 
 
 def _refusal(path: str) -> web.Response:

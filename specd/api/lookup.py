@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from specd import core
-from specd.api.ports import Library
-from specd.api.wire import quote
+from specd.api.go_format import go_quote
+from specd.api.interfaces import Library
 from specd.errors import InvalidRequest, ModelNotFound, SpecdError, Unsupported
 from specd.store import ModelInfo
 
@@ -46,7 +46,7 @@ async def _read(read: Callable[[], T], elsewhere: str) -> T:
         raise CloudDisabled(f"ollama cloud is disabled: {elsewhere}") from error
 
 
-def require(ref: core.ModelRef, capability: str) -> None:
+def require_capability(ref: core.ModelRef, capability: str) -> None:
     """For capabilities that a field asks for: tools, insert."""
     if capability not in ref.capabilities:
         raise Unsupported(f"{ref.full_name} does not support {capability}")
@@ -55,12 +55,12 @@ def require(ref: core.ModelRef, capability: str) -> None:
 def require_completion(ref: core.ModelRef, sent_name: str, verb: str) -> None:
     """verb: what the endpoint is called in the error, "generate" or "chat"."""
     if "completion" not in ref.capabilities:
-        raise Unsupported(f"{quote(sent_name)} does not support {verb}")
+        raise Unsupported(f"{go_quote(sent_name)} does not support {verb}")
 
 
 def require_thinking(ref: core.ModelRef, sent_name: str, think: bool | str | None) -> None:
     if think and "thinking" not in ref.capabilities:
-        raise Unsupported(f"{quote(sent_name)} does not support thinking")
+        raise Unsupported(f"{go_quote(sent_name)} does not support thinking")
 
 
 def require_images(ref: core.ModelRef) -> None:
@@ -78,7 +78,7 @@ def require_images(ref: core.ModelRef) -> None:
 def require_sounds(ref: core.ModelRef) -> None:
     """Refuse a model that cannot hear, before anything is loaded for the request."""
     require_images(ref)
-    require(ref, "audio")
+    require_capability(ref, "audio")
 
 
 def check_top_logprobs(n: int) -> None:

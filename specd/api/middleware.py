@@ -82,7 +82,7 @@ class Origins:
 def cors(origins: Origins) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        origin = _foreign_origin(request)
+        origin = _cross_origin(request)
         if origin and not origins.allows(origin):
             return web.Response(status=403)
         if origin and request.method == hdrs.METH_OPTIONS:
@@ -99,14 +99,14 @@ def response_headers(
 
     async def add(request: web.Request, response: web.StreamResponse) -> None:
         response.headers[hdrs.SERVER] = f"specd/{specd.__version__}"
-        origin = _foreign_origin(request)
+        origin = _cross_origin(request)
         if origin and origins.allows(origin):
             response.headers.update(origins.headers(origin))
 
     return add
 
 
-def _foreign_origin(request: web.BaseRequest) -> str:
+def _cross_origin(request: web.BaseRequest) -> str:
     """The page that calls from elsewhere; empty for the same origin and for no browser.
 
     No browser says two: who does is as foreign as the last that is not our own.
@@ -149,7 +149,7 @@ def _hosts(request: web.BaseRequest) -> list[str]:
 
 def _is_own(host: str) -> bool:
     address = _address(host)
-    return _is_own_name(host) if address is None else _is_near(address)
+    return _is_own_name(host) if address is None else _is_local_address(address)
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -163,7 +163,7 @@ def _address(host: str) -> _Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_near(address: _Address) -> bool:
+def _is_local_address(address: _Address) -> bool:
     if address.is_loopback or address.is_unspecified or _is_private(address):
         return True
     return any(
@@ -200,7 +200,7 @@ def _without_port(host: str) -> str:
 
 
 @web.middleware
-async def no_route(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def handle_unrouted(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Gin's answers to a path or a method that is not routed."""
     try:
         return await handler(request)

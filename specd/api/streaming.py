@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from specd.api.border import closing, told
+from specd.api.error_handling import aclosing, to_public_error
 from specd.errors import SpecdError
-from specd.metrics import current
+from specd.metrics import current_record
 
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
@@ -26,7 +26,7 @@ async def stream(
     An error before the first piece is raised, so that it has a status of its own; a later one is
     the last piece.
     """
-    async with closing(pieces):
+    async with aclosing(pieces):
         piece = await anext(pieces)
         response = web.StreamResponse(headers={"Content-Type": content_type})
         try:
@@ -35,7 +35,7 @@ async def stream(
             await _send_rest(response, pieces, error_piece)
             await response.write_eof()
         except ConnectionError:
-            current().left = True  # the client has gone; closing the pieces frees its slot
+            current_record().left = True  # the client has gone; closing the pieces frees its slot
         return response
 
 
@@ -49,7 +49,7 @@ async def _send_rest(
         try:
             piece = await anext(pieces, b"")
         except Exception as error:  # noqa: BLE001 - the border: the status is already sent
-            piece = error_piece(told(error))
+            piece = error_piece(to_public_error(error))
         if not piece:
             return
         await response.write(piece)

@@ -35,7 +35,7 @@ def cached_file(source: Path, what: str, write: Callable[[Path], object]) -> Pat
 
 
 @contextmanager
-def written(destination: Path, n_bytes: int) -> Iterator[Path]:
+def atomic_output(destination: Path, n_bytes: int) -> Iterator[Path]:
     """A file beside the destination that becomes it, or vanishes if the block fails.
 
     StoreError: no room for n_bytes, or no right to write them.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from specd.bench.grid import Grid, Spread, grids
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
-from specd.bench.runs import Run, summed
+from specd.bench.run_grid import Grid, MedianRange, grids
+from specd.bench.runs import Run, sum_depths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class ModeFigures:
     """
 
     mode: Mode
-    tokens_per_s: Spread
-    ratio: Spread
+    tokens_per_s: MedianRange
+    ratio: MedianRange
     total_per_s: float
     drafted: int
     accepted: int
@@ -52,14 +52,14 @@ class Comparison:
     hindsight: Mode | None = None
     best_peer_draft: Mode | None = None
     best_peer: Mode | None = None
-    auto_to_plain: Spread | None = None
-    auto_to_best_fixed: Spread | None = None
-    auto_to_hindsight: Spread | None = None
-    plain_to_peer_plain: Spread | None = None
-    auto_to_peer_plain: Spread | None = None
-    auto_to_peer_draft: Spread | None = None
-    auto_to_peer_best: Spread | None = None
-    overhead_ms: Spread | None = None
+    auto_to_plain: MedianRange | None = None
+    auto_to_best_fixed: MedianRange | None = None
+    auto_to_hindsight: MedianRange | None = None
+    plain_to_peer_plain: MedianRange | None = None
+    auto_to_peer_plain: MedianRange | None = None
+    auto_to_peer_draft: MedianRange | None = None
+    auto_to_peer_best: MedianRange | None = None
+    overhead_ms: MedianRange | None = None
     n_left_out: int = 0
     max_cached: int = 0
 
@@ -68,7 +68,7 @@ class Comparison:
 
 
 #: Whom a mode is measured against on one workload; None where there is nobody.
-Rival = Callable[[Grid], Mode | None]
+BestMode = Callable[[Grid], Mode | None]
 
 
 def best_fixed(grid: Grid) -> Mode | None:
@@ -94,11 +94,11 @@ def compare(runs: Iterable[Run]) -> tuple[Comparison, ...]:
     """
     runs = list(runs)
     return tuple(
-        _compare(grid, [run for run in runs if _belongs(run, grid)]) for grid in grids(runs)
+        _compare(grid, [run for run in runs if _belongs_to_run(run, grid)]) for grid in grids(runs)
     )
 
 
-def _belongs(run: Run, grid: Grid) -> bool:
+def _belongs_to_run(run: Run, grid: Grid) -> bool:
     return (run.workload, run.temperature, run.streams) == (
         grid.workload,
         grid.temperature,
@@ -125,27 +125,27 @@ def _compare(grid: Grid, runs: Iterable[Run]) -> Comparison:
         hindsight=hindsight(grid),
         best_peer_draft=best_peer_draft(grid),
         best_peer=best_peer(grid),
-        auto_to_plain=_against(grid, AUTO, PLAIN),
-        auto_to_best_fixed=_against(grid, AUTO, best_fixed(grid)),
-        auto_to_hindsight=_against(grid, AUTO, hindsight(grid)),
-        plain_to_peer_plain=_against(grid, PLAIN, PEER_PLAIN),
-        auto_to_peer_plain=_against(grid, AUTO, PEER_PLAIN),
-        auto_to_peer_draft=_against(grid, AUTO, best_peer_draft(grid)),
-        auto_to_peer_best=_against(grid, AUTO, best_peer(grid)),
-        overhead_ms=Spread.of(ms for ms in overheads if ms is not None),
+        auto_to_plain=_ratio_to(grid, AUTO, PLAIN),
+        auto_to_best_fixed=_ratio_to(grid, AUTO, best_fixed(grid)),
+        auto_to_hindsight=_ratio_to(grid, AUTO, hindsight(grid)),
+        plain_to_peer_plain=_ratio_to(grid, PLAIN, PEER_PLAIN),
+        auto_to_peer_plain=_ratio_to(grid, AUTO, PEER_PLAIN),
+        auto_to_peer_draft=_ratio_to(grid, AUTO, best_peer_draft(grid)),
+        auto_to_peer_best=_ratio_to(grid, AUTO, best_peer(grid)),
+        overhead_ms=MedianRange.of(ms for ms in overheads if ms is not None),
     )
 
 
-def _against(grid: Grid, mode: Mode, rival: Mode | None) -> Spread | None:
-    if mode not in grid.modes or rival not in grid.modes:
+def _ratio_to(grid: Grid, mode: Mode, best_mode: Mode | None) -> MedianRange | None:
+    if mode not in grid.modes or best_mode not in grid.modes:
         return None
-    return Spread.of(grid.ratios(mode, rival))
+    return MedianRange.of(grid.ratios(mode, best_mode))
 
 
 def _figures(mode: Mode, grid: Grid) -> ModeFigures:
     runs = [row[mode] for row in grid.rows.values()]
-    speeds = Spread.of(run.tokens_per_s for run in runs)
-    ratios = Spread.of(grid.ratios(mode, PLAIN))
+    speeds = MedianRange.of(run.tokens_per_s for run in runs)
+    ratios = MedianRange.of(grid.ratios(mode, PLAIN))
     assert speeds is not None
     assert ratios is not None
     drafted = sum(run.n_drafted for run in runs)
@@ -160,8 +160,8 @@ def _figures(mode: Mode, grid: Grid) -> ModeFigures:
         looked_up=sum(run.n_looked_up for run in runs),
         looked_up_accepted=sum(run.n_looked_up_accepted for run in runs),
         mean_draft_length=drafted / rounds if rounds else 0.0,
-        drafted_per_depth=summed([run.drafted_per_depth for run in runs]),
-        accepted_per_depth=summed([run.accepted_per_depth for run in runs]),
+        drafted_per_depth=sum_depths([run.drafted_per_depth for run in runs]),
+        accepted_per_depth=sum_depths([run.accepted_per_depth for run in runs]),
         n_same_text=sum(_n_same(row[mode], row[PLAIN]) for row in grid.rows.values()),
         n_answers=sum(run.streams for run in runs),
     )

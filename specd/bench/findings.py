@@ -13,12 +13,12 @@ from typing import Any, Self
 import msgspec
 
 from specd.bench.comparison import compare
-from specd.bench.draws import DrawTest
 from specd.bench.mix import mixes
+from specd.bench.output_equality import OutputEquality
 from specd.bench.report import Report
 from specd.bench.round_time import RoundTime
 from specd.bench.runs import Run
-from specd.bench.sameness import Sameness
+from specd.bench.sampling_check import SamplingCheck
 from specd.bench.second_turn import SecondTurn
 from specd.errors import InvalidRequest
 
@@ -37,8 +37,8 @@ class Findings:
     commands: tuple[str, ...]
     llama_commit: str = ""
     rounds: tuple[RoundTime, ...] = ()
-    sameness: tuple[Sameness, ...] = ()
-    draws: tuple[DrawTest, ...] = ()
+    sameness: tuple[OutputEquality, ...] = ()
+    draws: tuple[SamplingCheck, ...] = ()
     second_turns: tuple[SecondTurn, ...] = ()
 
     @property

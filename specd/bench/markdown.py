@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specd.bench.report import Report
+from specd.bench.summary import heading, title, verdict
 from specd.bench.tables import all_tables
-from specd.bench.words import heading, title, verdict
 
 
 def markdown(report: Report, plots: Mapping[str, str] | None = None) -> str:

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from specd import core
-from specd.bench.asking import Engine, ask
+from specd.bench.engine_request import Engine, ask
 from specd.bench.mode import Mode
-from specd.bench.plan import N_WARM_UP_TOKENS, Group, Item, Leg
-from specd.bench.runs import Answer, PeerAnswer, Run, run_of
+from specd.bench.runs import Answer, PeerAnswer, Run, combine_answers
+from specd.bench.schedule import N_WARM_UP_TOKENS, Group, Item, RunSet
 from specd.runner import Process
 
 
@@ -31,21 +31,21 @@ class Bench:
         self,
         engine: Engine,
         peers: Mapping[Mode, Peer],
-        leg: Leg,
+        run_set: RunSet,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._engine = engine
         self._peers = peers
-        self._leg = leg
+        self._run_set = run_set
         self._clock = clock
 
     async def runs(self) -> AsyncIterator[Run]:
         """Warm up, then yield runs as they end.  EngineError with the server's own words."""
-        n_tokens = self._leg.n_tokens
-        for group, mode, temperature in self._leg.warm_ups():
+        n_tokens = self._run_set.n_tokens
+        for group, mode, temperature in self._run_set.warm_ups():
             await self._run(group, mode, temperature, min(n_tokens, N_WARM_UP_TOKENS))
-        for group, mode, temperature in self._leg.runs():
+        for group, mode, temperature in self._run_set.runs():
             yield await self._run(group, mode, temperature, n_tokens)
 
     async def _run(self, group: Group, mode: Mode, temperature: float, n_tokens: int) -> Run:
@@ -59,7 +59,7 @@ class Bench:
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        return run_of(
+        return combine_answers(
             [task.result() for task in asked],
             workload=group.workload,
             temperature=temperature,
@@ -75,7 +75,7 @@ class Bench:
                 item.text, n_tokens=n_tokens, temperature=temperature, seed=item.seed
             )
             return Answer.of_peer(answer)
-        asked = self._leg.request(item, mode, temperature, n_tokens)
+        asked = self._run_set.request(item, mode, temperature, n_tokens)
         reply = await ask(self._engine, asked)
         return Answer(reply.text, reply.done.usage, reply.done.speculation)
 

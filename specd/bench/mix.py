@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specd.bench.comparison import Rival, best_fixed, best_peer, best_peer_draft, hindsight
-from specd.bench.grid import Grid, geometric_mean, grids
+from specd.bench.comparison import BestMode, best_fixed, best_peer, best_peer_draft, hindsight
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
+from specd.bench.run_grid import Grid, geometric_mean, grids
 from specd.bench.runs import Run
 from specd.bench.workload import HOSTILE
 
@@ -73,18 +73,18 @@ class Mix:
 
 def mixes(runs: Iterable[Run]) -> tuple[Mix, ...]:
     """One mix per temperature and number of streams, in the order of the runs."""
-    return tuple(map(_mix, _together(runs).values()))
+    return tuple(map(_mix, _group_grids(runs).values()))
 
 
 def mix_ratio(
-    runs: Iterable[Run], streams: int, temperature: float, mode: Mode, rival: Mode
+    runs: Iterable[Run], streams: int, temperature: float, mode: Mode, best_mode: Mode
 ) -> Ratio | None:
     """Of any two modes on the mix; None where one of them is missing from any workload."""
-    parts = _together(runs).get((streams, temperature))
-    return _ratio(parts, mode, lambda _: rival) if parts else None
+    parts = _group_grids(runs).get((streams, temperature))
+    return _ratio(parts, mode, lambda _: best_mode) if parts else None
 
 
-def _together(runs: Iterable[Run]) -> dict[tuple[int, float], list[Grid]]:
+def _group_grids(runs: Iterable[Run]) -> dict[tuple[int, float], list[Grid]]:
     """The workloads of each mix, by its streams and temperature."""
     together: dict[tuple[int, float], list[Grid]] = {}
     for grid in grids(runs):
@@ -94,8 +94,8 @@ def _together(runs: Iterable[Run]) -> dict[tuple[int, float], list[Grid]]:
 
 
 def _mix(parts: Sequence[Grid]) -> Mix:
-    single_fixed = _single(parts, Kind.FIXED)
-    single_peer = _single(parts, Kind.PEER_DRAFT)
+    single_fixed = _best_single_mode(parts, Kind.FIXED)
+    single_peer = _best_single_mode(parts, Kind.PEER_DRAFT)
     return Mix(
         temperature=parts[0].temperature,
         streams=parts[0].streams,
@@ -120,7 +120,7 @@ def _common(parts: Sequence[Grid]) -> list[Mode]:
     return [mode for mode in parts[0].modes if all(mode in grid.modes for grid in parts)]
 
 
-def _single(parts: Sequence[Grid], kind: Kind) -> Mode | None:
+def _best_single_mode(parts: Sequence[Grid], kind: Kind) -> Mode | None:
     """The one mode of that kind that is best for all workloads at once."""
     candidates = [mode for mode in _common(parts) if mode.kind is kind]
     return max(
@@ -136,11 +136,11 @@ def _figures(parts: Sequence[Grid], mode: Mode) -> MixFigures:
     return MixFigures(mode=mode, ratio=ratio, tokens_per_s=_total([(g, mode) for g in parts]))
 
 
-def _ratio(parts: Sequence[Grid], mode: Mode, rival: Rival) -> Ratio | None:
+def _ratio(parts: Sequence[Grid], mode: Mode, best_mode: BestMode) -> Ratio | None:
     """None where either is missing from any workload."""
     met = []
     for grid in parts:
-        other = rival(grid)
+        other = best_mode(grid)
         if other is None or not {mode, other} <= set(grid.modes):
             return None
         met.append((grid, other))

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from specd.bench.cache import cached_file, written
+from specd.bench.cache import atomic_output, cached_file
 from specd.bench.gguf_file import open_gguf
 
 #: Part of a cached file's name: raise it when the rows would be ordered differently.
@@ -30,7 +30,7 @@ def noise_drafter(source: Path) -> Path:
 
 
 def _write(source: Path, destination: Path) -> None:
-    with written(destination, source.stat().st_size) as path:
+    with atomic_output(destination, source.stat().st_size) as path:
         shutil.copyfile(source, path)
         _reorder(gguf.GGUFReader(path, "r+"))
 

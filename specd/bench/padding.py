@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from specd.bench.blocks import BLOCK, Blocks, FileType, Noise, parts
-from specd.bench.shape import Shape
+from specd.bench.llama_shape import LlamaShape
+from specd.bench.quantized_blocks import BLOCK, Blocks, FileType, Noise, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Norm:
         return 4 * self.n_inputs
 
 
-def held(small: Shape, file_type: FileType) -> Shape:
+def padded_shape(small: LlamaShape, file_type: FileType) -> LlamaShape:
     """The part of the large model that is not padding: the small one, as often as it takes."""
     return small.copied(file_type.n_parts)
 
 
-def plan(small: Shape, large: Shape, file_type: FileType) -> Iterator[Matrix | Norm]:
+def plan(small: LlamaShape, large: LlamaShape, file_type: FileType) -> Iterator[Matrix | Norm]:
     n_copies = file_type.n_parts
     yield Matrix(
         "token_embd.weight",
@@ -100,7 +100,7 @@ def plan(small: Shape, large: Shape, file_type: FileType) -> Iterator[Matrix | N
 
 
 def _layer(
-    prefix: str, small: Shape, large: Shape, file_type: FileType, *, is_real: bool
+    prefix: str, small: LlamaShape, large: LlamaShape, file_type: FileType, *, is_real: bool
 ) -> Iterator[Matrix | Norm]:
     """A layer of the small model, or one that adds exactly zero to the residual stream.
 
@@ -121,8 +121,8 @@ def _layer(
         return Norm(name, large.n_embd, name if is_real else None, n_copies)
 
     # An identity layer has no real head and no real column: all its rows are extra ones.
-    inner = held(small, file_type)
-    real = inner if is_real else Shape.empty(inner)
+    inner = padded_shape(small, file_type)
+    real = inner if is_real else LlamaShape.empty(inner)
     q_width, kv_width = large.n_heads * large.head_dim, large.n_kv_heads * large.head_dim
     real_q, real_kv = real.n_heads * real.head_dim, real.n_kv_heads * real.head_dim
     d = inner.n_embd
@@ -137,7 +137,7 @@ def _layer(
     yield matrix("ffn_down", large.n_embd, large.n_ff, d, real.n_ff)
 
 
-def filled(matrix: Matrix, noise: Noise, source: npt.NDArray[np.uint8] | None) -> Blocks:
+def fill_matrix(matrix: Matrix, noise: Noise, source: npt.NDArray[np.uint8] | None) -> Blocks:
     """Noise, silence where it must be, and the small model's weights.
 
     source: rows of Q8_0 as they lie in the small model's file.
@@ -158,7 +158,7 @@ def filled(matrix: Matrix, noise: Noise, source: npt.NDArray[np.uint8] | None) -
 
 
 def gains(
-    norm: Norm, source: npt.NDArray[np.float32] | None, inner: Shape
+    norm: Norm, source: npt.NDArray[np.float32] | None, inner: LlamaShape
 ) -> npt.NDArray[np.float32]:
     """The mean square is taken over more components, most of them zero: undo its shrinking.
 

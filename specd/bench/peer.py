@@ -116,7 +116,7 @@ class PeerServer:
                 await self._process.ended()
         except TimeoutError:
             return EngineError(f"llama-server cannot be talked to: {error}")
-        return EngineCrashed(f"llama-server has ended: {self._process.last_words()}")
+        return EngineCrashed(f"llama-server has ended: {self._process.exit_message()}")
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def peer_server(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             trust_env=False,
         ) as session:
-            await _ready(process, session)
+            await _wait_until_ready(process, session)
             if load.drafter and not await _can_draft(session):
                 raise LoadFailed(_no_drafts(process))
             yield PeerServer(process, session, load, tuple(command))
@@ -172,13 +172,13 @@ async def peer_server(
         await process.kill()
 
 
-async def _ready(process: PeerProcess, session: aiohttp.ClientSession) -> None:
+async def _wait_until_ready(process: PeerProcess, session: aiohttp.ClientSession) -> None:
     ended = asyncio.create_task(process.ended())
-    healthy = asyncio.create_task(_healthy(session))
+    healthy = asyncio.create_task(_is_healthy(session))
     try:
         await asyncio.wait({ended, healthy}, timeout=_LOAD_S, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            raise LoadFailed(f"llama-server did not start: {process.last_words()}")
+            raise LoadFailed(f"llama-server did not start: {process.exit_message()}")
         if not healthy.done():
             raise LoadStalled(f"llama-server has not loaded its model within {_LOAD_S:g} s")
         healthy.result()
@@ -187,7 +187,7 @@ async def _ready(process: PeerProcess, session: aiohttp.ClientSession) -> None:
         healthy.cancel()
 
 
-async def _healthy(session: aiohttp.ClientSession) -> None:
+async def _is_healthy(session: aiohttp.ClientSession) -> None:
     while True:
         try:
             async with session.get("/health") as response:
@@ -206,7 +206,7 @@ async def _can_draft(session: aiohttp.ClientSession) -> bool:
 
 
 def _no_drafts(process: PeerProcess) -> str:
-    return f"llama-server drafts nothing: {process.complaint() or 'it does not say why'}"
+    return f"llama-server drafts nothing: {process.first_error() or 'it does not say why'}"
 
 
 def _free_port() -> int:

@@ -46,13 +46,13 @@ class PeerBinary:
         if path is not None:
             return cls._named(path)
         try:
-            built = peer_build.built_server()
+            built = peer_build.server_path()
         except peer_build.NoLibraries:
             built = None
         if built is not None and built.is_file():
             return cls._of_same_build(built)
         if find_spec("xllamacpp") is not None:
-            return cls(program=_WHEEL, build=_said_by(_WHEEL, {}).strip(), same_build=False)
+            return cls(program=_WHEEL, build=_run_and_read(_WHEEL, {}).strip(), same_build=False)
         raise InvalidRequest(_NONE_HERE)
 
     @classmethod
@@ -65,8 +65,8 @@ class PeerBinary:
         return cls(
             program=(str(Path(program).resolve()),),
             build=f"llama-server {version}",
-            same_build=bool(commit) and is_of_commit(version, commit),
-            usage=_said_by((program, "--help"), {}),
+            same_build=bool(commit) and matches_commit(version, commit),
+            usage=_run_and_read((program, "--help"), {}),
         )
 
     @classmethod
@@ -77,7 +77,7 @@ class PeerBinary:
             program=(str(built),),
             build=f"llama-server {version}, on the libraries of specd's own engine",
             same_build=True,
-            usage=_said_by((str(built), "--help"), environment),
+            usage=_run_and_read((str(built), "--help"), environment),
             environment=environment,
         )
 
@@ -92,7 +92,7 @@ class PeerBinary:
 
 def _version(program: str, environment: Mapping[str, str]) -> str:
     """`0.5.0 (build 1, commit 0123abc), built with GNU 12.2.0 for Linux x86_64`."""
-    said = _said_by((program, "--version"), environment)
+    said = _run_and_read((program, "--version"), environment)
     lines = [line.strip() for line in said.splitlines()]
     version = next((line for line in lines if line.startswith("version:")), None)
     if version is None:
@@ -101,7 +101,7 @@ def _version(program: str, environment: Mapping[str, str]) -> str:
     return ", ".join(filter(None, [version.removeprefix("version:").strip(), made]))
 
 
-def is_of_commit(version: str, commit: str) -> bool:
+def matches_commit(version: str, commit: str) -> bool:
     """Commits are cut to different lengths, never below seven digits."""
     return any(
         word.startswith(commit) or commit.startswith(word)
@@ -109,7 +109,7 @@ def is_of_commit(version: str, commit: str) -> bool:
     )
 
 
-def _said_by(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
+def _run_and_read(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
     """What it prints on both streams.  InvalidRequest where it cannot be started."""
     try:
         answer = subprocess.run(

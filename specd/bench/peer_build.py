@@ -60,7 +60,7 @@ def _library_digests() -> dict[str, str]:
     return found
 
 
-def built_server() -> Path:
+def server_path() -> Path:
     """Where the server for the installed libraries is kept, there or not.  NoLibraries."""
     return cache_directory() / "peers" / build_id() / "llama-server"
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from specd.ipc.lifeline import die_with_parent
+from specd.ipc.parent_death import die_with_parent
 
 
 def main(arguments: Sequence[str]) -> int:

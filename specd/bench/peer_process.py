@@ -15,7 +15,7 @@ from specd.runner.environment import THREAD_DEFAULTS
 
 _N_LAST_LINES = 200
 _MAX_LINE_BYTES = 4096
-_LAST_WORDS_S = 1.0
+_EXIT_MESSAGE_S = 1.0
 #: llama.cpp's own log (time, level, who, what), and what it prints where it has none yet.
 _ERROR = re.compile(r"(?:[\d.]+ E )(?P<logged>.*)|(?P<printed>error\b.*)")
 _FIXED = {"GGML_NO_BACKTRACE": "1"}
@@ -54,7 +54,7 @@ class PeerProcess:
     async def ended(self) -> None:
         await self._process.wait()
         # A grandchild may hold the pipe open for ever: its words are not waited for.
-        await asyncio.wait({self._listening}, timeout=_LAST_WORDS_S)
+        await asyncio.wait({self._listening}, timeout=_EXIT_MESSAGE_S)
 
     async def kill(self) -> None:
         """Returns when it is reaped.  There is nothing in it that would need a farewell."""
@@ -64,14 +64,14 @@ class PeerProcess:
         await self.ended()
         self._listening.cancel()
 
-    def last_words(self) -> str:
+    def exit_message(self) -> str:
         """How it ended, and why as far as it said; after its end only."""
         code = self._process.returncode
         assert code is not None
         how = f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        return ": ".join(filter(None, [how, self.complaint()]))
+        return ": ".join(filter(None, [how, self.first_error()]))
 
-    def complaint(self) -> str:
+    def first_error(self) -> str:
         """The first thing that it called an error: what follows are its consequences."""
         matches = (_ERROR.match(line) for line in self._lines)
         found = (match["logged"] or match["printed"] for match in matches if match)

@@ -13,8 +13,8 @@ from specd.bench.comparison import Comparison, ModeFigures
 from specd.bench.mix import Mix
 from specd.bench.mode import AUTO, Kind
 from specd.bench.report import Report
-from specd.bench.runs import summed
-from specd.bench.words import title
+from specd.bench.runs import sum_depths
+from specd.bench.summary import title
 from specd.bench.workload import HOSTILE
 from specd.errors import InvalidRequest
 
@@ -116,8 +116,8 @@ def _acceptance(compared: Sequence[Comparison], axes: Axes) -> None:
         for workload, figures in known.items()
     }
     together = _shares(
-        summed([figures.drafted_per_depth for figures in known.values()]),
-        summed([figures.accepted_per_depth for figures in known.values()]),
+        sum_depths([figures.drafted_per_depth for figures in known.values()]),
+        sum_depths([figures.accepted_per_depth for figures in known.values()]),
     )
     _strong(axes, together, "all", _OURS)
     axes.set_xlabel("depth in the draft")

@@ -9,8 +9,8 @@ from typing import Self
 from specd.bench.workload import Form, Prompt
 from specd.core import Message
 from specd.prompt import render_chat
-from specd.store.facts import read_facts
 from specd.store.gguf import read_header
+from specd.store.gguf_metadata import read_metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Renderer:
     @classmethod
     def of(cls, target: Path) -> Self:
         """What the file says of itself.  StoreError."""
-        facts = read_facts(target)
+        facts = read_metadata(target)
         return cls(
             chat_template=facts.chat_template,
             bos_token=facts.bos_token,

@@ -9,13 +9,13 @@ from typing import Any
 
 from specd import core
 from specd.bench.comparison import Comparison
-from specd.bench.machine import Machine
+from specd.bench.machine_info import MachineInfo
 from specd.bench.mix import Mix
 from specd.bench.mode import Mode
 from specd.bench.peer import PeerBinary
 from specd.bench.runs import Run
 from specd.bench.subject import Subject
-from specd.store.facts import GgufFacts
+from specd.store.gguf_metadata import GgufMetadata
 
 #: The layout of the JSON file; raised when a reader would have to change.
 JSON_FORMAT = 2
@@ -31,8 +31,8 @@ class Report:
     subject: Subject
     spec: core.EngineSpec
     engine: core.EngineFacts
-    facts: GgufFacts
-    machine: Machine
+    facts: GgufMetadata
+    machine: MachineInfo
     workloads: Sequence[str]
     n_prompts: int
     n_repeats: int

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specd import core
-from specd.bench.asking import Engine, Reply, ask
-from specd.bench.grid import Spread
+from specd.bench.engine_request import Engine, EngineReply, ask
 from specd.bench.measure import engine_process
 from specd.bench.mode import AUTO, Mode
+from specd.bench.run_grid import MedianRange
 
 #: Eight at once is what a busy home server sees.
 SLOTS = (1, 8)
@@ -31,7 +31,7 @@ class RoundTime:
     slots: int
     temperature: float
     mode: str
-    overhead_ms: Spread
+    overhead_ms: MedianRange
     round_ms: float
     tokens_per_round: float
     n_vocab: int
@@ -71,9 +71,9 @@ async def round_times(
 
 async def _asked(
     engine: Engine, mode: Mode, temperature: float, slots: int, n_requests: int, n_tokens: int
-) -> list[Reply]:
+) -> list[EngineReply]:
     """All slots at once, `n_requests` times, after one time that does not count."""
-    replies: list[Reply] = []
+    replies: list[EngineReply] = []
     for turn in range(n_requests + 1):
         together = await asyncio.gather(
             *(
@@ -100,11 +100,11 @@ def _request(
 
 
 def _round_time(
-    replies: Sequence[Reply], mode: Mode, temperature: float, slots: int, n_vocab: int
+    replies: Sequence[EngineReply], mode: Mode, temperature: float, slots: int, n_vocab: int
 ) -> RoundTime:
     done = [reply.done for reply in replies if reply.done.speculation.n_steps]
     rounds = [(each.usage, each.speculation.n_steps) for each in done]
-    overhead = Spread.of((u.generate_ns - u.native_ns) / n * 1e-6 for u, n in rounds)
+    overhead = MedianRange.of((u.generate_ns - u.native_ns) / n * 1e-6 for u, n in rounds)
     assert overhead is not None
     return RoundTime(
         slots=slots,

@@ -101,7 +101,7 @@ class Answer:
         )
 
 
-def run_of(
+def combine_answers(
     answers: Sequence[Answer],
     *,
     workload: str,
@@ -136,14 +136,14 @@ def run_of(
         n_looked_up_accepted=sum(each.lookup_n_accepted for each in stats),
         rounds=sum(each.rounds for each in stats),
         n_steps=sum(each.n_steps for each in stats),
-        drafted_per_depth=summed([each.drafted_per_depth for each in stats]),
-        accepted_per_depth=summed([each.accepted_per_depth for each in stats]),
+        drafted_per_depth=sum_depths([each.drafted_per_depth for each in stats]),
+        accepted_per_depth=sum_depths([each.accepted_per_depth for each in stats]),
         state="" if mode.is_peer else _said({str(each.state) for each in stats}),
         reason=_said({each.reason for each in stats}),
     )
 
 
-def summed(depths: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def sum_depths(depths: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Depth by depth; the shorter ones count nothing beyond their ends."""
     longest = max(map(len, depths), default=0)
     return tuple(sum(each[i] for each in depths if i < len(each)) for i in range(longest))

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specd import core
-from specd.bench.asking import ask
+from specd.bench.engine_request import ask
 from specd.bench.measure import engine_process
 from specd.bench.subject import Subject
 from specd.core import Message
 from specd.prompt import render_chat
 from specd.runner import Process
-from specd.store.facts import GgufFacts, read_facts
+from specd.store.gguf_metadata import GgufMetadata, read_metadata
 
 _CHATS = (
     ("Write a function that counts the words of a text.", "Now count lines, too."),
@@ -44,7 +44,7 @@ async def second_turns(subject: Subject) -> list[SecondTurn]:
 
     LoadFailed, EngineError, InvalidRequest where the model has no usable chat template.
     """
-    facts = read_facts(subject.target)
+    facts = read_metadata(subject.target)
     spec = core.EngineSpec(
         weights=str(subject.target),
         drafter=str(subject.drafter) if subject.drafter else None,
@@ -56,7 +56,7 @@ async def second_turns(subject: Subject) -> list[SecondTurn]:
         return [await _second_turn(engine, facts, *chat) for chat in _CHATS]
 
 
-async def _second_turn(engine: Process, facts: GgufFacts, first: str, second: str) -> SecondTurn:
+async def _second_turn(engine: Process, facts: GgufMetadata, first: str, second: str) -> SecondTurn:
     said = [Message(role="user", content=first)]
     answer = await ask(engine, _request(_rendered(facts, said)))
     said += [Message(role="assistant", content=answer.text), Message(role="user", content=second)]
@@ -73,7 +73,7 @@ def _evaluated(done: core.Done) -> tuple[core.TokenId, ...]:
     return done.context if done.reason is core.StopReason.STOP else done.context[:-1]
 
 
-def _rendered(facts: GgufFacts, said: Sequence[Message]) -> str:
+def _rendered(facts: GgufMetadata, said: Sequence[Message]) -> str:
     assert facts.chat_template is not None, "the demo pair has a template"
     return render_chat(
         facts.chat_template,

@@ -11,26 +11,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specd import core
-from specd.bench.asking import Engine
 from specd.bench.comparison import compare
-from specd.bench.machine import Machine
+from specd.bench.config import BenchConfig
+from specd.bench.engine_request import Engine
+from specd.bench.machine_info import MachineInfo
 from specd.bench.measure import Bench, Peer, engine_process
 from specd.bench.mix import mixes
 from specd.bench.mode import Mode
 from specd.bench.noise_drafter import noise_drafter
 from specd.bench.peer import peer_server
-from specd.bench.plan import Leg
-from specd.bench.question import Question
 from specd.bench.report import Report
 from specd.bench.runs import Run
+from specd.bench.schedule import RunSet
 from specd.bench.subject import Subject
 from specd.errors import InvalidRequest, StoreError
 from specd.settings import Settings
-from specd.store.facts import read_facts
+from specd.store.gguf_metadata import read_metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BenchStep:
     """Seconds of work done and expected in all, as if nothing were drafted.  run: the last one."""
 
     done_s: float
@@ -39,60 +39,62 @@ class Step:
 
 
 async def run_bench(
-    question: Question,
+    config: BenchConfig,
     subject: Subject,
     settings: Settings,
-    on_step: Callable[[Step], None] = lambda _: None,
-    legs: Sequence[Leg] | None = None,
+    on_step: Callable[[BenchStep], None] = lambda _: None,
+    run_sets: Sequence[RunSet] | None = None,
 ) -> Report:
     """Run every leg; `on_step` hears the estimate, then each run as it ends.
 
     legs: other ones than the question comes to.
     Raises LoadFailed, EngineError, InvalidRequest where the engine cannot use the drafter.
     """
-    return await _Session(question, subject, settings, on_step, legs).report()
+    return await _Session(config, subject, settings, on_step, run_sets).report()
 
 
 class _Session:
     def __init__(
         self,
-        question: Question,
+        config: BenchConfig,
         subject: Subject,
         settings: Settings,
-        on_step: Callable[[Step], None],
-        legs: Sequence[Leg] | None,
+        on_step: Callable[[BenchStep], None],
+        run_sets: Sequence[RunSet] | None,
     ) -> None:
-        self._question = question
+        self._question = config
         self._subject = subject
         self._on_step = on_step
-        self._machine = Machine.read()
+        self._machine = MachineInfo.read()
         self._spec = subject.spec(
             settings,
-            n_threads=question.n_threads or self._machine.n_cores,
-            n_gpu_layers=question.n_gpu_layers,
+            n_threads=config.n_threads or self._machine.n_cores,
+            n_gpu_layers=config.n_gpu_layers,
         )
-        self._legs = question.legs(subject) if legs is None else legs
+        self._legs = config.run_sets(subject) if run_sets is None else run_sets
         self._facts: core.EngineFacts | None = None
-        self._step = Step(0.0, 0.0)
+        self._step = BenchStep(0.0, 0.0)
         self._runs: list[Run] = []
         self._notes: list[str] = []
 
     async def report(self) -> Report:
         began = datetime.now(UTC).astimezone()
-        for leg in self._legs:
+        for run_set in self._legs:
             try:
-                spec = replace(self._spec, n_slots=leg.streams, drafter=await self._drafter(leg))
+                spec = replace(
+                    self._spec, n_slots=run_set.streams, drafter=await self._drafter(run_set)
+                )
             except StoreError as error:
                 self._notes.append(f"Left out: hostile, no useless drafter can be made ({error})")
                 continue
-            await self._run(leg, spec)
+            await self._run(run_set, spec)
         if self._facts is None:
             raise InvalidRequest(self._notes[0])
         return Report(
             subject=self._subject,
             spec=replace(self._spec, n_ctx=self._facts.n_ctx),
             engine=self._facts,
-            facts=read_facts(self._subject.target),
+            facts=read_metadata(self._subject.target),
             machine=self._machine,
             workloads=self._question.names(self._subject),
             n_prompts=self._question.n_prompts,
@@ -108,40 +110,42 @@ class _Session:
             notes=self._notes,
         )
 
-    async def _drafter(self, leg: Leg) -> str | None:
+    async def _drafter(self, run_set: RunSet) -> str | None:
         """The subject's own, or one that guesses nothing.  StoreError where none can be made."""
-        if self._subject.drafter is None or not leg.hostile:
+        if self._subject.drafter is None or not run_set.hostile:
             return self._spec.drafter
         return str(await asyncio.to_thread(noise_drafter, self._subject.drafter))
 
-    async def _run(self, leg: Leg, spec: core.EngineSpec) -> None:
-        async with engine_process(spec) as (engine, facts), self._peers(leg, spec) as peers:
+    async def _run(self, run_set: RunSet, spec: core.EngineSpec) -> None:
+        async with engine_process(spec) as (engine, facts), self._peers(run_set, spec) as peers:
             if facts.drafter is None and spec.drafter is not None:
                 raise InvalidRequest(f"the engine left the drafter out: {facts.no_pair_detail}")
             if self._facts is None:
                 self._expect(facts)
-            await self._measure(leg, engine, peers)
+            await self._measure(run_set, engine, peers)
 
     def _expect(self, facts: core.EngineFacts) -> None:
         """What the first engine says of itself makes the estimate."""
         self._facts = facts
-        self._step = Step(0.0, sum(leg.seconds(facts) for leg in self._legs))
+        self._step = BenchStep(0.0, sum(run_set.seconds(facts) for run_set in self._legs))
         self._on_step(self._step)
 
-    async def _measure(self, leg: Leg, engine: Engine, peers: Mapping[Mode, Peer]) -> None:
+    async def _measure(self, run_set: RunSet, engine: Engine, peers: Mapping[Mode, Peer]) -> None:
         assert self._facts is not None
-        share_s = leg.seconds(self._facts) / len(leg)
-        async for run in Bench(engine, peers, leg).runs():
+        share_s = run_set.seconds(self._facts) / len(run_set)
+        async for run in Bench(engine, peers, run_set).runs():
             self._runs.append(run)
             self._step = replace(self._step, done_s=self._step.done_s + share_s, run=run)
             self._on_step(self._step)
 
     @asynccontextmanager
-    async def _peers(self, leg: Leg, spec: core.EngineSpec) -> AsyncIterator[Mapping[Mode, Peer]]:
+    async def _peers(
+        self, run_set: RunSet, spec: core.EngineSpec
+    ) -> AsyncIterator[Mapping[Mode, Peer]]:
         """A server for every peer mode of the leg, loaded as the engine is."""
         async with AsyncExitStack() as stack:
             servers: dict[Mode, Peer] = {}
-            for mode in leg.peer_modes:
+            for mode in run_set.peer_modes:
                 assert self._question.peer is not None
                 servers[mode] = await stack.enter_async_context(
                     peer_server(

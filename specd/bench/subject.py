@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specd import core
-from specd.bench.blocks import FileType
+from specd.bench.quantized_blocks import FileType
 from specd.bench.synthetic import cached
 from specd.errors import InvalidRequest
 from specd.pairs import Pairs, load_rules

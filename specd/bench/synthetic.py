@@ -19,16 +19,16 @@ import numpy as np
 import typer
 
 from specd.bench import padding
-from specd.bench.blocks import FileType, Noise
-from specd.bench.cache import cached_file, written
+from specd.bench.cache import atomic_output, cached_file
 from specd.bench.gguf_file import copy_metadata, open_gguf
-from specd.bench.shape import Shape, scaled
+from specd.bench.llama_shape import LlamaShape, scaled
+from specd.bench.quantized_blocks import FileType, Noise
 from specd.errors import SpecdError, StoreError
 
 #: Part of a cached file's name: raise it when the same shape would be filled differently.
 _FORMAT = 2
 
-Plan = list[padding.Matrix | padding.Norm]
+TensorPlan = list[padding.Matrix | padding.Norm]
 Progress = Callable[[float], None]
 
 _F32 = gguf.GGMLQuantizationType.F32
@@ -41,18 +41,18 @@ def write_synthetic(
     progress: Progress = lambda _: None,
     *,
     file_type: FileType = FileType.Q8_0,
-) -> Shape:
+) -> LlamaShape:
     """Write the padded model; `progress` hears the written share.  The shape that it got.
 
     StoreError: a source that is no dense llama in Q8_0, or no room or right to write the result.
     """
     reader = open_gguf(source)
     small = read_shape(reader, source)
-    large = scaled(padding.held(small, file_type), n_parameters)
+    large = scaled(padding.padded_shape(small, file_type), n_parameters)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     plan = [*padding.plan(small, large, file_type)]
     _refuse_what_is_not_planned(source, tensors, plan)
-    with written(destination, sum(entry.n_bytes for entry in plan)) as path:
+    with atomic_output(destination, sum(entry.n_bytes for entry in plan)) as path:
         _write(path, reader, small, large, plan, progress, file_type)
     return large
 
@@ -66,7 +66,7 @@ def cached(
 ) -> Path:
     """The padded model of that size and type from the cache, written on first use."""
     small = read_shape(open_gguf(source), source)
-    large = scaled(padding.held(small, file_type), n_parameters)
+    large = scaled(padding.padded_shape(small, file_type), n_parameters)
     sizes = f"{large.n_embd}x{large.n_layers}x{large.n_ff}"
     return cached_file(
         source,
@@ -86,7 +86,7 @@ def parse_count(text: str) -> int:
     return count
 
 
-def read_shape(reader: Any, source: Path) -> Shape:
+def read_shape(reader: Any, source: Path) -> LlamaShape:
     """Sizes of a dense llama.  StoreError for every other architecture."""
 
     def value(key: str, default: int | None = None) -> int:
@@ -101,7 +101,7 @@ def read_shape(reader: Any, source: Path) -> Shape:
         raise StoreError(f"{source}: only a llama can be padded")
     n_embd = value("llama.embedding_length")
     n_heads = value("llama.attention.head_count")
-    return Shape(
+    return LlamaShape(
         n_embd=n_embd,
         n_layers=value("llama.block_count"),
         n_ff=value("llama.feed_forward_length"),
@@ -116,7 +116,7 @@ def read_shape(reader: Any, source: Path) -> Shape:
 # --------------------------------------------------------------------------- the file
 
 
-def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: Plan) -> None:
+def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: TensorPlan) -> None:
     planned = {entry.source: entry for entry in plan if entry.source is not None}
     if unknown := tensors.keys() - planned.keys():
         raise StoreError(f"{source}: only a plain dense llama can be padded: {min(unknown)}")
@@ -131,14 +131,14 @@ def _refuse_what_is_not_planned(source: Path, tensors: dict[str, Any], plan: Pla
 def _write(
     path: Path,
     reader: Any,
-    small: Shape,
-    large: Shape,
-    plan: Plan,
+    small: LlamaShape,
+    large: LlamaShape,
+    plan: TensorPlan,
     progress: Progress,
     file_type: FileType,
 ) -> None:
     """One tensor at a time, so that memory holds no more than the largest."""
-    inner = padding.held(small, file_type)
+    inner = padding.padded_shape(small, file_type)
     writer = gguf.GGUFWriter(path, "llama")
     try:
         _add_metadata(writer, reader, inner, large, plan, file_type)
@@ -153,7 +153,7 @@ def _write(
         for i, entry in enumerate(plan):
             source = sources.get(entry.source)
             if isinstance(entry, padding.Matrix):
-                writer.write_tensor_data(padding.filled(entry, noise[entry.file_type], source))
+                writer.write_tensor_data(padding.fill_matrix(entry, noise[entry.file_type], source))
             else:
                 writer.write_tensor_data(padding.gains(entry, source, inner))
             progress((i + 1) / len(plan))
@@ -162,7 +162,12 @@ def _write(
 
 
 def _add_metadata(
-    writer: Any, reader: Any, inner: Shape, large: Shape, plan: Plan, file_type: FileType
+    writer: Any,
+    reader: Any,
+    inner: LlamaShape,
+    large: LlamaShape,
+    plan: TensorPlan,
+    file_type: FileType,
 ) -> None:
     """The source's own, its tokenizer and template included, but for the sizes and the name."""
     count, text = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.STRING
@@ -196,7 +201,7 @@ def _add_metadata(
         writer.add_key_value(key, value, kind)
 
 
-def _description(plan: Plan, file_type: FileType) -> str:
+def _description(plan: TensorPlan, file_type: FileType) -> str:
     """What was done to the small weights, and what share of the bytes is of another type."""
     n_bytes = sum(entry.n_bytes for entry in plan)
     n_others = n_bytes - sum(

@@ -10,10 +10,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from specd.bench.comparison import Comparison, ModeFigures
-from specd.bench.grid import Spread
 from specd.bench.mix import Mix, Ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
-from specd.bench.words import of_ratio, of_spread
+from specd.bench.run_grid import MedianRange
+from specd.bench.summary import format_range, format_ratio
 
 _DETAILS = ("mode", "tokens/s", "÷ plain", "accepted", "mean\ndraft", "same\ntext")
 
@@ -120,10 +120,10 @@ def _ratios(part: Comparison | Mix, modes: Sequence[Mode]) -> list[str]:
     return [_figure(known.get(mode)) for mode in modes]
 
 
-def _figure(ratio: Spread | Ratio | None) -> str:
+def _figure(ratio: MedianRange | Ratio | None) -> str:
     if ratio is None:
         return ""
-    return f"{ratio.median if isinstance(ratio, Spread) else ratio.value:.2f}"
+    return f"{ratio.median if isinstance(ratio, MedianRange) else ratio.value:.2f}"
 
 
 def _share(figures: ModeFigures | None) -> str:
@@ -150,8 +150,8 @@ def _cells(figures: ModeFigures) -> tuple[str, ...]:
     share = f"{_share(figures)} of {figures.drafted}" if figures.drafted else "–"
     return (
         figures.mode.name,
-        of_spread(figures.tokens_per_s, 1),
-        of_spread(figures.ratio),
+        format_range(figures.tokens_per_s, 1),
+        format_range(figures.ratio),
         share,
         f"{figures.mean_draft_length:.1f}" if figures.mean_draft_length else "–",
         f"{figures.n_same_text}/{figures.n_answers}",
@@ -161,7 +161,7 @@ def _cells(figures: ModeFigures) -> tuple[str, ...]:
 def mixed(title: str, mix: Mix) -> Table:
     """A row per mode over all workloads, with the interval that a repetition should fall into."""
     rows = tuple(
-        (each.mode.name, f"{each.tokens_per_s:.1f}", of_ratio(each.ratio)) for each in mix.modes
+        (each.mode.name, f"{each.tokens_per_s:.1f}", format_ratio(each.ratio)) for each in mix.modes
     )
     best = {AUTO, mix.single_fixed}
     bold = frozenset(i for i, each in enumerate(mix.modes) if each.mode in best)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from specd.bench.findings import Findings
-from specd.bench.judge import judge
+from specd.bench.summary import format_range, heading, title, verdict
 from specd.bench.tables import Table, mixed, overview
+from specd.bench.target_verdicts import judge
 from specd.bench.targets import Verdict
-from specd.bench.words import heading, of_spread, title, verdict
 from specd.core import ModelMemory
 
 BEGIN = "<!-- measured: begin (generated from docs/benchmarks/ by scripts/benchmarks_page.py) -->"
@@ -40,7 +40,8 @@ _PATHS = """\
 - Cost by width: it is measured at load on whatever device there is, and lengths follow from it; the
   lengths that suit the steps of a CPU's kernels need not suit a GPU's.
 - Passes are asynchronous: the engine waits for each one before it takes its time.
-- What was learned of a pair on one device is not believed on another (`engine/lessons.py`).
+- What was learned of a pair on one device is not believed on another
+  (`engine/history_reporter.py`).
 """
 _GPU_COMMANDS = """\
 ```
@@ -149,7 +150,7 @@ def _rounds(found: Findings) -> Table:
     rows = tuple(
         (
             f"{each.slots}, T = {each.temperature:g}, {each.mode}",
-            of_spread(each.overhead_ms),
+            format_range(each.overhead_ms),
             f"{each.round_ms:.2f}",
             f"{each.tokens_per_round:.2f}",
             str(each.n_requests),

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specd.bench import peer_build
-from specd.bench.draws import DrawTest, draw_test
+from specd.bench.config import BenchConfig
 from specd.bench.findings import Findings
-from specd.bench.plan import Leg
-from specd.bench.question import Question
+from specd.bench.output_equality import OutputEquality, sameness
 from specd.bench.round_time import RoundTime, round_times
-from specd.bench.sameness import Sameness, sameness
+from specd.bench.sampling_check import SamplingCheck, run_sampling_check
+from specd.bench.schedule import RunSet
 from specd.bench.second_turn import second_turns
-from specd.bench.session import Step, run_bench
+from specd.bench.session import BenchStep, run_bench
 from specd.bench.subject import Subject, demo_subject
 from specd.bench.targets_speed import PEER_DEFAULT
 from specd.bench.wide_vocabulary import wide_vocabulary_pair
@@ -31,7 +31,7 @@ DRAW_TEMPERATURES = (0.8, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class SampleSizes:
     """How much of everything that is no workload.  estimate_s: about, on two quiet cores."""
 
     n_stream_tokens: int
@@ -44,7 +44,7 @@ class Extent:
 
 
 #: What the targets demand.
-FULL = Extent(
+FULL = SampleSizes(
     n_stream_tokens=32,
     n_rounds=4,
     n_round_tokens=160,
@@ -54,7 +54,7 @@ FULL = Extent(
     estimate_s=110.0,
 )
 #: Enough to see that everything works; some targets fail for being shown too little.
-QUICK = Extent(
+QUICK = SampleSizes(
     n_stream_tokens=16,
     n_rounds=1,
     n_round_tokens=80,
@@ -75,10 +75,10 @@ class Progress:
 
 
 async def run_targets(
-    question: Question,
+    config: BenchConfig,
     settings: Settings,
     subject: Subject,
-    extent: Extent,
+    sample_sizes: SampleSizes,
     commands: tuple[str, ...],
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Findings:
@@ -86,19 +86,21 @@ async def run_targets(
 
     LoadFailed, EngineError, InvalidRequest, StoreError.
     """
-    ledger = _Ledger(extent.estimate_s, on_progress)
-    legs = [*question.legs(subject), *stream_legs(question, subject, extent)]
-    report = await run_bench(question, subject, settings, ledger.of_bench, legs)
+    progress_tracker = _ProgressTracker(sample_sizes.estimate_s, on_progress)
+    run_sets = [*config.run_sets(subject), *stream_run_sets(config, subject, sample_sizes)]
+    report = await run_bench(config, subject, settings, progress_tracker.of_bench, run_sets)
     demo = demo_subject()
-    ledger.begin("second turns")
+    progress_tracker.begin("second turns")
     turns = await second_turns(demo)
     pair = await asyncio.to_thread(wide_vocabulary_pair, demo.target)
-    ledger.begin("time per round, vocabulary of 128k")
-    rounds = await round_times(pair, extent.n_rounds, extent.n_round_tokens, ledger.of_rounds)
-    ledger.begin("the same text with and without drafts")
-    same = await _sameness(demo, extent, ledger)
-    ledger.begin("draws against probabilities")
-    draws = await _draws(demo, extent, ledger)
+    progress_tracker.begin("time per round, vocabulary of 128k")
+    rounds = await round_times(
+        pair, sample_sizes.n_rounds, sample_sizes.n_round_tokens, progress_tracker.of_rounds
+    )
+    progress_tracker.begin("the same text with and without drafts")
+    same = await _sameness(demo, sample_sizes, progress_tracker)
+    progress_tracker.begin("draws against probabilities")
+    draws = await _draws(demo, sample_sizes, progress_tracker)
     return Findings(
         report=report,
         commands=commands,
@@ -110,36 +112,45 @@ async def run_targets(
     )
 
 
-def stream_legs(question: Question, subject: Subject, extent: Extent) -> list[Leg]:
+def stream_run_sets(
+    config: BenchConfig, subject: Subject, sample_sizes: SampleSizes
+) -> list[RunSet]:
     """Plain and auto, and the peer without a draft and with its default one."""
-    names = [name for name in question.workloads if name != HOSTILE]
+    names = [name for name in config.workloads if name != HOSTILE]
     if not names:
         raise InvalidRequest(f"the targets need more workloads than {HOSTILE}")
-    found: list[Leg] = []
+    found: list[RunSet] = []
     for streams in STREAMS:
         part = replace(
-            question,
+            config,
             workloads=names,
             streams=(streams,),
             n_prompts=-(-_N_GROUPS * streams // len(names)),
             n_repeats=1,
-            n_tokens=extent.n_stream_tokens,
+            n_tokens=sample_sizes.n_stream_tokens,
             temperatures=(_STREAM_TEMPERATURE,),
             draft_lengths=(),
             peer_lengths=(PEER_DEFAULT.n_draft,),
             each_drafter=False,
         )
-        found += part.legs(subject)
+        found += part.run_sets(subject)
     return found
 
 
-async def _sameness(demo: Subject, extent: Extent, ledger: _Ledger) -> Sequence[Sameness]:
+async def _sameness(
+    demo: Subject, sample_sizes: SampleSizes, progress_tracker: _ProgressTracker
+) -> Sequence[OutputEquality]:
     return await sameness(
-        demo, extent.n_same, extent.n_same_tokens, lambda: ledger.part(0.35 / extent.n_same)
+        demo,
+        sample_sizes.n_same,
+        sample_sizes.n_same_tokens,
+        lambda: progress_tracker.part(0.35 / sample_sizes.n_same),
     )
 
 
-async def _draws(demo: Subject, extent: Extent, ledger: _Ledger) -> Sequence[DrawTest]:
+async def _draws(
+    demo: Subject, sample_sizes: SampleSizes, progress_tracker: _ProgressTracker
+) -> Sequence[SamplingCheck]:
     """Both temperatures at once, a core each."""
     share = 0.45 / len(DRAW_TEMPERATURES)
 
@@ -148,17 +159,22 @@ async def _draws(demo: Subject, extent: Extent, ledger: _Ledger) -> Sequence[Dra
 
         def hear(n: int) -> None:
             nonlocal known
-            ledger.part(share * (min(n, extent.n_draws) - known) / extent.n_draws)
-            known = min(n, extent.n_draws)
+            progress_tracker.part(
+                share * (min(n, sample_sizes.n_draws) - known) / sample_sizes.n_draws
+            )
+            known = min(n, sample_sizes.n_draws)
 
         return hear
 
     return await asyncio.gather(
-        *(draw_test(demo, each, extent.n_draws, heard()) for each in DRAW_TEMPERATURES)
+        *(
+            run_sampling_check(demo, each, sample_sizes.n_draws, heard())
+            for each in DRAW_TEMPERATURES
+        )
     )
 
 
-class _Ledger:
+class _ProgressTracker:
     """Turns what each measurement says of itself into one progress."""
 
     def __init__(self, others_s: float, on_progress: Callable[[Progress], None]) -> None:
@@ -167,7 +183,7 @@ class _Ledger:
         self._words = "loading"
         self._done_s = self._total_s = 0.0
 
-    def of_bench(self, step: Step) -> None:
+    def of_bench(self, step: BenchStep) -> None:
         if step.run is None:
             self._words, self._total_s = "warming up", step.total_s + self._others_s
         else:
@@ -176,19 +192,19 @@ class _Ledger:
                 f"{step.run.workload}, {step.run.mode.name} at {step.run.temperature:g}{streams}"
             )
         self._done_s = step.done_s
-        self._tell()
+        self._report_progress()
 
     def of_rounds(self, _: RoundTime) -> None:
         self.part(0.2 / 8)
 
     def begin(self, words: str) -> None:
         self._words = words
-        self._tell()
+        self._report_progress()
 
     def part(self, share: float) -> None:
         """Of what is no workload."""
         self._done_s += share * self._others_s
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self._on_progress(Progress(self._words, self._done_s, self._total_s))

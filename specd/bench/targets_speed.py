@@ -10,8 +10,8 @@ from specd.bench.mix import Mix, Ratio, mix_ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
 from specd.bench.report import Report
 from specd.bench.runs import Run
+from specd.bench.summary import format_ratio
 from specd.bench.targets import Figure, Verdict
-from specd.bench.words import of_ratio
 from specd.bench.workload import HOSTILE
 
 #: What llama-server drafts where nobody says otherwise.
@@ -64,7 +64,7 @@ def _plain(report: Report) -> Verdict:
         goal="≥ 1.00",
         figures=tuple(figures),
         remarks=tuple(remarks),
-        reasons=tuple(_outside(report.runs, PLAIN)),
+        reasons=tuple(_time_outside_models(report.runs, PLAIN)),
     )
 
 
@@ -83,7 +83,7 @@ def _greedy(report: Report) -> Verdict:
         }
         remarks += _extremes("by workload", rivals)
         if mix.auto_to_peer_best is not None:
-            best = of_ratio(mix.auto_to_peer_best)
+            best = format_ratio(mix.auto_to_peer_best)
             remarks.append(f"÷ its best of each workload, plain decoding among them: {best}")
     return Verdict(
         number=2,
@@ -91,7 +91,10 @@ def _greedy(report: Report) -> Verdict:
         goal="≥ 1.03 per workload's best, ≥ 1.12 over the best single one on the mix",
         figures=tuple(figures),
         remarks=tuple(remarks),
-        reasons=(*_outside(report.runs, AUTO, _GREEDY), *_kept(report, _GREEDY)),
+        reasons=(
+            *_time_outside_models(report.runs, AUTO, _GREEDY),
+            *_acceptance_remark(report, _GREEDY),
+        ),
     )
 
 
@@ -100,16 +103,19 @@ def _drawn(report: Report) -> Verdict:
     with_pair = mix_ratio(report.runs, 1, _USUAL, AUTO, PEER_DEFAULT)
     remarks = []
     if mix is not None and mix.auto_to_peer_draft is not None:
-        remarks.append(f"÷ its best n_max of each workload: {of_ratio(mix.auto_to_peer_draft)}")
+        remarks.append(f"÷ its best n_max of each workload: {format_ratio(mix.auto_to_peer_draft)}")
     if mix is not None and mix.auto_to_peer_plain is not None:
-        remarks.append(f"÷ its plain decoding: {of_ratio(mix.auto_to_peer_plain)}")
+        remarks.append(f"÷ its plain decoding: {format_ratio(mix.auto_to_peer_plain)}")
     return Verdict(
         number=3,
         what="temperature 0.8, same pair, specd (auto) ÷ llama-server with that pair",
         goal="≥ 1.60",
         figures=tuple(_figure("its default n_max (3)", with_pair, 1.60)),
         remarks=tuple(remarks),
-        reasons=(*_outside(report.runs, AUTO, _USUAL), *_kept(report, _USUAL)),
+        reasons=(
+            *_time_outside_models(report.runs, AUTO, _USUAL),
+            *_acceptance_remark(report, _USUAL),
+        ),
     )
 
 
@@ -160,7 +166,7 @@ def _hindsight(report: Report) -> Verdict:
             medians = {workload: each.median for workload, each in known.items()}
             remarks += _extremes(f"{_of(mix.temperature)}, by workload", medians)
         if mix.auto_to_hindsight is not None:
-            mean = of_ratio(mix.auto_to_hindsight)
+            mean = format_ratio(mix.auto_to_hindsight)
             remarks.append(f"{_of(mix.temperature)}, mean over the workloads: {mean}")
         length = mix.single_fixed.n_draft if mix.single_fixed is not None else 0
         of = f"{_of(mix.temperature)}, mix ÷ k = {length}"
@@ -175,7 +181,11 @@ def _hindsight(report: Report) -> Verdict:
             "auto is what users get: the model drafter and prompt lookup",
             "the best of several modes is the luckiest, too: hindsight flatters itself",
         ),
-        reasons=(*_outside(report.runs, AUTO), *_kept(report, _GREEDY), *_kept(report, _USUAL)),
+        reasons=(
+            *_time_outside_models(report.runs, AUTO),
+            *_acceptance_remark(report, _GREEDY),
+            *_acceptance_remark(report, _USUAL),
+        ),
     )
 
 
@@ -207,7 +217,9 @@ def _hostile(report: Report) -> Verdict:
         goal="≥ 0.98",
         figures=tuple(figures),
         remarks=tuple(remarks),
-        reasons=tuple(_outside([r for r in report.runs if r.workload == HOSTILE], AUTO)),
+        reasons=tuple(
+            _time_outside_models([r for r in report.runs if r.workload == HOSTILE], AUTO)
+        ),
     )
 
 
@@ -228,7 +240,9 @@ def _extremes(words: str, known: dict[str, float]) -> Iterator[str]:
         yield f"{words}: from {known[low]:.2f} ({low}) to {known[high]:.2f} ({high})"
 
 
-def _outside(runs: Sequence[Run], mode: Mode, temperature: float | None = None) -> Iterator[str]:
+def _time_outside_models(
+    runs: Sequence[Run], mode: Mode, temperature: float | None = None
+) -> Iterator[str]:
     """What share of the time is not spent in the models."""
     timed = [
         (run.seconds, run.native_s)
@@ -244,7 +258,7 @@ def _outside(runs: Sequence[Run], mode: Mode, temperature: float | None = None) 
         yield f"{mode.name} spends {outside / total:.1%} of its time outside of the models' passes"
 
 
-def _kept(report: Report, temperature: float) -> Iterator[str]:
+def _acceptance_remark(report: Report, temperature: float) -> Iterator[str]:
     """How good the drafts were, and what a wide pass costs beside a plain one."""
     autos = [f for each in _compared(report, temperature) if (f := each.of_mode(AUTO.name))]
     drafted, accepted = sum(f.drafted for f in autos), sum(f.accepted for f in autos)

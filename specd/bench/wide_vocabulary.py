@@ -13,9 +13,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from specd.bench.blocks import FileType
-from specd.bench.cache import cached_file, written
+from specd.bench.cache import atomic_output, cached_file
 from specd.bench.gguf_file import copy_metadata, open_gguf
+from specd.bench.quantized_blocks import FileType
 
 N_VOCAB = 1 << 17
 #: Part of a cached file's name: raise it when the same donor would be filled differently.
@@ -29,7 +29,7 @@ _LAYER_DEVIATION = 0.002
 #: The right successor's logit.  Those of all others are spread an eighth of it around zero.
 _LOGIT = 40.0
 
-Matrix = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float32]
 
 
 def wide_vocabulary_pair(donor: Path) -> tuple[Path, Path]:
@@ -50,7 +50,7 @@ def wide_vocabulary_pair(donor: Path) -> tuple[Path, Path]:
 
 def _write(destination: Path, reader: Any, role: str, n_layers: int) -> None:
     n_bytes = 2 * N_VOCAB * _N_EMBD * FileType.Q8_0.block_bytes // 32 + 4 * N_VOCAB * 16
-    with written(destination, n_bytes) as path:
+    with atomic_output(destination, n_bytes) as path:
         writer = gguf.GGUFWriter(path, "llama")
         try:
             _add_metadata(writer, role, n_layers)
@@ -123,7 +123,9 @@ def _add_tensors(writer: Any, walk: npt.NDArray[np.intp], n_layers: int) -> None
             add(f"blk.{layer}.{name}.weight", random.normal(0.0, deviation, size))
 
 
-def _successors(random: np.random.Generator, walk: npt.NDArray[np.intp]) -> tuple[Matrix, Matrix]:
+def _successors(
+    random: np.random.Generator, walk: npt.NDArray[np.intp]
+) -> tuple[FloatArray, FloatArray]:
     """Embedding and output, [N_VOCAB, _N_EMBD] each: every token is followed by one of the walk.
 
     Output rows of all other tokens point anywhere, so that a row of logits has the usual shape.
@@ -136,7 +138,7 @@ def _successors(random: np.random.Generator, walk: npt.NDArray[np.intp]) -> tupl
     return embedding, output * (_LOGIT / _N_EMBD)
 
 
-def _directions(random: np.random.Generator) -> Matrix:
+def _directions(random: np.random.Generator) -> FloatArray:
     """Random rows of mean square 1."""
     rows = random.standard_normal((N_VOCAB, _N_EMBD), dtype=np.float32)
     rows /= np.sqrt(np.square(rows).mean(axis=1, keepdims=True))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli.bash_words import join_words
+from specd.cli.bash_completion import join_split_names
 from specd.cli.lazy_group import CommandEntry, LazyGroup
 from specd.errors import SpecdError
 
@@ -30,7 +30,7 @@ _SERVE = "Start the daemon on OLLAMA_HOST."
 _LIST = "List the models on disk."
 
 
-class Commands(LazyGroup):
+class SpecdCommands(LazyGroup):
     entries = (
         _command("serve", "serve:serve", _SERVE),
         _command("start", "serve:serve", _SERVE, hidden=True),
@@ -145,7 +145,7 @@ class Commands(LazyGroup):
 
 app = typer.Typer(
     name="specd",
-    cls=Commands,
+    cls=SpecdCommands,
     help="A drop-in replacement for the Ollama daemon that decodes speculatively.",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -182,7 +182,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a model says what no terminal's charset has
-    join_words(os.environ)
+    join_split_names(os.environ)
     try:
         app(prog_name="specd")  # by `python -m specd` too, and TAB finds its variables by it
     except (SpecdError, OSError) as error:

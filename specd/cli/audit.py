@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specd.cli.answers import DaemonRefused, Json
 from specd.cli.client import Client, daemon_client
-from specd.cli.words import byte_words, make_console
-from specd.doctor.audit import Watch
+from specd.cli.formatting import format_bytes, make_console
+from specd.cli.responses import DaemonRefused, Json
+from specd.doctor.audit import ProcessAudit
 from specd.settings import HostAddress, Settings
 
 _PROMPT = "Count from one to twenty."
@@ -32,35 +32,37 @@ def audit(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
 ) -> None:
-    watch, answered, loaded = asyncio.run(_watched(daemon_client(), Settings().host, model))
+    process_audit, answered, loaded = asyncio.run(
+        _audit_request(daemon_client(), Settings().host, model)
+    )
     if as_json:
-        typer.echo(json.dumps(_as_json(watch, answered, loaded), indent=2))
+        typer.echo(json.dumps(_as_json(process_audit, answered, loaded), indent=2))
     else:
-        _print(make_console(), watch, answered, loaded)
-    raise typer.Exit(1 if watch.outbound() else 0)
+        _print(make_console(), process_audit, answered, loaded)
+    raise typer.Exit(1 if process_audit.outbound() else 0)
 
 
-async def _watched(
+async def _audit_request(
     client: Client, address: HostAddress, model: str
-) -> tuple[Watch, str, list[Json]]:
+) -> tuple[ProcessAudit, str, list[Json]]:
     """What was seen, the model that answered ("" for none) and what is loaded afterwards."""
     async with client:
         await client.get("/api/version")  # says at once where nobody listens
-        watch = await asyncio.to_thread(Watch.of, address)
-        model = model or await _some_model(client)
+        process_audit = await asyncio.to_thread(ProcessAudit.of, address)
+        model = model or await _pick_model(client)
         answer = asyncio.create_task(_ask(client, model))
         try:
             while not answer.done():
-                await asyncio.to_thread(watch.look)
+                await asyncio.to_thread(process_audit.sample)
                 await asyncio.wait({answer}, timeout=_PAUSE_S)
             await answer
-            await asyncio.to_thread(watch.look)
+            await asyncio.to_thread(process_audit.sample)
         finally:
             answer.cancel()
-        return watch, model, (await client.get("/api/ps")).get("models") or []
+        return process_audit, model, (await client.get("/api/ps")).get("models") or []
 
 
-async def _some_model(client: Client) -> str:
+async def _pick_model(client: Client) -> str:
     for path in ("/api/ps", "/api/tags"):
         for found in (await client.get(path)).get("models") or []:
             if "embedding" not in (found.get("capabilities") or []):
@@ -82,42 +84,44 @@ async def _ask(client: Client, model: str) -> None:
 # --------------------------------------------------------------------------- said
 
 
-def _print(console: Console, watch: Watch, model: str, loaded: list[Json]) -> None:
+def _print(console: Console, process_audit: ProcessAudit, model: str, loaded: list[Json]) -> None:
     def section(title: str, lines: list[str]) -> None:
         console.print(title, style="bold")
         for line in lines or ["none"]:
             console.print(f"  {line}", markup=False, soft_wrap=True)
 
     asked = f"while {model} answered" if model else "while nothing was asked: there is no model"
-    console.print(f"Looked {watch.n_looks} times {asked}.\n", markup=False)
-    section("Listens on", sorted({c.local for c in watch.connections if not c.remote}))
-    section("Clients", sorted({c.remote for c in watch.connections if c.inbound}))
-    section("Connections to elsewhere", [f"{c.remote} by {c.role}" for c in watch.outbound()])
-    section("Files open for writing", [str(path) for path in sorted(watch.written)])
+    console.print(f"Looked {process_audit.n_samples} times {asked}.\n", markup=False)
+    section("Listens on", sorted({c.local for c in process_audit.connections if not c.remote}))
+    section("Clients", sorted({c.remote for c in process_audit.connections if c.inbound}))
+    section(
+        "Connections to elsewhere", [f"{c.remote} by {c.role}" for c in process_audit.outbound()]
+    )
+    section("Files open for writing", [str(path) for path in sorted(process_audit.written)])
     section(
         "Processes, at their largest",
-        [f"{m.role} {m.pid}: {byte_words(m.peak_bytes)}" for m in watch.members()],
+        [f"{m.role} {m.pid}: {format_bytes(m.peak_bytes)}" for m in process_audit.members()],
     )
-    section("Models in memory", [_model_words(one) for one in loaded])
+    section("Models in memory", [_format_model(one) for one in loaded])
     section("Telemetry", [_NO_TELEMETRY])
 
 
-def _model_words(model: Json) -> str:
+def _format_model(model: Json) -> str:
     drafter = (model.get("specd") or {}).get("drafter")
-    beside = f", with its drafter {drafter['name']}" if drafter else ""
+    drafter_memory = f", with its drafter {drafter['name']}" if drafter else ""
     on_gpu = model.get("size_vram", 0)
-    where = f", {byte_words(on_gpu)} of it on GPUs" if on_gpu else ""
-    return f"{model['name']}: {byte_words(model['size'])}{where}{beside}"
+    where = f", {format_bytes(on_gpu)} of it on GPUs" if on_gpu else ""
+    return f"{model['name']}: {format_bytes(model['size'])}{where}{drafter_memory}"
 
 
-def _as_json(watch: Watch, model: str, loaded: list[Json]) -> Json:
+def _as_json(process_audit: ProcessAudit, model: str, loaded: list[Json]) -> Json:
     return {
-        "looks": watch.n_looks,
+        "looks": process_audit.n_samples,
         "asked": model,
-        "connections": [asdict(connection) for connection in sorted(watch.connections)],
-        "outbound": [asdict(connection) for connection in watch.outbound()],
-        "written": [str(path) for path in sorted(watch.written)],
-        "processes": [asdict(member) for member in watch.members()],
+        "connections": [asdict(connection) for connection in sorted(process_audit.connections)],
+        "outbound": [asdict(connection) for connection in process_audit.outbound()],
+        "written": [str(path) for path in sorted(process_audit.written)],
+        "processes": [asdict(member) for member in process_audit.members()],
         "models": loaded,
         "telemetry": [],
     }

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from specd.bench.blocks import FileType
+    from specd.bench.config import BenchConfig
     from specd.bench.peer import PeerBinary
-    from specd.bench.question import Question
+    from specd.bench.quantized_blocks import FileType
     from specd.bench.report import Report
-    from specd.bench.session import Step
+    from specd.bench.session import BenchStep
     from specd.settings import Settings
 
 T = TypeVar("T")
@@ -30,22 +30,26 @@ T = TypeVar("T")
 _MAX_DRAFT = 16
 _MAX_STREAMS = 64
 #: What is asked where an option is not given, and with --quick.
-_USUAL: dict[str, object] = {
+_DEFAULTS: dict[str, object] = {
     "prompts": 2,
     "tokens": 48,
     "temperature": [0.8],
     "drafts": "1,3,7",
     "peer_drafts": "1,3,7",
 }
-_QUICK: dict[str, object] = _USUAL | {"prompts": 1, "tokens": 32, "drafts": "3"}
+_QUICK_DEFAULTS: dict[str, object] = _DEFAULTS | {"prompts": 1, "tokens": 32, "drafts": "3"}
 #: With --targets: lengths that fill passes of four and eight rows, the widths that suit a CPU.
-_TARGETS: dict[str, object] = _USUAL | {
+_TARGETS_DEFAULTS: dict[str, object] = _DEFAULTS | {
     "tokens": 48,
     "temperature": [0.0, 0.8],
     "drafts": "3,7",
     "peer_drafts": "3,7",
 }
-_QUICK_TARGETS: dict[str, object] = _TARGETS | {"prompts": 1, "tokens": 32, "drafts": "3"}
+_QUICK_TARGETS_DEFAULTS: dict[str, object] = _TARGETS_DEFAULTS | {
+    "prompts": 1,
+    "tokens": 32,
+    "drafts": "3",
+}
 
 
 def bench(
@@ -140,37 +144,39 @@ def bench(
         Path | None, typer.Option("--report", help="Write report.md and its plots to this folder.")
     ] = None,
 ) -> None:
-    from specd.bench.question import Question
+    from specd.bench.config import BenchConfig
     from specd.bench.workload import WORKLOADS
-    from specd.cli.targets import TARGET_SIZE, Places, any_peer
-    from specd.cli.targets import targets as judge_targets
+    from specd.cli.bench_targets import TARGET_SIZE, OutputPaths, find_peer
+    from specd.cli.bench_targets import targets as judge_targets
     from specd.settings import Settings
 
-    output = _Output(json_file, report_folder, markdown=markdown)
+    output = _OutputFiles(json_file, report_folder, markdown=markdown)
     output.check()
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
-    usual = _usual(targets=targets, quick=quick)
-    temperatures: list[float] = _given(temperature, usual["temperature"])
-    question = Question(
+    default_options = _default_options(targets=targets, quick=quick)
+    temperatures: list[float] = _value_or(temperature, default_options["temperature"])
+    config = BenchConfig(
         model=model,
         target=target,
         drafter=drafter,
         target_size=target_size or (TARGET_SIZE if targets else ""),
         target_type=_file_type(target_type),
         workloads=_names(workloads) or WORKLOADS,
-        n_prompts=_given(prompts, usual["prompts"]),
+        n_prompts=_value_or(prompts, default_options["prompts"]),
         n_repeats=runs,
-        n_tokens=_given(tokens, usual["tokens"]),
+        n_tokens=_value_or(tokens, default_options["tokens"]),
         temperatures=tuple(dict.fromkeys(temperatures)),
-        draft_lengths=parse_numbers("--drafts", _given(drafts, usual["drafts"]), _MAX_DRAFT),
+        draft_lengths=parse_numbers(
+            "--drafts", _value_or(drafts, default_options["drafts"]), _MAX_DRAFT
+        ),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         prompt_lookup=settings.prompt_lookup,
         each_drafter=each_drafter,
-        peer=any_peer() if targets and not peer else _peer(peer),
+        peer=find_peer() if targets and not peer else _peer(peer),
         peer_lengths=parse_numbers(
-            "--peer-drafts", _given(peer_drafts, usual["peer_drafts"]), _MAX_DRAFT
+            "--peer-drafts", _value_or(peer_drafts, default_options["peer_drafts"]), _MAX_DRAFT
         ),
         overhead=overhead,
         n_threads=threads,
@@ -178,19 +184,19 @@ def bench(
     )
     if targets:
         judge_targets(
-            question, settings, Places(json_file=json_file, folder=report_folder), quick=quick
+            config, settings, OutputPaths(json_file=json_file, folder=report_folder), quick=quick
         )
     else:
-        output.give(_measure(question, settings))
+        output.write_report(_measure(config, settings))
 
 
-def _usual(*, targets: bool, quick: bool) -> Mapping[str, object]:
+def _default_options(*, targets: bool, quick: bool) -> Mapping[str, object]:
     if targets:
-        return _QUICK_TARGETS if quick else _TARGETS
-    return _QUICK if quick else _USUAL
+        return _QUICK_TARGETS_DEFAULTS if quick else _TARGETS_DEFAULTS
+    return _QUICK_DEFAULTS if quick else _DEFAULTS
 
 
-def _given(value: T | None, otherwise: object) -> T:
+def _value_or(value: T | None, otherwise: object) -> T:
     return value or otherwise  # type: ignore[return-value]  # of the same type, by the tables above
 
 
@@ -212,7 +218,7 @@ def parse_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
 
 
 def _file_type(name: str) -> FileType:
-    from specd.bench.blocks import FileType
+    from specd.bench.quantized_blocks import FileType
 
     try:
         return FileType(name.upper())
@@ -235,7 +241,7 @@ def _peer(text: str) -> PeerBinary | None:
 # --------------------------------------------------------------------------- while it runs
 
 
-def _measure(question: Question, settings: Settings) -> Report:
+def _measure(config: BenchConfig, settings: Settings) -> Report:
     import asyncio
 
     from rich.console import Console
@@ -257,18 +263,18 @@ def _measure(question: Question, settings: Settings) -> Report:
         TextColumn("{task.description}"), *columns, console=console, transient=True
     ) as progress:
         padding = progress.add_task("Writing the synthetic target", total=1.0, visible=False)
-        subject = question.subject(
+        subject = config.subject(
             settings, lambda share: progress.update(padding, completed=share, visible=True)
         )
         progress.update(padding, visible=False)
-        return asyncio.run(run_bench(question, subject, settings, _show(progress)))
+        return asyncio.run(run_bench(config, subject, settings, _show(progress)))
 
 
-def _show(progress: Progress) -> Callable[[Step], None]:
+def _show(progress: Progress) -> Callable[[BenchStep], None]:
     """Tells of the estimate once, then moves the bar."""
     task = progress.add_task("Loading", total=None)
 
-    def show(step: Step) -> None:
+    def show(step: BenchStep) -> None:
         if step.run is None:
             progress.console.print(f"This takes about {_minutes(step.total_s)}.")
             words = "Warming up"
@@ -288,7 +294,7 @@ def _minutes(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Output:
+class _OutputFiles:
     """Where the figures go: to the terminal always, to files where they are asked for."""
 
     json_file: Path | None
@@ -298,18 +304,22 @@ class _Output:
     def check(self) -> None:
         """Before minutes are spent on figures that could not be kept.  InvalidRequest."""
         if self.json_file is not None:
-            _try("--json", self.json_file, lambda path: path.open("a", encoding="utf-8").close())
+            _check_writable(
+                "--json", self.json_file, lambda path: path.open("a", encoding="utf-8").close()
+            )
         if self.folder is not None:
             from specd.bench.plots import need_matplotlib
 
             need_matplotlib()
-            _try("--report", self.folder, lambda path: path.mkdir(parents=True, exist_ok=True))
+            _check_writable(
+                "--report", self.folder, lambda path: path.mkdir(parents=True, exist_ok=True)
+            )
 
-    def give(self, report: Report) -> None:
+    def write_report(self, report: Report) -> None:
         from specd.bench import markdown as document
         from specd.bench.plots import draw_plots
         from specd.bench.report import to_json
-        from specd.cli.words import make_console
+        from specd.cli.formatting import make_console
 
         if self.json_file is not None:
             text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
@@ -323,7 +333,7 @@ class _Output:
             _print(report, make_console())
 
 
-def _try(option: str, path: Path, action: Callable[[Path], None]) -> None:
+def _check_writable(option: str, path: Path, action: Callable[[Path], None]) -> None:
     try:
         action(path)
     except OSError as error:
@@ -331,8 +341,8 @@ def _try(option: str, path: Path, action: Callable[[Path], None]) -> None:
 
 
 def _print(report: Report, console: Console) -> None:
+    from specd.bench.summary import heading, title, verdict
     from specd.bench.tables import details, overviews
-    from specd.bench.words import heading, title, verdict
 
     for line in heading(report):
         console.print(line, markup=False)

@@ -12,14 +12,14 @@ from typing import Self
 import aiohttp
 from aiohttp import hdrs
 
-from specd.cli.answers import (
+from specd.cli.responses import (
     DaemonRefused,
     DaemonUnreachable,
     Json,
-    connection_failed,
-    no_daemon,
+    connection_error,
     parse_object,
-    refusal,
+    response_error,
+    unreachable_error,
 )
 from specd.daemon_address import daemon_address
 
@@ -134,8 +134,8 @@ class Client:
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return no_daemon(self._url)
-        return connection_failed(self._url, error)
+            return unreachable_error(self._url)
+        return connection_error(self._url, error)
 
 
 def daemon_client() -> Client:
@@ -146,4 +146,4 @@ def daemon_client() -> Client:
 
 async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status >= 400:
-        raise refusal(response.status, await response.text(errors="replace"))
+        raise response_error(response.status, await response.text(errors="replace"))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from specd.cli.bash_words import BEFORE
+from specd.cli.bash_completion import COLON_PREFIX
 from specd.cli.sync_client import SyncClient
 from specd.daemon_address import daemon_address
 from specd.errors import SpecdError
@@ -29,7 +29,7 @@ def complete_loaded_models(incomplete: str) -> list[str]:
 
 
 def _matching(path: str, incomplete: str) -> list[str]:
-    before = os.environ.get(BEFORE, "")
+    before = os.environ.get(COLON_PREFIX, "")
     wanted = before + incomplete
     return [name.removeprefix(before) for name in _names(path) if name.startswith(wanted)]
 

@@ -10,12 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from specd.cli.answers import DaemonRefused, Json
-from specd.cli.attachments import encoded, take_files
+from specd.cli.attachments import encode_file, extract_files
 from specd.cli.client import Client
 from specd.cli.pull import pull_model
-from specd.cli.report import report_lines
-from specd.cli.screen import Screen
+from specd.cli.responses import DaemonRefused, Json
+from specd.cli.terminal_output import Screen
+from specd.cli.verbose_stats import report_lines
 from specd.errors import SpecdError
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ _NUM_PREDICT: Final = re.compile(r"^num_predict\s", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Heard:
+class PartialAnswer:
     """What has come of an answer so far."""
 
     text: str = ""
@@ -58,7 +58,7 @@ class Conversation:
     format: object = None
     think: bool | str | None = None
     keep_alive: str | None = None
-    hides_thinking: bool = False
+    is_thinking_hidden: bool = False
     verbose: bool = False
     system: str = ""
     messages: list[Json] = field(default_factory=list)
@@ -71,14 +71,14 @@ class Conversation:
     async def find(self, *, insecure: bool = False) -> None:
         """Read what is known of the model; one that is missing is pulled first."""
         try:
-            self.shown = await self._ask_what_it_is(self.model)
+            self.shown = await self._fetch_model_info(self.model)
         except DaemonRefused as error:
             if error.status != 404:
                 raise
             await pull_model(self.client, self.screen.notes, self.model, insecure=insecure)
-            self.shown = await self._ask_what_it_is(self.model)
+            self.shown = await self._fetch_model_info(self.model)
 
-    async def _ask_what_it_is(self, model: str) -> Json:
+    async def _fetch_model_info(self, model: str) -> Json:
         return await self.client.post("/api/show", {"model": model})
 
     async def load(self) -> None:
@@ -90,7 +90,7 @@ class Conversation:
 
     async def change_model(self, model: str) -> None:
         """To one that is here; what was said is forgotten.  On an error nothing has changed."""
-        shown = await self._ask_what_it_is(model)
+        shown = await self._fetch_model_info(model)
         before = self.model, self.shown
         self.model, self.shown = model, shown
         try:
@@ -117,43 +117,43 @@ class Conversation:
     async def answer(self, prompt: str) -> None:
         """One prompt, outside of any chat."""
         text, images = self._with_images(prompt)
-        final = await self._stream("/api/generate", {"prompt": text, **images}, Heard())
+        final = await self._stream("/api/generate", {"prompt": text, **images}, PartialAnswer())
         self.screen.say()
-        self._say_what_cut_it(final)
+        self._report_truncation(final)
         self._report(final)
 
     async def say(self, text: str) -> None:
         """One turn.  Ctrl-C ends it, and what was heard until then counts as the answer."""
-        heard = Heard()
+        partial = PartialAnswer()
         try:
             content, images = self._with_images(text)
             question = {"role": "user", "content": content, **images}
             system = [{"role": "system", "content": self.system}] if self.system else []
             body = {"messages": [*system, *self.messages, question]}
-            final = await interruptible(self._stream("/api/chat", body, heard))
+            final = await interruptible(self._stream("/api/chat", body, partial))
         except asyncio.CancelledError:
             final = {}
         except SpecdError as error:
             self.screen.note(f"Error: {error}")
             return
         self.screen.say("\n")
-        self._say_what_cut_it(final)
-        if final or heard.text:
-            self.messages += [question, heard.message()]
+        self._report_truncation(final)
+        if final or partial.text:
+            self.messages += [question, partial.message()]
         self._report(final)
 
     def _with_images(self, prompt: str) -> tuple[str, Json]:
-        text, files = take_files(prompt, self.capabilities)
+        text, files = extract_files(prompt, self.capabilities)
         for file in files:
             self.screen.note(f"Added '{file}'")
-        return text, {"images": [encoded(file) for file in files]} if files else {}
+        return text, {"images": [encode_file(file) for file in files]} if files else {}
 
     def _loading(self) -> Json:
         keep_alive = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
         return {"model": self.model, "options": self.options, **keep_alive}
 
     @property
-    def _bound(self) -> int | None:
+    def _token_limit(self) -> int | None:
         """How long an answer may be, in tokens, where the model itself has no end."""
         info = self.shown.get("model_info") or {}
         is_set = "num_predict" in self.options or _NUM_PREDICT.search(
@@ -163,39 +163,39 @@ class Conversation:
             return None
         return None if any(info.get(key) is not None for key in _END_TOKENS) else _MAX_TOKENS
 
-    def _say_what_cut_it(self, final: Json) -> None:
-        if final.get("done_reason") == "length" and (bound := self._bound):
+    def _report_truncation(self, final: Json) -> None:
+        if final.get("done_reason") == "length" and (limit := self._token_limit):
             self.screen.note(
-                f"{self.model} has no end token: its answer was ended after {bound} tokens"
+                f"{self.model} has no end token: its answer was ended after {limit} tokens"
                 " (/set parameter num_predict N allows more)"
             )
 
     def _fields(self) -> Json:
         asked = {"format": self.format, "think": self.think}
         fields = self._loading()
-        if bound := self._bound:
+        if limit := self._token_limit:
             # Of the answer alone: a model that is saved has what the user has set.
-            fields["options"] = {**self.options, "num_predict": bound}
+            fields["options"] = {**self.options, "num_predict": limit}
         return fields | {name: value for name, value in asked.items() if value is not None}
 
-    async def _stream(self, path: str, body: Json, heard: Heard) -> Json:
+    async def _stream(self, path: str, body: Json, partial: PartialAnswer) -> Json:
         """Write the answer as it comes; the final object."""
         part: Json = {}
         self.screen.begin()
         try:
             async with aclosing(self.client.stream(path, {**self._fields(), **body})) as parts:
                 async for part in parts:
-                    self._hear(part.get("message") or part, heard)
+                    self._append_part(part.get("message") or part, partial)
         finally:
             self.screen.end()
         return part
 
-    def _hear(self, message: Json, heard: Heard) -> None:
+    def _append_part(self, message: Json, partial: PartialAnswer) -> None:
         thinking = message.get("thinking") or ""
         text = message.get("response") or message.get("content") or ""
-        heard.thinking += thinking
-        heard.text += text
-        if thinking and not self.hides_thinking:
+        partial.thinking += thinking
+        partial.text += text
+        if thinking and not self.is_thinking_hidden:
             self.screen.think(thinking)
         if text:
             self.screen.write(text)

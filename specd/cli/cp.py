@@ -20,5 +20,5 @@ def cp(
 
 
 def copy(client: SyncClient, source: str, destination: str) -> None:
-    client.act("POST", "/api/copy", {"source": source, "destination": destination})
+    client.send_request("POST", "/api/copy", {"source": source, "destination": destination})
     typer.echo(f"copied '{source}' to '{destination}'")

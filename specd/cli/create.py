@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from specd.cli import create_body, modelfile
-from specd.cli.answers import DaemonRefused
 from specd.cli.client import Client, daemon_client
+from specd.cli.formatting import make_console
 from specd.cli.progress import make_bars, show_progress
-from specd.cli.words import make_console
+from specd.cli.responses import DaemonRefused
 from specd.errors import InvalidRequest
 
 _CHUNK_BYTES = 1 << 20
@@ -61,7 +61,9 @@ def create(
     from specd.cli import create_convert, create_files
 
     if prepare_converter:
-        typer.echo(f"the converter is prepared: {create_convert.prepared(yes=yes).folder}")
+        typer.echo(
+            f"the converter is prepared: {create_convert.prepare_environment(yes=yes).folder}"
+        )
         return
     if not model:
         raise typer.BadParameter("name the new model: specd create NAME", param_hint="MODEL")
@@ -69,24 +71,26 @@ def create(
         raise InvalidRequest(_EXPERIMENTAL)
     source = "stdin" if file == _STDIN else str(file)
     commands = modelfile.parse(modelfile.decode(_read(file)), source)
-    wanted = create_body.wanted(commands, _folder(file))
-    create_files.check_files(wanted)
-    create_convert.check_safetensors(wanted)
-    if draft_quantize and "draft_files" not in wanted.files:
+    create_request = create_body.create_request(commands, _folder(file))
+    create_files.check_files(create_request)
+    create_convert.check_safetensors(create_request)
+    if draft_quantize and "draft_files" not in create_request.files:
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     if quantize:
-        wanted.fields["quantize"] = quantize
+        create_request.fields["quantize"] = quantize
     if draft_quantize:
-        wanted.fields["draft_quantize"] = draft_quantize
+        create_request.fields["draft_quantize"] = draft_quantize
     console = make_console()
     with contextlib.ExitStack() as stack:
-        if create_convert.has_safetensors(wanted):
-            environment = create_convert.prepared(yes=yes)
+        if create_convert.has_safetensors(create_request):
+            environment = create_convert.prepare_environment(yes=yes)
             with make_bars(console) as bars:
-                asyncio.run(create_convert.with_ggufs(wanted, environment, bars, stack))
+                asyncio.run(
+                    create_convert.replace_with_ggufs(create_request, environment, bars, stack)
+                )
         if not force:
-            create_files.check_drafter(wanted)
-        asyncio.run(_create(daemon_client(), console, model, wanted))
+            create_files.check_drafter(create_request)
+        asyncio.run(_create(daemon_client(), console, model, create_request))
 
 
 def _read(file: Path) -> bytes:
@@ -102,23 +106,25 @@ def _folder(file: Path) -> Path:
     return Path.cwd() if file == _STDIN else file.resolve().parent
 
 
-async def _create(client: Client, console: Console, model: str, wanted: create_body.Wanted) -> None:
+async def _create(
+    client: Client, console: Console, model: str, create_request: create_body.CreateRequest
+) -> None:
     async with client:
-        body: dict[str, object] = {"model": model, **wanted.fields}
+        body: dict[str, object] = {"model": model, **create_request.fields}
         with make_bars(console) as bars:
-            for field, files in wanted.files.items():
+            for field, files in create_request.files.items():
                 body[field] = {
-                    name: await _uploaded(client, bars, path) for name, path in files.items()
+                    name: await _upload(client, bars, path) for name, path in files.items()
                 }
         try:
             await show_progress(console, client.progress("/api/create", body))
         except DaemonRefused as error:
-            if "from" in wanted.named and str(error).startswith(_OF_FROM):
-                raise wanted.named["from"].error(str(error)) from error
+            if "from" in create_request.named and str(error).startswith(_OF_FROM):
+                raise create_request.named["from"].error(str(error)) from error
             raise
 
 
-async def _uploaded(client: Client, bars: Progress, path: Path) -> str:
+async def _upload(client: Client, bars: Progress, path: Path) -> str:
     """The file's digest, once the daemon has it."""
     size = (await asyncio.to_thread(path.stat)).st_size
     reading = bars.add_task(f"reading {path.name}", total=size)

@@ -22,7 +22,7 @@ _FILE_FIELDS: Final = {"from": "files", "adapter": "adapters", "draft": "draft_f
 
 
 @dataclass(slots=True)
-class Wanted:
+class CreateRequest:
     """fields: of the request's body.  files: body field → name in the request → path on disk.
 
     named: body field → the command that names its files, or the model that it begins with.
@@ -33,53 +33,53 @@ class Wanted:
     named: dict[str, Command] = field(default_factory=dict)
 
 
-def wanted(commands: Sequence[Command], folder: Path) -> Wanted:
+def create_request(commands: Sequence[Command], folder: Path) -> CreateRequest:
     """folder: where relative paths begin.
 
     Raises InvalidRequest, with the command's file and line, in Ollama's words.
     """
-    made = Wanted()
+    request = CreateRequest()
     for command in commands:
         match command.name:
             case "from" | "adapter" | "draft":
-                _add_file(made, command, folder)
+                _add_file(request, command, folder)
             case "license":
-                made.fields.setdefault("license", []).append(command.value)
+                request.fields.setdefault("license", []).append(command.value)
             case "message":
                 turn = {"role": command.key, "content": command.value}
-                made.fields.setdefault("messages", []).append(turn)
+                request.fields.setdefault("messages", []).append(turn)
             case "parameter":
-                _add_parameter(made.fields.setdefault("parameters", {}), command)
+                _add_parameter(request.fields.setdefault("parameters", {}), command)
             case "requires":
-                made.fields["requires"] = command.value.removeprefix("v")
+                request.fields["requires"] = command.value.removeprefix("v")
             case name:
                 assert name in _TEXTS
-                made.fields[name] = command.value
-    return made
+                request.fields[name] = command.value
+    return request
 
 
 # ------------------------------------------------------------------------------- files
 
 
-def _add_file(made: Wanted, command: Command, folder: Path) -> None:
+def _add_file(request: CreateRequest, command: Command, folder: Path) -> None:
     """FROM is a model's name where no file has that path, and it does not look like one."""
-    path = folder / _expanded(command)
+    path = folder / _expand_path(command)
     if not path.exists():
         if command.name != "from" or _PATH.search(command.value):
             raise command.error(f"no such file: {command.value}")
-        made.fields["from"] = command.value
-        made.named["from"] = command
+        request.fields["from"] = command.value
+        request.named["from"] = command
         return
     found = dict(_files_of(path, command))
     field_name = _FILE_FIELDS[command.name]
-    made.named[field_name] = command
+    request.named[field_name] = command
     if command.name == "from":
-        made.files.setdefault(field_name, {}).update(found)
+        request.files.setdefault(field_name, {}).update(found)
     else:
-        made.files[field_name] = found  # the last one wins
+        request.files[field_name] = found  # the last one wins
 
 
-def _expanded(command: Command) -> Path:
+def _expand_path(command: Command) -> Path:
     try:
         return Path(command.value).expanduser()
     except RuntimeError as error:  # ~user, where there is no such user
@@ -93,9 +93,11 @@ def _files_of(path: Path, command: Command) -> Iterator[tuple[str, Path]]:
         return
     found = sorted(path.glob("*.gguf"))
     if not found and any(path.glob("*.safetensors")):
-        from specd.converter import takes
+        from specd.converter import is_convertible_file
 
-        found = sorted(file for file in path.iterdir() if takes(file.name) and file.is_file())
+        found = sorted(
+            file for file in path.iterdir() if is_convertible_file(file.name) and file.is_file()
+        )
     if not found:
         raise command.error(f"no model files in {path}")
     yield from ((file.name, file) for file in found)

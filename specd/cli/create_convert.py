@@ -10,8 +10,15 @@ from pathlib import Path
 import typer
 from rich.progress import Progress
 
-from specd.cli.create_body import Wanted
-from specd.converter import Environment, Source, convert, environment_in, out_type, prepare
+from specd.cli.create_body import CreateRequest
+from specd.converter import (
+    ConversionSource,
+    Environment,
+    convert,
+    find_environment,
+    out_type,
+    prepare,
+)
 from specd.errors import InstallError, InvalidRequest
 from specd.settings import Settings
 
@@ -27,32 +34,32 @@ _NO_TERMINAL = (
 )
 
 
-def has_safetensors(wanted: Wanted) -> bool:
-    return any(True for _ in _sources(wanted))
+def has_safetensors(create_request: CreateRequest) -> bool:
+    return any(True for _ in _sources(create_request))
 
 
-def check_safetensors(wanted: Wanted) -> None:
+def check_safetensors(create_request: CreateRequest) -> None:
     """Raise InvalidRequest, with file and line, where a file that they need is missing."""
-    for field, source in _sources(wanted):
+    for field, source in _sources(create_request):
         try:
             source.check()
         except InvalidRequest as error:
-            raise wanted.named[field].error(str(error)) from error
+            raise create_request.named[field].error(str(error)) from error
 
 
-def _sources(wanted: Wanted) -> Iterator[tuple[str, Source]]:
+def _sources(create_request: CreateRequest) -> Iterator[tuple[str, ConversionSource]]:
     """Yield each set of safetensors, with the field of the request that names it."""
-    config = wanted.files.get("files", {}).get("config.json")
-    for field, files in wanted.files.items():
+    config = create_request.files.get("files", {}).get("config.json")
+    for field, files in create_request.files.items():
         if any(name.endswith(".safetensors") for name in files):
             base = config or files.get("config.json")
-            yield field, Source(files=files, base=base, is_adapter=field == "adapters")
+            yield field, ConversionSource(files=files, base=base, is_adapter=field == "adapters")
 
 
-def prepared(*, yes: bool) -> Environment:
+def prepare_environment(*, yes: bool) -> Environment:
     """Return the converter's environment, made now if the user agrees.  Raises InstallError."""
     folder = _folder()
-    if (found := environment_in(folder)) is not None:
+    if (found := find_environment(folder)) is not None:
         return found
     typer.echo(_QUESTION.format(folder=folder))
     if not yes:
@@ -62,18 +69,23 @@ def prepared(*, yes: bool) -> Environment:
     return prepare(folder)
 
 
-async def with_ggufs(
-    wanted: Wanted, environment: Environment, bars: Progress, stack: contextlib.ExitStack
+async def replace_with_ggufs(
+    create_request: CreateRequest,
+    environment: Environment,
+    bars: Progress,
+    stack: contextlib.ExitStack,
 ) -> None:
     """Put a GGUF in the place of each set of safetensors; the files last as long as `stack`.
 
     Raises InvalidRequest, with file and line, and EngineError.
     """
-    for field, source in list(_sources(wanted)):
-        command = wanted.named[field]
+    for field, source in list(_sources(create_request)):
+        command = create_request.named[field]
         scratch = Path(stack.enter_context(_scratch()))
         target = scratch / f"{command.name}.gguf"
-        asked = wanted.fields.get("draft_quantize" if field == "draft_files" else "quantize", "")
+        asked = create_request.fields.get(
+            "draft_quantize" if field == "draft_files" else "quantize", ""
+        )
         file_type = "f32" if source.is_adapter else out_type(asked)
         bar = bars.add_task(f"converting {command.value}", total=None)
         steps = convert(source, target, environment=environment, file_type=file_type)
@@ -83,7 +95,7 @@ async def with_ggufs(
                     bars.update(bar, completed=done, total=total)
         except InvalidRequest as error:
             raise command.error(str(error)) from error
-        wanted.files[field] = {target.name: target}
+        create_request.files[field] = {target.name: target}
 
 
 def _scratch() -> contextlib.AbstractContextManager[str]:

@@ -5,46 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from specd.cli.create_body import Wanted
+from specd.cli.create_body import CreateRequest
 from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.pairs import refusals
 from specd.pairs.compatibility import difference
 from specd.pairs.vocabulary import vocabulary_of
 from specd.settings import Settings
 from specd.store import Library
-from specd.store.facts import facts_of
 from specd.store.gguf import read_header
+from specd.store.gguf_metadata import metadata_of
 
 
-def check_files(wanted: Wanted) -> None:
+def check_files(create_request: CreateRequest) -> None:
     """Raise InvalidRequest, with file and line, for a file that no model can be made of.
 
     That is a GGUF that is damaged or has missing bytes, and a file of another format, except for
     those that go with safetensors.
     """
-    for field, files in wanted.files.items():
+    for field, files in create_request.files.items():
         has_safetensors = any(name.endswith(".safetensors") for name in files)
         for name, path in files.items():
             if not _is_gguf(path):
                 if name.endswith(".gguf") or not has_safetensors:
-                    raise wanted.named[field].error(f"{path} is neither GGUF nor safetensors")
+                    raise create_request.named[field].error(
+                        f"{path} is neither GGUF nor safetensors"
+                    )
                 continue
             try:
                 read_header(path)
             except StoreError as error:
-                raise wanted.named[field].error(str(error)) from error
+                raise create_request.named[field].error(str(error)) from error
 
 
-def check_drafter(wanted: Wanted) -> None:
+def check_drafter(create_request: CreateRequest) -> None:
     """Raise InvalidRequest, with file and line, for a drafter that could draft nothing.
 
     Nothing is said where the model is neither a file nor in a store of this machine.
     """
-    command = wanted.named.get("draft_files")
+    command = create_request.named.get("draft_files")
     if command is None:
         return
-    target = next(_targets(wanted), None)
-    for name, path in wanted.files["draft_files"].items():
+    target = next(_targets(create_request), None)
+    for name, path in create_request.files["draft_files"].items():
         if _is_gguf(path) and (why := _refusal(target, name, path)):
             raise command.error(f"{why} (--force creates the model all the same)")
 
@@ -53,7 +55,7 @@ def _refusal(target: tuple[str, Path] | None, name: str, path: Path) -> str:
     """Why the file cannot draft for the target, or for any model; "" where it can."""
     try:
         header = read_header(path)
-        if refusal := refusals.of_drafter(name, facts_of(header)):
+        if refusal := refusals.of_drafter(name, metadata_of(header)):
             return refusal.detail
         found = target and difference(vocabulary_of(read_header(target[1])), vocabulary_of(header))
     except SpecdError as error:
@@ -63,12 +65,12 @@ def _refusal(target: tuple[str, Path] | None, name: str, path: Path) -> str:
     return refusals.of_vocabularies(target[0], name, found).detail
 
 
-def _targets(wanted: Wanted) -> Iterator[tuple[str, Path]]:
+def _targets(create_request: CreateRequest) -> Iterator[tuple[str, Path]]:
     """Name and weights of the model that FROM names, if its GGUF is on this machine."""
-    for name, path in wanted.files.get("files", {}).items():
+    for name, path in create_request.files.get("files", {}).items():
         if _is_gguf(path) and read_header(path).text("general.type") in {"", "model"}:
             yield name, path
-    base: str = wanted.fields.get("from", "")
+    base: str = create_request.fields.get("from", "")
     if base:
         settings = Settings()
         library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)

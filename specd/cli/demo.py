@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specd.cli.answers import DaemonRefused, DaemonUnreachable
 from specd.cli.client import Client, daemon_client
-from specd.cli.demo_report import Comparison, Run, report_table, verdict
-from specd.cli.private_daemon import private_daemon
-from specd.cli.words import make_console
+from specd.cli.demo_report import PromptComparison, TimedAnswer, report_table, verdict
+from specd.cli.formatting import make_console
+from specd.cli.responses import DaemonRefused, DaemonUnreachable
+from specd.cli.temporary_daemon import temporary_daemon
 
 MODEL = "specd-demo"
 
@@ -38,11 +38,11 @@ def demo(
     repeats: Annotated[int, typer.Option(min=1, help="Runs each way; the median counts.")] = 3,
 ) -> None:
     options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
-    demonstration = Demonstration(make_console(), options, repeats)
+    demonstration = DemoComparison(make_console(), options, repeats)
     asyncio.run(demonstration.run(daemon_client()))
 
 
-class Demonstration:
+class DemoComparison:
     """Asks every prompt both ways with one seed, `repeats` times each, and compares."""
 
     def __init__(self, console: Console, options: Mapping[str, float], repeats: int) -> None:
@@ -56,7 +56,7 @@ class Demonstration:
             await stack.enter_async_context(client)
             if not await _has_demo(client):
                 self._console.print("Starting a daemon of its own for the demo ...")
-                url = await stack.enter_async_context(private_daemon())
+                url = await stack.enter_async_context(temporary_daemon())
                 client = await stack.enter_async_context(Client(url))
             await self._warm_up(client, prompts[0])
             comparisons = [
@@ -72,22 +72,24 @@ class Demonstration:
         for speculative in (False, True):
             await self._ask(client, prompt, speculative=speculative, show=False)
 
-    async def _compare(self, client: Client, number: int, prompt: str) -> Comparison:
+    async def _compare(self, client: Client, number: int, prompt: str) -> PromptComparison:
         """Both ways in alternating order, so that a machine warming up favours neither."""
-        runs: dict[bool, list[Run]] = {False: [], True: []}
+        runs: dict[bool, list[TimedAnswer]] = {False: [], True: []}
         shown = number % 2 == 1
-        self._console.print(f"── {number + 1}, {_way(speculative=shown)}", style="cyan")
+        self._console.print(f"── {number + 1}, {_mode_name(speculative=shown)}", style="cyan")
         for repeat in range(self._repeats):
             first = shown ^ (repeat % 2 == 1)
             for speculative in (first, not first):
                 show = repeat == 0 and speculative is shown
                 run = await self._ask(client, prompt, speculative=speculative, show=show)
                 runs[speculative].append(run)
-        comparison = Comparison(prompt, plain_runs=runs[False], speculative_runs=runs[True])
+        comparison = PromptComparison(prompt, plain_runs=runs[False], speculative_runs=runs[True])
         self._console.print(f"── {comparison.words}\n", style="cyan", markup=False)
         return comparison
 
-    async def _ask(self, client: Client, prompt: str, *, speculative: bool, show: bool) -> Run:
+    async def _ask(
+        self, client: Client, prompt: str, *, speculative: bool, show: bool
+    ) -> TimedAnswer:
         options = {**self._options} if speculative else {**self._options, "draft_num_predict": 0}
         # Raw: the demo continues a file, and is not asked a question.
         body = {"model": MODEL, "prompt": prompt, "raw": True, "options": options}
@@ -102,10 +104,10 @@ class Demonstration:
                     self._console.print(text[-1], end="", markup=False, soft_wrap=True)
         if show:
             self._console.print()
-        return Run.of("".join(text), part)
+        return TimedAnswer.of("".join(text), part)
 
 
-def _way(*, speculative: bool) -> str:
+def _mode_name(*, speculative: bool) -> str:
     return "with speculation" if speculative else "plain"
 
 

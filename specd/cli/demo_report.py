@@ -9,17 +9,17 @@ from typing import Self
 
 from rich.table import Table
 
-from specd.cli.answers import Json
+from specd.cli.responses import Json
 
 # Closer than this, two runs on a busy machine cannot be told apart.
 _NOISE = 0.03
 # Drafted tokens per token of answer, below which an answer was plain but for a few looks.
-_HARDLY = 0.05
+_NEGLIGIBLE_GAIN = 0.05
 _SMALL = "The demo target is so small that a draft costs nearly as much as it saves"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedAnswer:
     """One answer: its text and the engine's own count and time."""
 
     text: str
@@ -47,19 +47,19 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PromptComparison:
     """One prompt, asked as often one way as the other, with one seed."""
 
     prompt: str
-    plain_runs: Sequence[Run]
-    speculative_runs: Sequence[Run]
+    plain_runs: Sequence[TimedAnswer]
+    speculative_runs: Sequence[TimedAnswer]
 
     @property
-    def plain(self) -> Run:
+    def plain(self) -> TimedAnswer:
         return _median(self.plain_runs)
 
     @property
-    def speculative(self) -> Run:
+    def speculative(self) -> TimedAnswer:
         return _median(self.speculative_runs)
 
     @property
@@ -70,16 +70,16 @@ class Comparison:
     def words(self) -> str:
         return (
             f"plain {self.plain.speed:.1f} tokens/s,"
-            f" with speculation {self.speculative.speed:.1f} tokens/s, {_text_words(self)}"
+            f" with speculation {self.speculative.speed:.1f} tokens/s, {_text_sentence(self)}"
         )
 
 
-def _median(runs: Sequence[Run]) -> Run:
+def _median(runs: Sequence[TimedAnswer]) -> TimedAnswer:
     """The run of middling speed: one that the machine disturbed does not count."""
     return sorted(runs, key=lambda run: run.speed)[len(runs) // 2]
 
 
-def _text_words(comparison: Comparison) -> str:
+def _text_sentence(comparison: PromptComparison) -> str:
     if comparison.same_text:
         return "same text"
     texts = [run.text for run in (*comparison.plain_runs, *comparison.speculative_runs)]
@@ -89,17 +89,17 @@ def _text_words(comparison: Comparison) -> str:
     return f"the texts part after {n_same} characters"
 
 
-def total(runs: Sequence[Run]) -> Run:
+def total(runs: Sequence[TimedAnswer]) -> TimedAnswer:
     """All tokens in all the time: long answers count for more."""
     speculation = {
         "draft_n": sum(run.drafted for run in runs),
         "draft_n_accepted": sum(run.accepted for run in runs),
     }
     n_tokens, seconds = sum(run.n_tokens for run in runs), sum(run.seconds for run in runs)
-    return Run("", n_tokens, seconds, speculation)
+    return TimedAnswer("", n_tokens, seconds, speculation)
 
 
-def report_table(comparisons: Sequence[Comparison], options: Mapping[str, object]) -> Table:
+def report_table(comparisons: Sequence[PromptComparison], options: Mapping[str, object]) -> Table:
     said = ", ".join(f"{name} {value}" for name, value in options.items())
     n_runs = max((len(item.plain_runs) for item in comparisons), default=0)
     table = Table(title=f"specd-demo: {said}; median of {n_runs}", title_justify="left")
@@ -119,21 +119,21 @@ def report_table(comparisons: Sequence[Comparison], options: Mapping[str, object
     return table
 
 
-def _cells(plain: Run, speculative: Run) -> tuple[str, str, str, str]:
+def _cells(plain: TimedAnswer, speculative: TimedAnswer) -> tuple[str, str, str, str]:
     drafted, accepted = speculative.drafted, speculative.accepted
     share = f"{accepted} ({accepted / drafted:.0%})" if drafted else "0"
     return f"{plain.speed:.1f}", f"{speculative.speed:.1f}", str(drafted), share
 
 
-def verdict(comparisons: Sequence[Comparison]) -> list[str]:
+def verdict(comparisons: Sequence[PromptComparison]) -> list[str]:
     """What the table means, in sentences."""
     plain = total([item.plain for item in comparisons]).speed
     drafting = total([item.speculative for item in comparisons])
     ratio = drafting.speed / plain if plain else 1.0
     # What was hardly ever drafted can have gained nothing: the rest is the machine's mood.
-    hardly = drafting.drafted < _HARDLY * drafting.n_tokens
-    sentences = [_mostly_plain(ratio) if hardly else _gain(ratio)]
-    sentences += _controller([item.speculative.speculation for item in comparisons])
+    hardly = drafting.drafted < _NEGLIGIBLE_GAIN * drafting.n_tokens
+    sentences = [_rarely_drafted(ratio) if hardly else _gain(ratio)]
+    sentences += _controller_sentence([item.speculative.speculation for item in comparisons])
     if not all(item.same_text for item in comparisons):
         sentences.append(
             "Texts may part where two tokens are all but equally likely: a wider pass of the"
@@ -142,7 +142,7 @@ def verdict(comparisons: Sequence[Comparison]) -> list[str]:
     return sentences
 
 
-def _mostly_plain(ratio: float) -> str:
+def _rarely_drafted(ratio: float) -> str:
     return (
         f"Speculation does not pay here, so nearly all of it was plain decoding ({ratio:.2f} times"
         f" the plain speed). {_SMALL}."
@@ -157,7 +157,7 @@ def _gain(ratio: float) -> str:
     return f"Speculation did not pay here: {ratio:.2f} times the plain speed. {_SMALL}."
 
 
-def _controller(runs: Sequence[Json]) -> list[str]:
+def _controller_sentence(runs: Sequence[Json]) -> list[str]:
     """Whether the controller was drafting at the end of each run, and why not."""
     idle = [run for run in runs if run.get("state") in {"parked", "off"}]
     if not idle:

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specd.cli.words import make_console
-from specd.doctor import Finding, Held, Level, examine, examine_here, held_here
+from specd.cli.formatting import make_console
+from specd.doctor import Finding, HeldSocket, Level, check_all, check_local, find_held_socket
 
 _MARKS = {Level.OK: "✓", Level.ABSENT: "-", Level.WARNING: "!", Level.PROBLEM: "✗"}
 _STYLES = {Level.OK: "green", Level.ABSENT: "dim", Level.WARNING: "yellow", Level.PROBLEM: "red"}
@@ -27,8 +27,8 @@ def doctor(
     socket_waits: Annotated[bool, typer.Option("--socket-waits", hidden=True)] = False,
 ) -> None:
     # The doctor outside tells the one in the sandbox what specd.socket holds.
-    held = Held(tuple(socket), is_served=not socket_waits) if socket else None
-    findings = examine_here(held or held_here()) if here else examine()
+    held_socket = HeldSocket(tuple(socket), is_served=not socket_waits) if socket else None
+    findings = check_local(held_socket or find_held_socket()) if here else check_all()
     if as_json:
         found = list(findings)
         typer.echo(json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=2))
@@ -49,9 +49,9 @@ def _print(console: Console, findings: Iterable[Finding]) -> list[Finding]:
             console.print(f"  → {finding.remedy}", style="bold", markup=False, soft_wrap=True)
     n_problems = sum(finding.level is Level.PROBLEM for finding in found)
     n_warnings = sum(finding.level is Level.WARNING for finding in found)
-    console.print(f"\n{_counted(n_problems, 'problem')}, {_counted(n_warnings, 'warning')}")
+    console.print(f"\n{_plural(n_problems, 'problem')}, {_plural(n_warnings, 'warning')}")
     return found
 
 
-def _counted(n: int, what: str) -> str:
+def _plural(n: int, what: str) -> str:
     return f"{n or 'no'} {what}{'' if n == 1 else 's'}"

@@ -12,7 +12,7 @@ import typer
 from specd.errors import InstallError
 
 if TYPE_CHECKING:
-    from specd.install import Choice, Facts, Plan, Sources
+    from specd.install import HostFacts, PythonChoice, Sources, StepPlan
 
 _DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, in order, and do nothing.")
@@ -32,13 +32,13 @@ def install(
     ] = False,
     python: _Python = "",
 ) -> None:
-    from specd import install as room
+    from specd import install as installer
 
-    facts = room.look(room.Machine(), dry_run=dry_run)
-    holder = None if no_start else room.who_has_port(facts, facts.address)
-    what = _what_to_copy(facts, python)
-    plan = room.plan_install(facts, what, starts=not no_start, holder=holder)
-    _carry_out(plan, dry_run=dry_run, yes=yes)
+    facts = installer.gather_facts(installer.HostSystem(), dry_run=dry_run)
+    holder = None if no_start else installer.find_port_holder(facts, facts.address)
+    venv_contents = _venv_contents(facts, python)
+    plan = installer.plan_install(facts, venv_contents, starts=not no_start, holder=holder)
+    _show_and_apply(plan, dry_run=dry_run, yes=yes)
 
 
 def uninstall(
@@ -49,10 +49,12 @@ def uninstall(
         bool, typer.Option("--purge", help="Models that specd pulled, settings and user too.")
     ] = False,
 ) -> None:
-    from specd import install as room
+    from specd import install as installer
 
-    plan = room.plan_uninstall(room.look(room.Machine(), dry_run=dry_run), purges=purge)
-    _carry_out(plan, dry_run=dry_run, yes=yes)
+    plan = installer.plan_uninstall(
+        installer.gather_facts(installer.HostSystem(), dry_run=dry_run), purges=purge
+    )
+    _show_and_apply(plan, dry_run=dry_run, yes=yes)
 
 
 def migrate(
@@ -66,44 +68,46 @@ def migrate(
     ] = None,
     python: _Python = "",
 ) -> None:
-    from specd import install as room
+    from specd import install as installer
 
-    machine = room.Machine()
-    facts = room.look(machine, dry_run=dry_run)
+    machine = installer.HostSystem()
+    facts = installer.gather_facts(machine, dry_run=dry_run)
     if back:
-        _carry_out(room.plan_back(facts), dry_run=dry_run, yes=yes)
+        _show_and_apply(installer.plan_migrate_back(facts), dry_run=dry_run, yes=yes)
         return
     if store is not None:
         store = store.expanduser().absolute()
     if facts.ollama.is_there:
         # A dry run may be unable to ask systemd; what the unit's files say has to do then.
-        units = room.UnitFiles(machine) if facts.unseen else None
-        found = room.read_service(machine, store, units)
+        units = installer.UnitFiles(machine) if facts.unseen else None
+        found = installer.read_ollama_service(machine, store, units)
     elif store is not None:
-        found = room.of_store(machine, store)
+        found = installer.service_of_store(machine, store)
     else:
         raise InstallError(
             "there is no ollama.service here.  The models of a user's own `ollama serve`:"
             " specd migrate --store /home/USER/.ollama/models"
         )
-    holder = room.who_has_port(facts, room.address_of(facts, found), replaced=[facts.ollama.name])
-    what = None if facts.record.is_installed else _what_to_copy(facts, python)
-    plan = room.plan_migrate(facts, found, what, holder=holder)
-    _carry_out(plan, dry_run=dry_run, yes=yes)
+    holder = installer.find_port_holder(
+        facts, installer.ollama_address(facts, found), replaced=[facts.ollama.name]
+    )
+    venv_contents = None if facts.record.is_installed else _venv_contents(facts, python)
+    plan = installer.plan_migrate(facts, found, venv_contents, holder=holder)
+    _show_and_apply(plan, dry_run=dry_run, yes=yes)
 
 
-def _what_to_copy(facts: Facts, python: str) -> tuple[Choice, Sources] | None:
-    from specd import install as room
+def _venv_contents(facts: HostFacts, python: str) -> tuple[PythonChoice, Sources] | None:
+    from specd import install as installer
 
     if facts.runs_installed:
         return None
-    now = room.running()
-    choice = room.choose(now, room.candidates(now.version), python)
-    return choice, room.collect()
+    now = installer.current_interpreter()
+    choice = installer.choose_interpreter(now, installer.find_interpreters(now.version), python)
+    return choice, installer.collect_packages()
 
 
-def _carry_out(plan: Plan, *, dry_run: bool, yes: bool) -> None:
-    from specd import install as room
+def _show_and_apply(plan: StepPlan, *, dry_run: bool, yes: bool) -> None:
+    from specd import install as installer
 
     if not dry_run and os.geteuid() != 0:
         raise InstallError(
@@ -119,6 +123,6 @@ def _carry_out(plan: Plan, *, dry_run: bool, yes: bool) -> None:
         if not sys.stdin.isatty():
             raise InstallError("nobody is there to ask; --yes does it without")
         typer.confirm("Do this?", abort=True)
-    room.carry_out(plan, room.Machine(), typer.echo)
+    installer.apply_plan(plan, installer.HostSystem(), typer.echo)
     for line in plan.outcome:
         typer.echo(line)

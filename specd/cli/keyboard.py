@@ -26,7 +26,7 @@ class Keyboard:
         self._readline = _readline()
         if self._readline is not None:
             self._readline.set_auto_history(False)
-            for line in self._past():
+            for line in self._read_history():
                 self._readline.add_history(line)
 
     def read_line(self, prompt: str) -> str:
@@ -48,7 +48,7 @@ class Keyboard:
             with contextlib.suppress(OSError):  # a convenience: not worth a word
                 _append(self._history, line)
 
-    def _past(self) -> list[str]:
+    def _read_history(self) -> list[str]:
         if self._history is None:
             return []
         try:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from specd.cli.answers import Json
+from specd.cli.formatting import format_bytes, format_past, output_width, table_lines
+from specd.cli.responses import Json
 from specd.cli.sync_client import SyncClient, sync_client
-from specd.cli.words import byte_words, output_width, past_words, table_lines
 
 _HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 
@@ -30,8 +30,8 @@ def _rows(tags: Json, prefix: str) -> list[tuple[str, ...]]:
         (
             model["name"],
             model["digest"][:12],
-            "-" if model.get("remote_model") else byte_words(model["size"]),
-            past_words(model["modified_at"]),
+            "-" if model.get("remote_model") else format_bytes(model["size"]),
+            format_past(model["modified_at"]),
         )
         for model in tags.get("models") or []
         if model["name"].lower().startswith(prefix)

@@ -44,11 +44,11 @@ class Command:
     name: str
     value: str
     key: str = ""
-    where: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
     def error(self, sentence: str) -> InvalidRequest:
         """Return the error that names the command's place in the file."""
-        return InvalidRequest(f"{self.where}: {sentence}" if self.where else sentence)
+        return InvalidRequest(f"{self.location}: {sentence}" if self.location else sentence)
 
 
 def decode(data: bytes) -> str:
@@ -82,32 +82,32 @@ def _commands(text: str, file: str) -> Iterator[Command]:
             continue
         word = re.match(r"[A-Za-z]*", rest)
         name = word[0].lower() if word else ""
-        begun = Command(name, "", where=f"{file}:{number}")
+        started_value = Command(name, "", location=f"{file}:{number}")
         if name not in _COMMANDS or rest[len(name) :][:1] not in _BLANKS:
-            raise begun.error(_UNKNOWN_COMMAND)
-        key, value = _key(begun, rest[len(name) :])
-        while (inner := _unquoted(_printable(value).strip())) is None:
+            raise started_value.error(_UNKNOWN_COMMAND)
+        key, value = _key(started_value, rest[len(name) :])
+        while (inner := _unquote(_printable(value).strip())) is None:
             if (following := next(lines, None)) is None:
-                raise begun.error(
+                raise started_value.error(
                     f"unexpected EOF: the quotes that {name.upper()} opens are not closed at the"
                     " end of a line"
                 )
             value += "\n" + following[1]
-        yield Command(name, inner, key, begun.where)
+        yield Command(name, inner, key, started_value.location)
 
 
-def _key(begun: Command, rest: str) -> tuple[str, str]:
+def _key(started_value: Command, rest: str) -> tuple[str, str]:
     """A PARAMETER's name or a MESSAGE's role, and what follows it."""
-    has_key = begun.name in {"parameter", "message"}
+    has_key = started_value.name in {"parameter", "message"}
     key, value = (*re.split(r"[ \t]", rest.lstrip(_BLANKS), maxsplit=1), "")[:2]
-    if begun.name == "message" and key and key not in _ROLES:
-        raise begun.error(_UNKNOWN_ROLE)
+    if started_value.name == "message" and key and key not in _ROLES:
+        raise started_value.error(_UNKNOWN_ROLE)
     if not (value if has_key else rest).strip():
-        raise begun.error(f"unexpected EOF: {begun.name.upper()} has no value")
+        raise started_value.error(f"unexpected EOF: {started_value.name.upper()} has no value")
     return (key, value) if has_key else ("", rest)
 
 
-def _unquoted(value: str) -> str | None:
+def _unquote(value: str) -> str | None:
     """None while the closing quotes are still to come."""
     for quotes in ('"""', '"'):
         if value.startswith(quotes):

@@ -13,16 +13,22 @@ import typer
 from specd.core import ModelRef, NoPair
 from specd.errors import InvalidName, InvalidRequest, SpecdError
 from specd.pairs import Pairs, Rule, RuleBook, Rules, refusals
-from specd.pairs.registry import MAX_DRAFT, Places, load_rules, read_rules, usual_places
-from specd.pairs.rules import USER, has_wildcards, home_short, is_file, key_of, matches
+from specd.pairs.rule_files import (
+    MAX_DRAFT,
+    RuleFilePaths,
+    default_rule_paths,
+    load_rules,
+    read_rules,
+)
+from specd.pairs.rules import USER, has_wildcards, is_file, key_of, matches, shorten_home
 from specd.settings import Settings
 from specd.store import Library, Name
-from specd.store.facts import GgufFacts
+from specd.store.gguf_metadata import GgufMetadata
 from specd.store.name import parse
-from specd.store.stored import Stored
+from specd.store.stored_model import StoredModel
 
 #: Reasons to refuse a drafter; a missing one is only a warning.
-_UNFIT: Final = {
+_INCOMPATIBLE: Final = {
     NoPair.VOCABULARY_DIFFERS,
     NoPair.CANNOT_REWIND,
     NoPair.EMBEDS,
@@ -39,48 +45,48 @@ def add(
         raise typer.BadParameter(
             f"a draft has at most {MAX_DRAFT} tokens", param_hint="--max-draft"
         )
-    shelf = _Shelf.open()
+    local_models = _LocalModels.open()
     _check_name(target)
     drafters = [_absolute(drafter) for drafter in drafters]
-    path = user_file.file_to_write(_places(), of_machine=of_machine)
+    path = user_file.file_to_write(_rule_files(), of_machine=of_machine)
     for drafter in drafters:
-        _check_drafter(drafter, target, shelf, force=force)
+        _check_drafter(drafter, target, local_models, force=force)
     length = (1, max_draft) if max_draft is not None else None
-    before = _rule_in(path, target)
+    before = _find_rule(path, target)
     user_file.add(path, target, drafters, draft_length=length)
-    typer.echo(f"wrote {home_short(path)}: {', '.join(drafters)} may draft for {target}")
-    _say_what_it_replaces(before, _rule_in(path, target))
-    _say_what_it_is_for(path, target, shelf)
-    _say_whose_own_goes_before(target, shelf)
+    typer.echo(f"wrote {shorten_home(path)}: {', '.join(drafters)} may draft for {target}")
+    _print_replaced_rule(before, _find_rule(path, target))
+    _print_matching_models(path, target, local_models)
+    _warn_of_own_drafters(target, local_models)
 
 
 def refuse(target: str, *, reason: str, of_machine: bool) -> None:
     from specd.pairs import user_file
 
     _check_name(target)
-    path = user_file.file_to_write(_places(), of_machine=of_machine)
-    before = _rule_in(path, target)
+    path = user_file.file_to_write(_rule_files(), of_machine=of_machine)
+    before = _find_rule(path, target)
     user_file.refuse(path, target, reason)
-    typer.echo(f"wrote {home_short(path)}: nothing drafts for {target}")
-    _say_what_it_replaces(before, _rule_in(path, target))
-    _say_what_it_is_for(path, target, _Shelf.open())
+    typer.echo(f"wrote {shorten_home(path)}: nothing drafts for {target}")
+    _print_replaced_rule(before, _find_rule(path, target))
+    _print_matching_models(path, target, _LocalModels.open())
 
 
 def remove(target: str, *, of_machine: bool) -> None:
     from specd.pairs import user_file
 
-    places = _places()
-    path = user_file.file_to_write(places, of_machine=of_machine)
-    rules = load_rules(places.named)
+    rule_files = _rule_files()
+    path = user_file.file_to_write(rule_files, of_machine=of_machine)
+    rules = load_rules(rule_files.named)
     if user_file.remove(path, target):
-        typer.echo(f"wrote {home_short(path)}: the rule for {target} is gone")
-        _say_what_decides(rules, target)
+        typer.echo(f"wrote {shorten_home(path)}: the rule for {target} is gone")
+        _print_deciding_rule(rules, target)
         return
-    other = places.user if of_machine else places.machine
-    if other is not None and _rule_in(other, target) is not None:
+    other = rule_files.user if of_machine else rule_files.machine
+    if other is not None and _find_rule(other, target) is not None:
         option = "without --machine" if of_machine else "with --machine"
         raise InvalidRequest(
-            f"{home_short(path)} has no rule for just {target}, but {home_short(other)} has:"
+            f"{shorten_home(path)} has no rule for just {target}, but {shorten_home(other)} has:"
             f" remove it {option}"
         )
     raise InvalidRequest(
@@ -91,17 +97,17 @@ def remove(target: str, *, of_machine: bool) -> None:
 # --------------------------------------------------------------------------- where
 
 
-def _places() -> Places:
-    return usual_places(Settings().pairs_file)
+def _rule_files() -> RuleFilePaths:
+    return default_rule_paths(Settings().pairs_file)
 
 
-def _rule_in(path: Path, target: str) -> Rule | None:
+def _find_rule(path: Path, target: str) -> Rule | None:
     """Return the rule of that file that names just this target."""
     rules = read_rules(path, USER) if path.exists() else ()
     return next((rule for rule in rules if key_of(target) in map(key_of, rule.targets)), None)
 
 
-def _say_what_it_replaces(before: Rule | None, after: Rule | None) -> None:
+def _print_replaced_rule(before: Rule | None, after: Rule | None) -> None:
     if before is None or after is None:
         return
     was, now = _rule_words(before), _rule_words(after)
@@ -116,31 +122,35 @@ def _rule_words(rule: Rule) -> str:
     return f"{', '.join(rule.drafters)} may draft{length}"
 
 
-def _say_who_reads(path: Path) -> None:
-    places = _places()
-    if places.named is None and path == places.own:
+def _print_rule_scope(path: Path) -> None:
+    rule_files = _rule_files()
+    if rule_files.named is None and path == rule_files.own:
         typer.echo(
             "Your own daemon reads this file at once. The systemd service reads"
-            f" {places.machine}: use --machine."
+            f" {rule_files.machine}: use --machine."
         )
 
 
-def _say_what_it_is_for(path: Path, target: str, shelf: _Shelf) -> None:
-    _say_who_reads(path)
-    names = shelf.names_like(target)
+def _print_matching_models(path: Path, target: str, local_models: _LocalModels) -> None:
+    _print_rule_scope(path)
+    names = local_models.names_like(target)
     if not names:
-        here = shelf.names_like("*")
-        typer.echo(f"Warning: no model here is called {target}.{_meant(target, here)}", err=True)
+        here = local_models.names_like("*")
+        typer.echo(
+            f"Warning: no model here is called {target}.{_suggest_name(target, here)}", err=True
+        )
     rules = load_rules(Settings().pairs_file)
     for name in names:
         found = rules.rule_for(name)
-        if found is not None and not (found.file == path and key_of(found.won) == key_of(target)):
+        if found is not None and not (
+            found.file == path and key_of(found.winning_pattern) == key_of(target)
+        ):
             typer.echo(f"For {name} another rule goes before it: {found.said}")
 
 
-def _say_whose_own_goes_before(target: str, shelf: _Shelf) -> None:
+def _warn_of_own_drafters(target: str, local_models: _LocalModels) -> None:
     """Warn of models that were made with a DRAFT."""
-    for model in shelf.models_like(target):
+    for model in local_models.models_like(target):
         if model.draft is not None:
             typer.echo(
                 f"Warning: {model.name} has a drafter of its own (DRAFT in its Modelfile), which"
@@ -149,15 +159,15 @@ def _say_whose_own_goes_before(target: str, shelf: _Shelf) -> None:
             )
 
 
-def _say_what_decides(rules: RuleBook, target: str) -> None:
-    names = _Shelf.open().names_like(target)
+def _print_deciding_rule(rules: RuleBook, target: str) -> None:
+    names = _LocalModels.open().names_like(target)
     for name in names or ([] if has_wildcards(target) else [parse(target).short]):
         found = rules.rule_for(name)
         said = f"this rule decides now: {found.said}" if found is not None else "no rule is left"
         typer.echo(f"For {name} {said}")
 
 
-def _meant(name: str, here: Sequence[str]) -> str:
+def _suggest_name(name: str, here: Sequence[str]) -> str:
     """Return a question for a name that is nearly one of those here, "" for another."""
     short = name.removesuffix(":latest")
     close = get_close_matches(short, [one.removesuffix(":latest") for one in here], n=1, cutoff=0.8)
@@ -168,13 +178,13 @@ def _meant(name: str, here: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shelf:
+class _LocalModels:
     """The models on disk."""
 
     library: Library
 
     @classmethod
-    def open(cls) -> _Shelf:
+    def open(cls) -> _LocalModels:
         settings = Settings()
         return cls(Library(settings.models, demo=settings.demo, go_template=settings.go_template))
 
@@ -188,13 +198,13 @@ class _Shelf:
             except SpecdError:
                 continue  # damaged: nothing can be said of it
 
-    def facts(self, drafter: str) -> GgufFacts:
+    def facts(self, drafter: str) -> GgufMetadata:
         """Raises SpecdError."""
         if is_file(drafter):
             return self.library.facts(Path(drafter).expanduser())
         return self.library.facts(self.library.resolve(drafter).weights)
 
-    def fault_of(self, drafter: str) -> str:
+    def drafter_error(self, drafter: str) -> str:
         """Why it can draft for nobody, or ""."""
         try:
             refusal = refusals.of_drafter(drafter, self.facts(drafter))
@@ -204,7 +214,7 @@ class _Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class _Only:
+class _StoreSubset:
     """A store with but some of its models."""
 
     library: Library
@@ -216,7 +226,7 @@ class _Only:
     def resolve(self, name: str) -> ModelRef:
         return self.library.resolve(name)
 
-    def stored(self) -> Iterator[Stored]:
+    def stored(self) -> Iterator[StoredModel]:
         return iter(())
 
     def stamp(self) -> object:
@@ -232,45 +242,45 @@ def _check_name(pattern: str) -> None:
         ) from error
 
 
-def _check_drafter(drafter: str, target: str, shelf: _Shelf, *, force: bool) -> None:
+def _check_drafter(drafter: str, target: str, local_models: _LocalModels, *, force: bool) -> None:
     """Raise where it fits none of the models that it is meant for; say where it is missing."""
     if is_file(drafter):
         candidates = [drafter] if _exists(drafter) else []
         missing = f"Warning: there is no file {drafter}."
     else:
         _check_name(drafter)
-        candidates = shelf.names_like(drafter)
+        candidates = local_models.names_like(drafter)
         missing = f"Warning: {drafter} is not in the store."
         if not has_wildcards(drafter):
             missing += f" `specd pull {drafter}` gets it."
-            missing += _meant(drafter, shelf.names_like("*"))
+            missing += _suggest_name(drafter, local_models.names_like("*"))
     if not candidates:
         typer.echo(missing, err=True)
         return
-    targets = list(shelf.models_like(target))
-    verdicts = [shelf.fault_of(one) for one in candidates]
+    targets = list(local_models.models_like(target))
+    verdicts = [local_models.drafter_error(one) for one in candidates]
     if not all(verdicts):
-        verdicts = list(_verdicts(shelf, targets, candidates))
+        verdicts = list(_verdicts(local_models, targets, candidates))
     if verdicts and all(verdicts):
         if not force:
             raise InvalidRequest(f"{verdicts[0]} (--force adds it all the same)")
     else:
-        _say_what_is_too_large(shelf, targets, candidates)
+        _warn_of_large_drafters(local_models, targets, candidates)
 
 
-def _say_what_is_too_large(
-    shelf: _Shelf, targets: Sequence[ModelRef], drafters: Sequence[str]
+def _warn_of_large_drafters(
+    local_models: _LocalModels, targets: Sequence[ModelRef], drafters: Sequence[str]
 ) -> None:
     """Where even the smallest drafter is larger than the largest target."""
-    sound = [one for one in drafters if not shelf.fault_of(one)]
-    smallest = min(sound, key=lambda one: shelf.facts(one).read_bytes)
+    sound = [one for one in drafters if not local_models.drafter_error(one)]
+    smallest = min(sound, key=lambda one: local_models.facts(one).read_bytes)
     largest = max(
-        targets, key=lambda one: shelf.library.facts(one.weights).read_bytes, default=None
+        targets, key=lambda one: local_models.library.facts(one.weights).read_bytes, default=None
     )
     if largest is None:
         return
-    reads = shelf.library.facts(largest.weights).read_bytes
-    if shelf.facts(smallest).read_bytes > reads:
+    reads = local_models.library.facts(largest.weights).read_bytes
+    if local_models.facts(smallest).read_bytes > reads:
         typer.echo(
             f"Warning: {smallest} is larger than {largest.name}: drafting would take longer than"
             " it saves.",
@@ -292,7 +302,9 @@ def _exists(drafter: str) -> bool:
         return False
 
 
-def _verdicts(shelf: _Shelf, targets: Iterable[ModelRef], drafters: Sequence[str]) -> Iterator[str]:
+def _verdicts(
+    local_models: _LocalModels, targets: Iterable[ModelRef], drafters: Sequence[str]
+) -> Iterator[str]:
     """Why a drafter does not fit a target, or "", for each two of them."""
     for target in targets:
         for drafter in drafters:
@@ -301,6 +313,6 @@ def _verdicts(shelf: _Shelf, targets: Iterable[ModelRef], drafters: Sequence[str
                 continue
             kept = () if is_file(drafter) else (parse(drafter),)
             rule = Rule(targets=(target.name,), drafters=(drafter,), origin=USER)
-            finder = Pairs(_Only(shelf.library, kept), Rules(user=(rule,)))
+            finder = Pairs(_StoreSubset(local_models.library, kept), Rules(user=(rule,)))
             pair = finder.pair(replace(target, draft=None))
-            yield pair.detail if pair.reason in _UNFIT else ""
+            yield pair.detail if pair.reason in _INCOMPATIBLE else ""

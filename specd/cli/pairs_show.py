@@ -15,23 +15,23 @@ from dataclasses import dataclass
 import typer
 from rich.console import Console
 
-from specd.cli.pairs_suggest import silence
+from specd.cli.formatting import make_console
+from specd.cli.pairs_suggest import mute_store_log
 from specd.cli.pairs_table import Row, print_rows, to_json
-from specd.cli.words import make_console
 from specd.core import ModelRef, Pair
 from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.pairs import (
     HISTORY_FILE,
-    Entry,
     History,
+    HistoryEntry,
     Pairs,
     RuleBook,
     Vocabularies,
-    identities_of,
-    identity_of,
+    file_identities,
+    file_identity,
     load_rules,
 )
-from specd.pairs.finder import SHELF
+from specd.pairs.finder import LOCAL_STORE
 from specd.pairs.rules import has_wildcards, matches
 from specd.placement import Device, Devices, machine_name
 from specd.runner import probe
@@ -43,7 +43,7 @@ def show(model: str, *, as_json: bool, forget: bool) -> None:
     """Print a row for each model that `model` names, all of them where it is empty."""
     settings = Settings()
     history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
-    known = Vocabularies.beside(history)
+    known = Vocabularies.in_state_dir(history)
     library = Library(
         settings.models, demo=settings.demo, go_template=settings.go_template, read=known.read
     )
@@ -72,8 +72,8 @@ def show(model: str, *, as_json: bool, forget: bool) -> None:
         vocabularies=known,
         on_gpu=lambda: bool(devices()),
     )
-    learned = Learned(entries, here)
-    with silence():
+    learned = MachineHistory(entries, here)
+    with mute_store_log():
         rows = [_row(name, library, finder, rules, learned.of, only=is_one) for name in names]
     if as_json:
         typer.echo(json.dumps([to_json(row) for row in rows], indent=2, ensure_ascii=False))
@@ -96,7 +96,7 @@ def _row(
     library: Library,
     finder: Pairs,
     rules: RuleBook,
-    learned: Callable[[Pair], Entry | None],
+    learned: Callable[[Pair], HistoryEntry | None],
     *,
     only: bool,
 ) -> Row:
@@ -107,7 +107,7 @@ def _row(
         if only:
             raise
         return Row(model=name, problem=str(error))
-    by_rule = pair.rule and (pair.drafter is None or pair.drafter.source != SHELF)
+    by_rule = pair.rule and (pair.drafter is None or pair.drafter.source != LOCAL_STORE)
     rule = rules.rule_for(pair.target.name) if by_rule else None
     return Row(
         model=pair.target.name,
@@ -118,18 +118,18 @@ def _row(
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class MachineHistory:
     """The history of one machine.  entries: the last used first."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[HistoryEntry]
     machine: str
 
-    def of(self, pair: Pair) -> Entry | None:
+    def of(self, pair: Pair) -> HistoryEntry | None:
         """As it was loaded last: with another cache type or thread count it may gain otherwise."""
         try:
-            target = identity_of(pair.target.weights)
-            drafter = identity_of(pair.drafter.weights) if pair.drafter else ""
-            adapters = identities_of(pair.target.adapters)
+            target = file_identity(pair.target.weights)
+            drafter = file_identity(pair.drafter.weights) if pair.drafter else ""
+            adapters = file_identities(pair.target.adapters)
         except OSError:
             return None
         wanted = target, adapters, drafter, self.machine
@@ -143,7 +143,7 @@ class Learned:
 def _forget(history: History, models: Sequence[ModelRef] | None, console: Console) -> None:
     """Without models all that is known, of those that are gone too."""
     try:
-        targets = {identity_of(model.weights) for model in models or ()}
+        targets = {file_identity(model.weights) for model in models or ()}
         n = history.forget(lambda key: models is None or key.target in targets)
     except OSError as error:
         raise StoreError(f"the history cannot be changed: {error}") from error

@@ -12,8 +12,8 @@ from typing import Any, Final
 import typer
 from rich.console import Console
 
-from specd.cli.pairs_table import wrapped
-from specd.cli.words import make_console
+from specd.cli.formatting import make_console
+from specd.cli.pairs_table import wrap_line
 from specd.core import NoPair, Pair
 from specd.errors import SpecdError
 from specd.pairs import Pairs, Rule, load_rules
@@ -57,21 +57,21 @@ def suggest(model: str, *, as_json: bool) -> None:
     found = []
     for name in [model] if model else sorted(name.short for name in library.names()):
         try:
-            with silence():
+            with mute_store_log():
                 pair = finder.pair(library.resolve(name))
         except SpecdError as error:
             if model:
                 raise
             found.append(Suggestion(model=name, why=str(error)))
             continue
-        found.append(suggestion(pair, rules.rule_for(pair.target.name), here))
+        found.append(suggest_for_pair(pair, rules.rule_for(pair.target.name), here))
     if not model:
         found = [one for one in found if one.pull or not one.drafter]
     _print(found, as_json=as_json)
 
 
 @contextmanager
-def silence() -> Iterator[None]:
+def mute_store_log() -> Iterator[None]:
     """What the store logs of a damaged model, while the model has a row that says it."""
     log = logging.getLogger("specd.store.library")
     was, log.disabled = log.disabled, True
@@ -81,7 +81,7 @@ def silence() -> Iterator[None]:
         log.disabled = was
 
 
-def suggestion(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggestion:
+def suggest_for_pair(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggestion:
     """here: keys of the names on disk."""
     name = pair.target.name
     if pair.drafter is not None:
@@ -128,7 +128,7 @@ def show(rows: Iterable[Suggestion], console: Console) -> None:
     for row in sorted(rows, key=lambda row: not row.pull):
         console.print(row.model, style="bold", markup=False, soft_wrap=True)
         if row.why:
-            for piece in wrapped(row.why, console.width, _INDENT, _INDENT):
+            for piece in wrap_line(row.why, console.width, _INDENT, _INDENT):
                 console.print(piece, markup=False, soft_wrap=True)
         for i, name in enumerate(row.pull):
             said = f"{_INDENT}specd pull {name}"

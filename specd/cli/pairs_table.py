@@ -14,9 +14,9 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.console import Console
 
-from specd.cli.words import columns, print_lines, table_lines
-from specd.core import TEMPERATURE_BANDS, BandHistory, Pair, PassedOver
-from specd.pairs import Entry
+from specd.cli.formatting import columns, print_lines, table_lines
+from specd.core import TEMPERATURE_BANDS, BandHistory, Pair, SkippedDrafter
+from specd.pairs import HistoryEntry
 
 _HEADERS: Final = ("MODEL", "DRAFTER", "CHOSEN BY", "RULE")
 _SENTENCES: Final = "GAINED HERE, OR WHY NONE"
@@ -32,7 +32,7 @@ class Row:
     model: str
     pair: Pair | None = None
     problem: str = ""
-    learned: Entry | None = None
+    learned: HistoryEntry | None = None
     draft_length: tuple[int, int] | None = None
 
 
@@ -44,13 +44,13 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
     lines = columns([_HEADERS, *map(_names, rows)], gap=2)
     if max(map(cell_len, lines)) > console.width:
         lines = ["MODEL", *(row.model for row in rows)]
-        below = [[*_names_below(row), *sentences(row)] for row in rows]
+        below = [[*_names_in_rows(row), *sentences(row)] for row in rows]
     else:
         below = [sentences(row) for row in rows]
     for line, parts in zip(lines, [[], *below], strict=True):
         console.print(line, markup=False, soft_wrap=True)
         for part in parts:
-            for piece in wrapped(part, console.width):
+            for piece in wrap_line(part, console.width):
                 console.print(piece, style="dim", markup=False, soft_wrap=True)
 
 
@@ -61,8 +61,8 @@ def sentences(row: Row) -> list[str]:
     """
     if row.pair is None:
         return [row.problem]
-    gains = [_gain(band) for band in tried(row.learned)] if row.learned is not None else []
-    lost = [one.detail for one in row.pair.passed_over]
+    gains = [_gain(band) for band in has_history(row.learned)] if row.learned is not None else []
+    lost = [one.detail for one in row.pair.skipped_drafters]
     if row.pair.drafter is not None:
         unknown = "not used yet" if row.learned is None else "nothing measured yet"
         return [*(gains or [unknown]), *lost]
@@ -70,7 +70,7 @@ def sentences(row: Row) -> list[str]:
     return [*gains, *filter(None, dict.fromkeys([why, *lost]))]
 
 
-def tried(learned: Entry) -> list[BandHistory]:
+def has_history(learned: HistoryEntry) -> list[BandHistory]:
     return [
         band
         for band in learned.history.bands
@@ -93,8 +93,8 @@ def to_json(row: Row) -> dict[str, Any]:
         "reason": row.pair.reason,
         "detail": row.pair.detail,
         "pull": list(row.pair.pull),
-        "passed_over": [_passed_over(one) for one in row.pair.passed_over],
-        "gained": _gained(learned) if learned is not None else None,
+        "passed_over": [_rejected_drafters(one) for one in row.pair.skipped_drafters],
+        "gained": _gain_by_band(learned) if learned is not None else None,
     }
 
 
@@ -105,7 +105,7 @@ def _names(row: Row) -> tuple[str, str, str, str]:
     return row.model, name, source, rule
 
 
-def _names_below(row: Row) -> Iterator[str]:
+def _names_in_rows(row: Row) -> Iterator[str]:
     """The same without the model, where the names are too long for columns."""
     _, drafter, source, rule = _names(row)
     if drafter != "-":
@@ -125,7 +125,7 @@ def _rate(band: BandHistory) -> float:
     return min(band.n_accepted / band.n_drafted, 1.0)
 
 
-def _passed_over(lost: PassedOver) -> dict[str, Any]:
+def _rejected_drafters(lost: SkippedDrafter) -> dict[str, Any]:
     return {
         "drafter": lost.name,
         "gain": lost.gain,
@@ -137,7 +137,7 @@ def _passed_over(lost: PassedOver) -> dict[str, Any]:
     }
 
 
-def _gained(learned: Entry) -> dict[str, Any]:
+def _gain_by_band(learned: HistoryEntry) -> dict[str, Any]:
     key, history = learned.key, learned.history
     return {
         "machine": key.machine,
@@ -156,13 +156,13 @@ def _gained(learned: Entry) -> dict[str, Any]:
                 "draft_n_accepted": band.n_accepted,
                 "parked": band.parked,
             }
-            for band in tried(learned)
+            for band in has_history(learned)
         ],
         "target_s": dict(history.target_s),
     }
 
 
-def wrapped(line: str, width: int, first: str = "  ", others: str = "    ") -> list[str]:
+def wrap_line(line: str, width: int, first: str = "  ", others: str = "    ") -> list[str]:
     return textwrap.wrap(
         line,
         max(width, 40),

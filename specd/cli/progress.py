@@ -31,21 +31,21 @@ def make_bars(console: Console) -> Progress:
 
 async def show_progress(console: Console, lines: AsyncIterator[dict[str, Any]]) -> None:
     """Show the objects of a pull, a push or a create as they come, the last one last."""
-    told = ""
-    screen = _Screen(console)
+    reported_total = ""
+    screen = _ProgressDisplay(console)
     try:
         async for line in lines:
             status, digest, total = (line.get(key) for key in ("status", "digest", "total"))
             if digest and total:
                 screen.bar(str(digest), str(status), line.get("completed", 0), total)
-            elif status != told:
-                told = str(status)
-                screen.say(told)
+            elif status != reported_total:
+                reported_total = str(status)
+                screen.say(reported_total)
     finally:
         screen.rest()
 
 
-class _Screen:
+class _ProgressDisplay:
     """Sentences and groups of bars, one below the other: bars that have been said stay."""
 
     def __init__(self, console: Console) -> None:

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from specd.cli.answers import Json
-from specd.cli.sync_client import SyncClient, sync_client
-from specd.cli.words import (
-    byte_words,
+from specd.cli.formatting import (
     columns,
-    expiry_words,
+    format_bytes,
+    format_expiry,
     make_console,
     print_lines,
     table_lines,
 )
+from specd.cli.responses import Json
+from specd.cli.sync_client import SyncClient, sync_client
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _HEADERS = ("NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL")
-_ADDED = ("DRAFTER", "GAIN")
+_PAIR_FIELDS = ("DRAFTER", "GAIN")
 
 
 def ps(
@@ -51,13 +51,13 @@ def _ps(client: SyncClient, console: Console, prefix: str = "", *, as_json: bool
         text = json.dumps({"models": models}, indent=2, ensure_ascii=False)
         console.print(text, markup=False, soft_wrap=True)
     elif console.is_terminal:
-        _print_for_a_person(console, models)
+        _print_with_pairs(console, models)
     else:
-        rows = [(*_row(model), *_added(model.get("specd") or {})) for model in models]
-        print_lines(console, table_lines([(*_HEADERS, *_ADDED), *rows], console.width))
+        rows = [(*_row(model), *_pair_fields(model.get("specd") or {})) for model in models]
+        print_lines(console, table_lines([(*_HEADERS, *_PAIR_FIELDS), *rows], console.width))
 
 
-def _print_for_a_person(console: Console, models: list[Json]) -> None:
+def _print_with_pairs(console: Console, models: list[Json]) -> None:
     rows = [_HEADERS, *map(_row, models)]
     lines = columns(rows)
     if max(map(len, lines)) > console.width:
@@ -73,10 +73,10 @@ def _row(model: Json) -> tuple[str, ...]:
     return (
         model["name"],
         model["digest"][:12],
-        byte_words(model["size"]),
+        format_bytes(model["size"]),
         _processor(model["size"], model.get("size_vram", 0)),
         str(model.get("context_length", "")),
-        expiry_words(model["expires_at"]),
+        format_expiry(model["expires_at"]),
     )
 
 
@@ -90,7 +90,7 @@ def _processor(size: int, size_vram: int) -> str:
     return f"{cpu}%/{100 - cpu}% CPU/GPU"
 
 
-def _added(specd: Json) -> tuple[str, str]:
+def _pair_fields(specd: Json) -> tuple[str, str]:
     """What a script is told of the pair."""
     gain = specd.get("gain")
     reason = specd.get("reason")
@@ -140,7 +140,7 @@ _ENFORCED: Final = {
 }
 
 
-def exact_words(specd: Json) -> str:
+def format_exactness(specd: Json) -> str:
     """Return under which conditions a seed gives the same text; "" where that is not known."""
     found = specd.get("exact")
     if not found:
@@ -157,7 +157,7 @@ def exact_words(specd: Json) -> str:
 
 
 def _exact(specd: Json) -> str:
-    words = exact_words(specd)
+    words = format_exactness(specd)
     return f"same text for a seed: {words}" if words else ""
 
 
@@ -181,8 +181,8 @@ def _place(memory: Json) -> str:
     """Its bytes on its device, or on each of them."""
     devices = _devices(memory)
     if len(devices) < 2:
-        return f"{byte_words(memory['size'])} on {memory['device']}"
-    return ", ".join(f"{byte_words(n)} on {name}" for name, n in devices.items())
+        return f"{format_bytes(memory['size'])} on {memory['device']}"
+    return ", ".join(f"{format_bytes(n)} on {name}" for name, n in devices.items())
 
 
 def _devices(memory: Json) -> dict[str, int]:
@@ -201,7 +201,7 @@ def _gain(specd: Json) -> list[str]:
 
 def _acceptance(specd: Json, kept: str = "") -> str:
     """Return which share of the drafts must be accepted, behind `kept`, the share that was."""
-    needed = threshold_words(specd)
+    needed = format_threshold(specd)
     if needed and not kept and needed != _NO_DRAFT_PAYS:
         needed += " accepted"
     return ", ".join(filter(None, (kept, needed)))
@@ -210,7 +210,7 @@ def _acceptance(specd: Json, kept: str = "") -> str:
 _NO_DRAFT_PAYS: Final = "no draft can pay here"
 
 
-def threshold_words(specd: Json) -> str:
+def format_threshold(specd: Json) -> str:
     """Return which share of the drafts must be accepted; "" where that is not known."""
     needed = specd.get("threshold")
     if needed is None:

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from specd.cli.client import Client, daemon_client
+from specd.cli.formatting import make_console
 from specd.cli.progress import show_progress
-from specd.cli.words import make_console
 
 
 def pull(

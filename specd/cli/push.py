@@ -27,7 +27,7 @@ def push(
     import asyncio
 
     from specd.cli.client import daemon_client
-    from specd.cli.words import make_console
+    from specd.cli.formatting import make_console
 
     asyncio.run(_push(daemon_client(), make_console(), model, insecure=insecure))
 

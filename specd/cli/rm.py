@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from specd.cli.answers import DaemonRefused
 from specd.cli.completion import complete_models
+from specd.cli.responses import DaemonRefused
 from specd.cli.sync_client import SyncClient, sync_client
 
 
@@ -23,14 +23,14 @@ def rm(
 def delete(client: SyncClient, models: Sequence[str]) -> None:
     for model in models:
         _unload(client, model)
-        client.act("DELETE", "/api/delete", {"model": model})
+        client.send_request("DELETE", "/api/delete", {"model": model})
         typer.echo(f"deleted '{model}'")
 
 
 def _unload(client: SyncClient, model: str) -> None:
     """One that cannot be stopped can still be deleted; one that is not there is told then."""
     try:
-        client.act("POST", "/api/generate", {"model": model, "keep_alive": 0})
+        client.send_request("POST", "/api/generate", {"model": model, "keep_alive": 0})
     except DaemonRefused as error:
         if error.status != 404:
             typer.echo(f"Warning: '{model}' is not stopped: {error}", err=True)

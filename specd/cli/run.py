@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from specd.cli.answers import Json
 from specd.cli.completion import complete_models
+from specd.cli.responses import Json
 from specd.errors import InvalidRequest
 
 LEVELS: Final = ("low", "medium", "high", "max")
-_TRUTH: Final = {"true": True, "false": False}
+_BOOLEANS: Final = {"true": True, "false": False}
 #: May stand alone, as in Ollama: a value only follows `=`.
-_ALONE: Final = {"--think": "--think=true", "--truncate": "--truncate=true"}
+_FLAGS_WITHOUT_VALUE: Final = {"--think": "--think=true", "--truncate": "--truncate=true"}
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -26,7 +26,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 class RunCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [*(_ALONE.get(a, a) for a in args[:end]), *args[end:]])
+        return super().parse_args(
+            ctx, [*(_FLAGS_WITHOUT_VALUE.get(a, a) for a in args[:end]), *args[end:]]
+        )
 
 
 @app.command(cls=RunCommand)
@@ -75,15 +77,15 @@ def run(
 ) -> None:
     import asyncio
 
-    from specd.cli.chat import converse
+    from specd.cli.chat import answer_or_chat
     from specd.cli.client import daemon_client
     from specd.cli.conversation import Conversation
-    from specd.cli.screen import terminal_screen
+    from specd.cli.terminal_output import terminal_screen
 
     options: Json = {"draft_num_predict": 0} if no_draft else {}
     if seed is not None:
         options["seed"] = seed
-    talk = Conversation(
+    conversation = Conversation(
         daemon_client(),
         terminal_screen(),
         model,
@@ -91,14 +93,16 @@ def run(
         format=_read_format(answer_format),
         think=_read_choice("--think", think, LEVELS),
         keep_alive=keepalive,
-        hides_thinking=hidethinking,
+        is_thinking_hidden=hidethinking,
         verbose=verbose,
     )
-    talk.screen.wraps = not nowordwrap
+    conversation.screen.wraps = not nowordwrap
     vector = {"dimensions": dimensions, "truncate": _read_choice("--truncate", truncate)}
     types = sys.stdin.isatty()
     text = _whole_prompt("" if types else _piped(), prompt or [])
-    asyncio.run(converse(talk, text, vector, chats=types and not prompt, insecure=insecure))
+    asyncio.run(
+        answer_or_chat(conversation, text, vector, chats=types and not prompt, insecure=insecure)
+    )
 
 
 def _piped() -> str:
@@ -125,6 +129,6 @@ def _read_format(text: str | None) -> object:
 def _read_choice(name: str, text: str | None, more: Collection[str] = ()) -> Any:
     if text is None or text in more:
         return text
-    if text not in _TRUTH:
-        raise InvalidRequest(f"{name} must be one of {', '.join([*_TRUTH, *more])}")
-    return _TRUTH[text]
+    if text not in _BOOLEANS:
+        raise InvalidRequest(f"{name} must be one of {', '.join([*_BOOLEANS, *more])}")
+    return _BOOLEANS[text]

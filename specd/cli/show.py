@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specd.cli.answers import Json
 from specd.cli.completion import complete_models
-from specd.cli.ps import exact_words, threshold_words
+from specd.cli.formatting import columns, format_count, make_console, print_lines
+from specd.cli.ps import format_exactness, format_threshold
+from specd.cli.responses import Json
 from specd.cli.sync_client import SyncClient, sync_client
-from specd.cli.words import columns, count_words, make_console, print_lines
 from specd.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -96,7 +96,10 @@ def sections(answer: Json, *, verbose: bool = False) -> list[Section]:
             ("Metadata", [(key, _value(info[key])) for key in sorted(info)]),
             ("Tensors", [(t["name"], t["type"], _shape(t["shape"])) for t in tensors]),
         ]
-    found += [("System", _head(answer.get("system"))), ("License", _head(answer.get("license")))]
+    found += [
+        ("System", _first_lines(answer.get("system"))),
+        ("License", _first_lines(answer.get("license"))),
+    ]
     # Not Ollama's: behind all that is.
     found.append(("Drafter", _pair(answer.get("specd") or {})))
     return [(title, columns(rows)) for title, rows in found if rows]
@@ -110,13 +113,14 @@ def _facts(answer: Json) -> Rows:
         "Remote model": answer.get("remote_model"),
         "Remote URL": answer.get("remote_host"),
         "architecture": architecture,
-        "parameters": details.get("parameter_size") or (n_parameters and count_words(n_parameters)),
+        "parameters": details.get("parameter_size")
+        or (n_parameters and format_count(n_parameters)),
         "context length": info.get(f"{architecture}.context_length"),
         "embedding length": info.get(f"{architecture}.embedding_length"),
         "quantization": details.get("quantization_level"),
         "requires": answer.get("requires"),
     }
-    return _known(facts)
+    return _drop_empty(facts)
 
 
 def _projector(info: Json) -> Rows:
@@ -124,7 +128,7 @@ def _projector(info: Json) -> Rows:
     n_parameters = info.get("general.parameter_count")
     facts = {
         "architecture": architecture,
-        "parameters": n_parameters and count_words(n_parameters),
+        "parameters": n_parameters and format_count(n_parameters),
     }
     for sense in ("vision", "audio"):
         facts |= {
@@ -133,7 +137,7 @@ def _projector(info: Json) -> Rows:
             "dimensions": facts.get("dimensions")
             or info.get(f"{architecture}.{sense}.projection_dim"),
         }
-    return _known(facts)
+    return _drop_empty(facts)
 
 
 def _pair(pair: Json) -> Rows:
@@ -149,13 +153,13 @@ def _pair(pair: Json) -> Rows:
         "reason": pair.get("reason"),
         "why": pair.get("detail"),
         "to pull": ", ".join(pair.get("pull") or []),
-        "acceptance": threshold_words(pair),
-        "same text for a seed": exact_words(pair),
+        "acceptance": format_threshold(pair),
+        "same text for a seed": format_exactness(pair),
     }
-    return _known(facts)
+    return _drop_empty(facts)
 
 
-def _known(facts: Json) -> Rows:
+def _drop_empty(facts: Json) -> Rows:
     return [(name, str(value)) for name, value in facts.items() if value]
 
 
@@ -165,7 +169,7 @@ def _parameters(text: str) -> Rows:
     return [(name, value.strip()) for name, _, value in pairs if name]
 
 
-def _head(text: object) -> Rows:
+def _first_lines(text: object) -> Rows:
     lines = [line.strip() for line in str(text or "").splitlines() if line.strip()]
     more = ["..."] if len(lines) > _MAX_HEAD_LINES else []
     return [(line,) for line in [*lines[:_MAX_HEAD_LINES], *more]]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from specd.cli.answers import DaemonRefused
 from specd.cli.completion import complete_loaded_models
+from specd.cli.responses import DaemonRefused
 from specd.cli.sync_client import SyncClient, sync_client
 
 

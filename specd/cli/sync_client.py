@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from specd.cli.answers import Json, connection_failed, no_daemon, parse_object, refusal
+from specd.cli.responses import (
+    Json,
+    connection_error,
+    parse_object,
+    response_error,
+    unreachable_error,
+)
 from specd.daemon_address import daemon_address
 
 _CONNECT_S: Final = 5.0
@@ -42,7 +48,7 @@ class SyncClient:
     def post(self, path: str, body: Mapping[str, object]) -> Json:
         return parse_object(self._request("POST", path, body))
 
-    def act(self, method: str, path: str, body: Mapping[str, object]) -> None:
+    def send_request(self, method: str, path: str, body: Mapping[str, object]) -> None:
         """Send a request whose answer is its status alone."""
         self._request(method, path, body)
 
@@ -56,11 +62,11 @@ class SyncClient:
             response = connection.getresponse()
             answer = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise connection_failed(self._url, error) from error
+            raise connection_error(self._url, error) from error
         finally:
             connection.close()
         if response.status >= 400:
-            raise refusal(response.status, answer.decode(errors="replace"))
+            raise response_error(response.status, answer.decode(errors="replace"))
         return answer
 
     def _connected(self) -> http.client.HTTPConnection:
@@ -72,7 +78,7 @@ class SyncClient:
             connection.connect()
         # A malformed host name raises UnicodeError or InvalidURL.
         except (OSError, UnicodeError, http.client.InvalidURL) as error:
-            raise no_daemon(self._url) from error
+            raise unreachable_error(self._url) from error
         return connection
 
     def _headers(self, body: object) -> dict[str, str]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from specd.converter.conversion import Source, convert, out_type, takes
-from specd.converter.environment import Environment, environment_in, prepare
+from specd.converter.conversion import ConversionSource, convert, is_convertible_file, out_type
+from specd.converter.environment import Environment, find_environment, prepare
 
-__all__ = ["Environment", "Source", "convert", "environment_in", "out_type", "prepare", "takes"]
+__all__ = [
+    "ConversionSource",
+    "Environment",
+    "convert",
+    "find_environment",
+    "is_convertible_file",
+    "out_type",
+    "prepare",
+]

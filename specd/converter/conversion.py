@@ -21,7 +21,7 @@ import psutil
 
 from specd.converter.environment import Environment
 from specd.errors import EngineError, InvalidRequest
-from specd.runner.output import ended, lines_of
+from specd.runner.output import ended, iter_lines
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _HEADER_BYTES: Final = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ConversionSource:
     """files: paths by the names that the converter looks for.
 
     base: of an adapter, the config.json of the model that it is made for; None is a model.
@@ -53,7 +53,7 @@ class Source:
     def check(self) -> None:
         """Raise InvalidRequest for names that are no plain files of data, and for missing ones."""
         for name in self.files:
-            if not takes(name):
+            if not is_convertible_file(name):
                 raise InvalidRequest(
                     f"a model of safetensors cannot have the file {json.dumps(name[:80])}: only"
                     " .safetensors, .json, .model, .txt, .jinja and .tiktoken without folders"
@@ -76,13 +76,13 @@ def out_type(file_type: str) -> str:
     return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(file_type.upper(), "auto")
 
 
-def takes(name: str) -> bool:
+def is_convertible_file(name: str) -> bool:
     """Return whether a file of that name may go with safetensors."""
     return _NAME.fullmatch(name) is not None
 
 
 async def convert(
-    source: Source,
+    source: ConversionSource,
     target: Path,
     *,
     environment: Environment,
@@ -99,7 +99,7 @@ async def convert(
     n_bytes = await asyncio.to_thread(lambda: source.n_bytes)
     with tempfile.TemporaryDirectory(prefix="specd-convert-") as scratch:
         folder = Path(scratch)
-        arguments = await asyncio.to_thread(_laid_out, source, folder)
+        arguments = await asyncio.to_thread(_link_files, source, folder)
         script = environment.adapter_script if source.is_adapter else environment.model_script
         process = await asyncio.create_subprocess_exec(
             *(str(environment.python), "-I", str(_PROGRAM), str(script)),
@@ -113,17 +113,19 @@ async def convert(
             process_group=0,
         )
         try:
-            async for done, total in _followed(process, stall_s):
+            async for done, total in _follow_progress(process, stall_s):
                 yield done, total
         finally:
             await _end(process)
 
 
-async def _followed(process: Process, stall_s: float) -> AsyncGenerator[tuple[int, int], None]:
+async def _follow_progress(
+    process: Process, stall_s: float
+) -> AsyncGenerator[tuple[int, int], None]:
     why, last = "", b""
     try:
-        async for line in lines_of(process, stall_s):
-            said = _said(line)
+        async for line in iter_lines(process, stall_s):
+            said = _parse_line(line)
             if "error" in said:
                 why = str(said["error"])
             elif "done" in said:
@@ -141,7 +143,7 @@ async def _followed(process: Process, stall_s: float) -> AsyncGenerator[tuple[in
         raise EngineError(f"converting failed: the converter ended with {how}")
 
 
-def _said(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     """What program.py says; the converter's own lines are no JSON."""
     if not line.startswith(b"{"):
         return {}
@@ -152,7 +154,7 @@ def _said(line: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _laid_out(source: Source, folder: Path) -> list[str]:
+def _link_files(source: ConversionSource, folder: Path) -> list[str]:
     """Link the files into the folder under their names; the converter's arguments for them."""
     inputs = folder / "model"
     inputs.mkdir()

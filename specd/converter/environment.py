@@ -58,7 +58,7 @@ class Environment:
         return self.folder / "llama.cpp" / "convert_lora_to_gguf.py"
 
 
-def environment_in(root: Path) -> Environment | None:
+def find_environment(root: Path) -> Environment | None:
     """Return the environment of this specd and this Python, if it has been prepared in `root`."""
     found = Environment(root / _name())
     return found if (found.folder / _COMPLETE).is_file() else None
@@ -73,12 +73,12 @@ def prepare(root: Path) -> Environment:
         root.mkdir(parents=True, exist_ok=True)
         with (root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if (found := environment_in(root)) is not None:
+            if (found := find_environment(root)) is not None:
                 return found
             made = Environment(root / _name())
             shutil.rmtree(made.folder, ignore_errors=True)
             made.folder.mkdir()
-            _fill(made)
+            _install_into(made)
             (made.folder / _COMPLETE).touch()
             return made
     except OSError as error:
@@ -95,7 +95,7 @@ def _llama_version() -> str:
     return metadata.version(_LLAMA).partition("+")[0]
 
 
-def _fill(made: Environment) -> None:
+def _install_into(made: Environment) -> None:
     _run(
         "a virtual environment (Debian, Ubuntu: apt install python3-venv)",
         *(sys.executable, "-m", "venv", made.folder / "venv"),

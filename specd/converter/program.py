@@ -33,12 +33,12 @@ _OOM_SCORE: Final = "1000"
 _TOKENIZER: Final = "BPE pre-tokenizer was not recognized"
 
 
-def say(**fields: object) -> None:
+def write_message(**fields: object) -> None:
     sys.__stdout__.write(json.dumps(fields) + "\n")  # type: ignore[union-attr]  # it is a pipe
     sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
-class Bar:
+class ProgressBar:
     """Stands in for tqdm's bar: the writer of a GGUF reports its bytes to it."""
 
     def __init__(self, *_: object, total: int | None = None, **__: object) -> None:
@@ -46,7 +46,7 @@ class Bar:
 
     def update(self, n: int = 1) -> None:
         self._done += n
-        say(done=self._done, total=self._total)
+        write_message(done=self._done, total=self._total)
 
     def reset(self, total: int | None = None) -> None:
         self._total, self._done = total or 0, 0
@@ -58,7 +58,7 @@ class Bar:
         pass
 
 
-class LastError(logging.Handler):
+class LastErrorHandler(logging.Handler):
     """Keeps the last error that the converter logs before it exits."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def limit(memory_bytes: int, cpu_s: int, file_bytes: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
 
 
-def end_with_specd() -> None:
+def exit_with_parent() -> None:
     def wait() -> None:
         os.read(0, 1)
         os._exit(1)
@@ -91,7 +91,7 @@ def end_with_specd() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def guard() -> None:
+def install_audit_hook() -> None:
     """Import what the converter needs, then forbid what only a stranger's code would do."""
     torch: Any = importlib.import_module("torch")
     progress: Any = importlib.import_module("tqdm")
@@ -100,7 +100,7 @@ def guard() -> None:
     dynamic.resolve_trust_remote_code = lambda *_, **__: False
     dynamic.get_class_from_dynamic_module = _refuse_code
     torch.load = _refuse_code
-    progress.tqdm = Bar
+    progress.tqdm = ProgressBar
     sys.addaudithook(_refuse)
 
 
@@ -113,7 +113,7 @@ def _refuse(event: str, _: tuple[object, ...]) -> None:
         raise PermissionError(f"the converter may not use {event}")
 
 
-def explanation(error: BaseException, last_error: str) -> str:
+def explain_error(error: BaseException, last_error: str) -> str:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "it takes more memory than is free"
     if _TOKENIZER in str(error):
@@ -126,11 +126,11 @@ def explanation(error: BaseException, last_error: str) -> str:
 
 def main() -> int:
     script, *limits = sys.argv[1:5]
-    end_with_specd()
+    exit_with_parent()
     limit(*map(int, limits))
     sys.path.insert(0, str(Path(script).parent))
-    guard()
-    last = LastError()
+    install_audit_hook()
+    last = LastErrorHandler()
     logging.getLogger().addHandler(last)
     sys.argv = [script, *sys.argv[6:]]
     try:
@@ -138,7 +138,7 @@ def main() -> int:
     except BaseException as error:  # noqa: BLE001  # its sentence is all that specd sees
         if isinstance(error, SystemExit) and not error.code:
             return 0
-        say(error=explanation(error, last.text))
+        write_message(error=explain_error(error, last.text))
         return 1
     return 0
 

@@ -4,7 +4,6 @@ Sizes are bytes (`*_bytes`), counts are `n_*`, durations `*_ns` on the wire and 
 """
 
 from specd.core.answer import (
-    Begun,
     Delta,
     Done,
     Embedding,
@@ -14,12 +13,14 @@ from specd.core.answer import (
     FailureKind,
     SpeculationState,
     SpeculationStats,
+    Started,
     StopReason,
     Token,
     TokenLogprob,
     TopLogprob,
     Usage,
 )
+from specd.core.audio import is_audio
 from specd.core.engine_request import (
     BUILTIN,
     DrafterKind,
@@ -53,7 +54,7 @@ from specd.core.model import (
     ModelRef,
     NoPair,
     Pair,
-    PassedOver,
+    SkippedDrafter,
     Templating,
 )
 from specd.core.placement import BackendDevice, GiveUp, Placement, PlacementRequest
@@ -69,12 +70,11 @@ from specd.core.request import (
 from specd.core.sampling import (
     SamplingParams,
 )
-from specd.core.sound import is_sound
 from specd.core.thinking import (
     THINKING_TAGS,
     thinking_tags,
 )
-from specd.core.words import (
+from specd.core.token_id import (
     TokenId,
 )
 
@@ -89,7 +89,6 @@ __all__ = [
     "THINKING_TAGS",
     "BackendDevice",
     "BandHistory",
-    "Begun",
     "ChatPrompt",
     "Delta",
     "Done",
@@ -118,14 +117,15 @@ __all__ = [
     "Pair",
     "PairHistory",
     "PassCosts",
-    "PassedOver",
     "Placement",
     "PlacementRequest",
     "Progress",
     "SamplingParams",
+    "SkippedDrafter",
     "SpeculationMode",
     "SpeculationState",
     "SpeculationStats",
+    "Started",
     "StopReason",
     "Templating",
     "TextPrompt",
@@ -135,7 +135,7 @@ __all__ = [
     "ToolCall",
     "TopLogprob",
     "Usage",
-    "is_sound",
+    "is_audio",
     "smallest_ctx",
     "thinking_tags",
 ]

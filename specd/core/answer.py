@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from specd import errors
 from specd.core.request import ToolCall
-from specd.core.words import TokenId
+from specd.core.token_id import TokenId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Started:
     """The request has left the queue for a slot, which has n_cached of its n_prompt tokens."""
 
     n_prompt: int = 0
@@ -149,7 +149,7 @@ _ERRORS: Mapping[FailureKind, type[errors.SpecdError]] = {
 }
 
 
-Event = Begun | Token | Done | Failed
+Event = Started | Token | Done | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

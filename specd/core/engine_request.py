@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specd.core.sampling import SamplingParams
-from specd.core.words import TokenId
+from specd.core.token_id import TokenId
 
 #: The pair source of a drafter that needs no model.
 BUILTIN = "builtin"

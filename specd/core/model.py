@@ -22,7 +22,7 @@ class Templating(StrEnum):
     JINJA = "jinja"  # the GGUF's chat template; ChatML where it has none
     GO = "go"  # the manifest's template layer
 
-    def counts(self, jinja: str | None, go: str | None) -> str | None:
+    def choose_template(self, jinja: str | None, go: str | None) -> str | None:
         """Of a model's two templates the one that chats are rendered with."""
         return go if self is Templating.GO else jinja
 
@@ -68,15 +68,15 @@ class ModelRef:
     @property
     def template(self) -> str | None:
         """Of its two templates the one that counts."""
-        return self.templating.counts(self.chat_template, self.go_template)
+        return self.templating.choose_template(self.chat_template, self.go_template)
 
     @property
-    def counting_go_template(self) -> str | None:
+    def effective_go_template(self) -> str | None:
         """The manifest's template, where that is the one that counts."""
-        return self.templating.counts(None, self.go_template)
+        return self.templating.choose_template(None, self.go_template)
 
     @property
-    def only_embeds(self) -> bool:
+    def is_embedding_only(self) -> bool:
         """It gives vectors, and no text."""
         return "embedding" in self.capabilities and "completion" not in self.capabilities
 
@@ -111,7 +111,7 @@ class Drafter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
+class SkippedDrafter:
     """A drafter that is not used because it made its target slower on this machine.
 
     gain: tokens/s ÷ plain in its best temperature band.  n_requests: answers that were measured.
@@ -149,4 +149,4 @@ class Pair:
     rule: str = ""
     expected: Mapping[str, float] = field(default_factory=dict)
     pull: tuple[str, ...] = ()
-    passed_over: tuple[PassedOver, ...] = ()
+    skipped_drafters: tuple[SkippedDrafter, ...] = ()

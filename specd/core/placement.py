@@ -44,8 +44,8 @@ class PlacementRequest:
     """
 
     spec: EngineSpec
-    least_ctx: int
-    beside: tuple[EngineSpec, ...] = ()
+    min_ctx: int
+    residents: tuple[EngineSpec, ...] = ()
     give_up: GiveUp = GiveUp.ANYTHING
     n_refusals: int = 0
     n_refused_alone: int = 0

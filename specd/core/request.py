@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from specd.core.engine_request import Grammar
-from specd.core.words import TokenId
+from specd.core.token_id import TokenId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,20 +17,27 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import Progress
-from specd.create.gather import gather, type_of
+from specd.create.layers import gather, type_of
+from specd.create.model_parts import (
+    Base,
+    ModelPart,
+    from_model,
+    is_base_stored,
+    keep,
+    sources_version,
+)
 from specd.create.new_blobs import NewBlobs
-from specd.create.parts import Base, Part, from_model, has_base, keep, sources_version
-from specd.create.request import Checked, CheckTemplate, CreateRequest, check
-from specd.create.safetensors import NO_DIGEST, Safetensors
-from specd.create.texts import added, config_text, texts
+from specd.create.request import CheckTemplate, CreateRequest, ValidatedRequest, check
+from specd.create.safetensors import NO_DIGEST, SafetensorsImporter
+from specd.create.text_layers import config_text, text_layers, with_part
 from specd.errors import ModelNotFound, ShuttingDown, StoreError
 from specd.runner import ENGINE
 from specd.runner.quantize import quantize
-from specd.store import Name, Writer
+from specd.store import Name, StoreWriter
 from specd.store.manifest import manifest_text
 
 Pull = Callable[[str], AsyncGenerator[Progress, None]]
-Tell = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 #: Of the sources of one create, while it reads them.  The last error is then told.
 _MAX_CHANGES: Final = 8
@@ -46,7 +53,7 @@ class Creator:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         *,
         check_template: CheckTemplate,
         pull: Pull | None = None,
@@ -60,7 +67,7 @@ class Creator:
         self._pull = pull
         self._command = command
         self._stall_s = stall_s
-        self._safetensors = Safetensors(writer, folder=converter_dir, stall_s=stall_s)
+        self._safetensors = SafetensorsImporter(writer, folder=converter_dir, stall_s=stall_s)
         self._works: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -94,107 +101,121 @@ class Creator:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
 
-    async def _create(self, request: CreateRequest, tell: Tell) -> None:
+    async def _create(self, request: CreateRequest, report: ReportProgress) -> None:
         new = NewBlobs(self._writer)
         try:
-            wanted = await self._do(partial(check, request, self._check_template))
-            await self._do(partial(self._writer.check_name, wanted.name))
-            request = await self._safetensors.converted(request, wanted, new, tell)
-            base, found, imported = await self._gathered(request, wanted, new, tell)
+            validated = await self._do(partial(check, request, self._check_template))
+            await self._do(partial(self._writer.check_name, validated.name))
+            request = await self._safetensors.convert_uploads(request, validated, new, report)
+            base, found, imported = await self._collect_parts(request, validated, new, report)
             for _ in imported:
-                tell(Progress(status="parsing GGUF"))
-            parts = [await self._converted(part, wanted, imported, new, tell) for part in found]
+                report(Progress(status="parsing GGUF"))
+            parts = [await self._quantize(part, validated, imported, new, report) for part in found]
             if imported or parts != found:
-                tell(Progress(status="verifying conversion"))
-            for kind, data in await self._do(partial(texts, self._writer, request, parts)):
-                parts = added(parts, await self._do(partial(new.put, kind, data)))
+                report(Progress(status="verifying conversion"))
+            for kind, data in await self._do(partial(text_layers, self._writer, request, parts)):
+                parts = with_part(parts, await self._do(partial(new.put, kind, data)))
             for part in parts:
-                tell(Progress(status=part.status))
-            tell(Progress(status="writing manifest"))
+                report(Progress(status=part.status))
+            report(Progress(status="writing manifest"))
             config = await self._do(partial(new.put, "config", config_text(request, base, parts)))
             text = manifest_text(config.layer, [part.layer for part in parts])
-            await self._writer.alone(
-                partial(self._writer.publish, wanted.name, text, hold=new.hold)
+            await self._writer.run_exclusive(
+                partial(self._writer.publish, validated.name, text, blob_lock=new.blob_lock)
             )
             new.keep([config, *parts])
-            tell(Progress(status="success"))
+            report(Progress(status="success"))
         finally:
             await new.discard()
 
     # ------------------------------------------------------------------ steps
 
-    async def _gathered(
-        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
-    ) -> tuple[Base, list[Part], list[Part]]:
+    async def _collect_parts(
+        self,
+        request: CreateRequest,
+        validated: ValidatedRequest,
+        new: NewBlobs,
+        report: ReportProgress,
+    ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
         """Return the base, all parts with weights, held, and those of them that are imported.
 
         A source that is deleted or replaced meanwhile is looked up again.
         """
-        look = partial(sources_version, self._writer, request, wanted.base)
+        look = partial(sources_version, self._writer, request, validated.base)
         for _ in range(_MAX_CHANGES):
             version = await self._do(look)
             try:
-                return await self._gathered_once(request, wanted, new, tell)
+                return await self._collect_parts_once(request, validated, new, report)
             except (StoreError, ModelNotFound):
                 if await self._do(look) == version:
                     raise
-        return await self._gathered_once(request, wanted, new, tell)
+        return await self._collect_parts_once(request, validated, new, report)
 
-    async def _gathered_once(
-        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
-    ) -> tuple[Base, list[Part], list[Part]]:
-        base = await self._base(request, wanted, new, tell)
-        found, imported = await self._do(partial(gather, self._writer, request, wanted, base))
+    async def _collect_parts_once(
+        self,
+        request: CreateRequest,
+        validated: ValidatedRequest,
+        new: NewBlobs,
+        report: ReportProgress,
+    ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
+        base = await self._base(request, validated, new, report)
+        found, imported = await self._do(partial(gather, self._writer, request, validated, base))
         await self._do(partial(new.add, found))
         return base, found, imported
 
     async def _base(
-        self, request: CreateRequest, wanted: Checked, new: NewBlobs, tell: Tell
+        self,
+        request: CreateRequest,
+        validated: ValidatedRequest,
+        new: NewBlobs,
+        report: ReportProgress,
     ) -> Base:
         """What `from` names, pulled if it is not here; nothing for a model that stays elsewhere."""
-        name = wanted.base
+        name = validated.base
         if name is None or request.remote_host:
             return Base()
-        if self._pull is not None and not await self._do(partial(has_base, self._writer, name)):
+        if self._pull is not None and not await self._do(
+            partial(is_base_stored, self._writer, name)
+        ):
             async with contextlib.aclosing(self._pull(name.full)) as lines:
                 async for line in lines:
                     if line.status != "success":
-                        tell(line)
-        return await self._do(partial(self._from_model, name, new))
+                        report(line)
+        return await self._do(partial(self._load_base, name, new))
 
-    def _from_model(self, name: Name, new: NewBlobs) -> Base:
+    def _load_base(self, name: Name, new: NewBlobs) -> Base:
         base = from_model(self._writer, name)
         new.add(base.parts)
         return base
 
-    async def _converted(
+    async def _quantize(
         self,
-        part: Part,
-        wanted: Checked,
-        imported: Sequence[Part],
+        part: ModelPart,
+        validated: ValidatedRequest,
+        imported: Sequence[ModelPart],
         new: NewBlobs,
-        tell: Tell,
-    ) -> Part:
+        report: ReportProgress,
+    ) -> ModelPart:
         """The part in the type that is wanted."""
-        file_type = wanted.type_of(part.kind)
+        file_type = validated.type_of(part.kind)
         if part.header is None or not file_type or type_of(part.header) == file_type:
             if part in imported and part.kind in {"model", "draft"}:
-                tell(Progress(status="validating GGUF model", digest=NO_DIGEST))
+                report(Progress(status="validating GGUF model", digest=NO_DIGEST))
             return part
         with contextlib.ExitStack() as stack:
             path = await self._do(partial(stack.enter_context, self._writer.staged()))
             status = f"quantizing {type_of(part.header)} model to {file_type}"
             line = Progress(status=status, digest=NO_DIGEST, total=part.layer.size)
-            tell(line)
+            report(line)
             steps = quantize(
                 part.header.path, path, file_type, command=self._command, stall_s=self._stall_s
             )
             async with contextlib.aclosing(steps):
                 async for done, n in steps:
-                    tell(replace(line, completed=part.layer.size * done // max(n, 1)))
+                    report(replace(line, completed=part.layer.size * done // max(n, 1)))
             return await self._do(partial(self._keep, part.kind, path, new))
 
-    def _keep(self, kind: str, path: Path, new: NewBlobs) -> Part:
+    def _keep(self, kind: str, path: Path, new: NewBlobs) -> ModelPart:
         part = keep(self._writer, kind, path)
         new.add([part])
         return part

@@ -11,7 +11,7 @@ from typing import Final
 from specd import core
 from specd.errors import InvalidName, InvalidOption, InvalidRequest
 from specd.options import Options
-from specd.store import Name, Source, blobs
+from specd.store import ModelSource, Name, blobs
 from specd.store.name import parse
 
 FILE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_K_S", "Q4_K_M")
@@ -62,7 +62,7 @@ class CreateRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ValidatedRequest:
     """file_type, draft_type: one of FILE_TYPES, or ""."""
 
     name: Name
@@ -75,13 +75,13 @@ class Checked:
         return {"model": self.file_type, "draft": self.draft_type}.get(kind, "")
 
 
-def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
+def check(request: CreateRequest, check_template: CheckTemplate) -> ValidatedRequest:
     """Raises InvalidRequest in Ollama's words and order."""
     _check_counts(request)
     for files in (request.files or {}, request.adapters, request.draft_files):
         _check_files(files)
     name = parse(request.model)
-    if name.source is Source.CLOUD:
+    if name.source is ModelSource.CLOUD:
         raise InvalidName("invalid model name")
     if not request.base and request.files is None:
         raise InvalidRequest("neither 'from' or 'files' was specified")
@@ -96,7 +96,7 @@ def check(request: CreateRequest, check_template: CheckTemplate) -> Checked:
         check_template(request.template)
     _check_parameters(request.parameters)
     _check_roles(request.messages)
-    return Checked(
+    return ValidatedRequest(
         name=name,
         base=base,
         file_type=_file_type(request.quantize),

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from specd.converter import Environment, Source, convert, environment_in, out_type
+from specd.converter import ConversionSource, Environment, convert, find_environment, out_type
 from specd.core import Progress
+from specd.create.model_parts import keep, uploaded_blob
 from specd.create.new_blobs import NewBlobs
-from specd.create.parts import keep, uploaded
-from specd.create.request import Checked, CreateRequest, has_safetensors
+from specd.create.request import CreateRequest, ValidatedRequest, has_safetensors
 from specd.errors import InvalidRequest
-from specd.store import Writer
+from specd.store import StoreWriter
 
 #: What a line of progress names in place of a digest; Ollama's command expects one.
 NO_DIGEST: Final = "0000000000000000000"
@@ -29,7 +29,7 @@ _NOT_PREPARED: Final = (
 )
 
 
-class Safetensors:
+class SafetensorsImporter:
     """One conversion at a time: each may take most of the free memory.
 
     folder: where the converter's environment is prepared; None where there is no such place.
@@ -37,7 +37,7 @@ class Safetensors:
     """
 
     def __init__(
-        self, writer: Writer, *, folder: Path | None = None, stall_s: float = math.inf
+        self, writer: StoreWriter, *, folder: Path | None = None, stall_s: float = math.inf
     ) -> None:
         self._writer = writer
         self._do = writer.threads.do
@@ -45,12 +45,12 @@ class Safetensors:
         self._stall_s = stall_s
         self._one = asyncio.Lock()
 
-    async def converted(
+    async def convert_uploads(
         self,
         request: CreateRequest,
-        wanted: Checked,
+        validated: ValidatedRequest,
         new: NewBlobs,
-        tell: Callable[[Progress], None],
+        report: Callable[[Progress], None],
     ) -> CreateRequest:
         """Return the request with a GGUF in the place of each set of safetensors.
 
@@ -64,7 +64,7 @@ class Safetensors:
         made: dict[str, Any] = {}
         for field, source in sources.items():
             kind = _KINDS[field]
-            file_type = "f32" if source.is_adapter else out_type(wanted.type_of(kind))
+            file_type = "f32" if source.is_adapter else out_type(validated.type_of(kind))
             line = Progress(status=f"converting {kind}", digest=NO_DIGEST)
             async with self._one:
                 with contextlib.ExitStack() as stack:
@@ -76,16 +76,16 @@ class Safetensors:
                         file_type=file_type,
                         stall_s=self._stall_s,
                     )
-                    tell(replace(line, total=source.n_bytes))
+                    report(replace(line, total=source.n_bytes))
                     async with contextlib.aclosing(steps):
                         async for done, total in steps:
-                            tell(replace(line, completed=done, total=total))
+                            report(replace(line, completed=done, total=total))
                     digest = await self._do(partial(self._keep, kind, path, new))
             made[field] = {f"{kind}.gguf": digest}
         return replace(request, **made)
 
     def _environment(self) -> Environment:
-        found = environment_in(self._folder) if self._folder is not None else None
+        found = find_environment(self._folder) if self._folder is not None else None
         if found is None:
             raise InvalidRequest(_NOT_PREPARED)
         return found
@@ -96,16 +96,18 @@ class Safetensors:
         return part.layer.digest
 
 
-def _sources(writer: Writer, request: CreateRequest) -> Iterator[tuple[str, Source]]:
+def _sources(writer: StoreWriter, request: CreateRequest) -> Iterator[tuple[str, ConversionSource]]:
     """By the request's field; InvalidRequest for files that cannot be converted."""
     config = (request.files or {}).get("config.json") or request.adapters.get("config.json")
-    base = uploaded(writer, config) if config else None
+    base = uploaded_blob(writer, config) if config else None
     for field in _KINDS:
         files = getattr(request, field) or {}
         if not has_safetensors(files):
             continue
-        paths = {name: uploaded(writer, digest) for name, digest in files.items()}
+        paths = {name: uploaded_blob(writer, digest) for name, digest in files.items()}
         is_adapter = field == "adapters"
-        source = Source(files=paths, base=base if is_adapter else None, is_adapter=is_adapter)
+        source = ConversionSource(
+            files=paths, base=base if is_adapter else None, is_adapter=is_adapter
+        )
         source.check()
         yield field, source

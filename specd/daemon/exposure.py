@@ -14,7 +14,7 @@ def exposure(addresses: Iterable[object], settings: Settings) -> str:
     """
     if settings.api_keys:
         return ""
-    if hosts := _reached(addresses):
+    if hosts := _exposed_hosts(addresses):
         return (
             f"everyone who reaches {' or '.join(hosts)} may run, pull, push, replace and delete"
             " models, and read what is loaded: no key is asked for. Set SPECD_API_KEYS, or"
@@ -29,18 +29,18 @@ def exposure(addresses: Iterable[object], settings: Settings) -> str:
     return ""
 
 
-def standing(places: str, addresses: Iterable[object], settings: Settings) -> str:
+def listening_status(urls: str, addresses: Iterable[object], settings: Settings) -> str:
     """What the line of `systemctl status` begins with.  places: in words."""
-    open_to = exposure(addresses, settings)
-    warning = "; WARNING: open to strangers, SPECD_API_KEYS is not set" if open_to else ""
-    return f"listening on {places}{warning}"
+    exposure_warning = exposure(addresses, settings)
+    warning = "; WARNING: open to strangers, SPECD_API_KEYS is not set" if exposure_warning else ""
+    return f"listening on {urls}{warning}"
 
 
-def _reached(addresses: Iterable[object]) -> list[str]:
+def _exposed_hosts(addresses: Iterable[object]) -> list[str]:
     """From elsewhere: `host:port` each."""
-    found = [address[:2] for address in addresses if isinstance(address, tuple)]
+    inet_addresses = [address[:2] for address in addresses if isinstance(address, tuple)]
     return [
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        for host, port in found
+        for host, port in inet_addresses
         if not is_loopback(host)
     ]

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam
 
-from specd.metrics import current_id
+from specd.metrics import current_request_id
 
 
 @contextmanager
@@ -28,24 +28,24 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
     """
     lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer = logging.StreamHandler(sys.stderr)
-    writer.setFormatter(formatter(log_format, journal=is_journal(sys.stderr, os.environ)))
+    writer.setFormatter(make_formatter(log_format, journal=is_journal(sys.stderr, os.environ)))
     listener = QueueListener(lines, writer)
-    root, ours = logging.getLogger(), logging.getLogger("specd")
-    before = root.handlers, root.level, ours.level
-    root.handlers = [_Handing(lines)]
+    root, specd_logger = logging.getLogger(), logging.getLogger("specd")
+    previous = root.handlers, root.level, specd_logger.level
+    root.handlers = [_RequestQueueHandler(lines)]
     set_level(debug)
     listener.start()
     try:
         with warnings.catch_warnings():
             # A client's form is at fault: its error says so, and the log would quote the client.
-            for faulty in (BadContentDispositionHeader, BadContentDispositionParam):
-                warnings.simplefilter("ignore", faulty)
+            for warning_class in (BadContentDispositionHeader, BadContentDispositionParam):
+                warnings.simplefilter("ignore", warning_class)
             yield
     finally:
         listener.stop()
-        root.handlers = before[0]
-        root.setLevel(before[1])
-        ours.setLevel(before[2])
+        root.handlers = previous[0]
+        root.setLevel(previous[1])
+        specd_logger.setLevel(previous[2])
 
 
 def set_level(debug: int) -> None:
@@ -57,37 +57,37 @@ def set_level(debug: int) -> None:
 def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether systemd reads it: what it says of its stream, held against the stream itself."""
     try:
-        found = os.fstat(stream.fileno())
+        stream_stat = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return environ.get("JOURNAL_STREAM") == f"{stream_stat.st_dev}:{stream_stat.st_ino}"
 
 
-def formatter(log_format: str, *, journal: bool) -> logging.Formatter:
+def make_formatter(log_format: str, *, journal: bool) -> logging.Formatter:
     """journal: it knows the time, and takes a line's priority from its beginning."""
     if log_format == "json":
-        lines: logging.Formatter = _Json()
+        lines: logging.Formatter = _JsonFormatter()
     else:
-        lines = _Text("" if journal else "%(asctime)s %(levelname)s ")
-    return _Prioritised(lines) if journal else lines
+        lines = _TextFormatter("" if journal else "%(asctime)s %(levelname)s ")
+    return _JournalFormatter(lines) if journal else lines
 
 
-class _Handing(QueueHandler):
+class _RequestQueueHandler(QueueHandler):
     """Hands a line to the writing thread, with the request that it is about."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         ready = copy.copy(record)
         ready.msg, ready.args = record.getMessage(), None
-        ready.__dict__.setdefault("request_id", current_id())
+        ready.__dict__.setdefault("request_id", current_request_id())
         if ready.exc_info:
             ready.exc_text = logging.Formatter().formatException(ready.exc_info)
             ready.exc_info = None
         return ready
 
 
-class _Text(logging.Formatter):
-    def __init__(self, beginning: str) -> None:
-        super().__init__(beginning + "%(name)s: %(about)s%(message)s")
+class _TextFormatter(logging.Formatter):
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix + "%(name)s: %(about)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", "")
@@ -96,12 +96,12 @@ class _Text(logging.Formatter):
         return super().format(record)
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """One object a line; that of a request has its fields beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, object] = getattr(record, "fields", {})
-        said: dict[str, object] = {
+        output: dict[str, object] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(
                 timespec="milliseconds"
             ),
@@ -110,13 +110,13 @@ class _Json(logging.Formatter):
             "message": "request" if fields else record.getMessage(),
         }
         if request_id := getattr(record, "request_id", ""):
-            said["request_id"] = request_id
+            output["request_id"] = request_id
         if record.exc_text:
-            said["exception"] = record.exc_text
-        return json.dumps({**said, **fields}, ensure_ascii=False)
+            output["exception"] = record.exc_text
+        return json.dumps({**output, **fields}, ensure_ascii=False)
 
 
-class _Prioritised(logging.Formatter):
+class _JournalFormatter(logging.Formatter):
     """sd-daemon(3): `<4>` before each line, or `journalctl -p` finds only the first of several."""
 
     def __init__(self, lines: logging.Formatter) -> None:
@@ -124,12 +124,12 @@ class _Prioritised(logging.Formatter):
         self._lines = lines
 
     def format(self, record: logging.LogRecord) -> str:
-        beginning = f"<{_priority(record.levelno)}>"
-        said = self._lines.format(record)
-        return "\n".join(beginning + line for line in said.split("\n"))
+        prefix = f"<{_priority(record.levelno)}>"
+        output = self._lines.format(record)
+        return "\n".join(prefix + line for line in output.split("\n"))
 
 
 def _priority(level: int) -> int:
     """syslog(3)'s number."""
-    known = (logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)
-    return next((number for least, number in known if level >= least), 7)
+    priorities = (logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)
+    return next((number for min_level, number in priorities if level >= min_level), 7)

@@ -11,33 +11,38 @@ from collections.abc import AsyncIterator, Sequence
 from aiohttp import web
 
 import specd
-from specd.api.border import connection_log
-from specd.daemon.arrivals import Arrivals
-from specd.daemon.descriptors import at_once, max_connections, quiet_about_accept, raise_limit
-from specd.daemon.door import Runner
-from specd.daemon.exposure import exposure, standing
-from specd.daemon.house import House, built, open_house
-from specd.daemon.listening import as_passed, listen, where
+from specd.api.error_handling import connection_log
+from specd.daemon.app import DaemonServices, build_services, start_services
+from specd.daemon.connection_limiter import LimitedAppRunner
+from specd.daemon.drain import ConnectionDrain
+from specd.daemon.environment_reload import ReloadableEnvironment
+from specd.daemon.exposure import exposure, listening_status
+from specd.daemon.fd_limits import (
+    accept_backlog,
+    max_connections,
+    raise_limit,
+    rate_limit_accept_errors,
+)
 from specd.daemon.logs import logging_to_stderr
-from specd.daemon.reload import Reload, warn_of_unknown
+from specd.daemon.reload import Reload, warn_unknown_variables
 from specd.daemon.signals import Signals
-from specd.daemon.variables import Variables
-from specd.daemon.watchdog import attend, status
+from specd.daemon.sockets import apply_systemd_sockets, listen, listen_urls
+from specd.daemon.watchdog import run_watchdog, status
 from specd.errors import BadSetting, SpecdError
 from specd.placement import Defaults
 from specd.runner import ENGINE
 from specd.sd_notify import Systemd
-from specd.settings import Settings, set_without_effect
+from specd.settings import Settings, find_ineffective
 
 log = logging.getLogger(__name__)
 
 # After the engines have stopped every answer has its end: this is for writing it out.
-LAST_LINES_S = 2.0
+FLUSH_TIMEOUT_S = 2.0
 # All else that a start waits for takes no second.
-SLOW_S = 5.0
+SLOW_START_S = 5.0
 # Beside the answers' grace, for engines that are slow to end; and for READY to be read.
-STOPPING_S = 20.0
-NOTIFY_S = 5.0
+STOP_MARGIN_S = 20.0
+NOTIFY_TIMEOUT_S = 5.0
 # Of one header, and of the request's first line: a browser may send the cookies of every server
 # on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
 MAX_HEADER_BYTES = 2**16
@@ -48,47 +53,51 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
 
     command: what starts an engine.  Raises BadSetting where nothing can be served.
     """
-    variables = Variables(settings)
+    variables = ReloadableEnvironment(settings)
     systemd = _systemd()
-    settings = as_passed(settings, systemd.sockets)
-    signals = Signals.caught()
+    settings = apply_systemd_sockets(settings, systemd.sockets)
+    signals = Signals.install()
     stop = signals.stop
-    quiet_about_accept()
+    rate_limit_accept_errors()
     n_descriptors = raise_limit()
-    house = await _built(settings, command, systemd)
-    server = _server(house.app, settings, n_descriptors)
-    arrivals = Arrivals(house.app)
+    services = await _build_with_status(settings, command, systemd)
+    server = _make_runner(services.app, settings, n_descriptors)
+    drain = ConnectionDrain(services.app)
     await server.setup()
-    async with _left_tidy(house, server):
-        sites = await listen(server, settings, systemd.sockets, at_once=at_once(n_descriptors))
-        places = _announce(server, settings, house.machine)  # before anybody's request is
-        await open_house(house, stop)
-        house.readiness.reason = ""
-        reload = Reload(house, settings, variables, systemd, server.addresses)
+    async with _close_on_exit(services, server):
+        sites = await listen(
+            server, settings, systemd.sockets, accept_backlog=accept_backlog(n_descriptors)
+        )
+        urls = _log_startup(server, settings, services.machine)  # before anybody's request is
+        await start_services(services, stop)
+        services.readiness.reason = ""
+        reload = Reload(services, settings, variables, systemd, server.addresses)
 
-        def words() -> str:
+        def current_status() -> str:
             """As it stands now: a reload may let strangers in, or keep them out."""
-            return standing(places, server.addresses, reload.settings)
+            return listening_status(urls, server.addresses, reload.settings)
 
-        systemd.notify("READY=1", f"STATUS={words()}", patience_s=NOTIFY_S)
-        attending = asyncio.create_task(
-            attend(
+        systemd.notify("READY=1", f"STATUS={current_status()}", timeout_s=NOTIFY_TIMEOUT_S)
+        watchdog_task = asyncio.create_task(
+            run_watchdog(
                 systemd,
-                stuck=house.scheduler.stuck,
-                status=lambda: status("stopping" if stop.is_set() else words(), house.scheduler),
+                stuck=services.scheduler.stuck,
+                status=lambda: status(
+                    "stopping" if stop.is_set() else current_status(), services.scheduler
+                ),
             )
         )
-        reloading = asyncio.create_task(reload.whenever(signals.reload))
-        house.chores.extend((attending, reloading))
+        reload_task = asyncio.create_task(reload.reload_on(signals.reload))
+        services.background_tasks.extend((watchdog_task, reload_task))
         await stop.wait()
-        house.readiness.reason = "stopping"
-        reloading.cancel()
+        services.readiness.reason = "stopping"
+        reload_task.cancel()
         log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
-        _say_stopping(systemd, settings)
+        _notify_stopping(systemd, settings)
         for site in sites:
             await site.stop()
-        await arrivals.heard(server)
-        await house.scheduler.stop(settings.shutdown_grace_s, signals.hurry)
+        await drain.wait(server)
+        await services.scheduler.stop(settings.shutdown_grace_s, signals.force_stop)
     log.info("stopped")
 
 
@@ -104,30 +113,32 @@ def main(settings: Settings) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _left_tidy(house: House, server: web.AppRunner) -> AsyncIterator[None]:
+async def _close_on_exit(services: DaemonServices, server: web.AppRunner) -> AsyncIterator[None]:
     """Everything is closed, whatever becomes of the rest: the last that is named here first."""
-    async with contextlib.AsyncExitStack() as closing:
-        closing.push_async_callback(asyncio.to_thread, house.renderer.close)
-        closing.push_async_callback(server.cleanup)
-        closing.push_async_callback(house.registry.close)
-        closing.push_async_callback(house.creator.close)
-        closing.push_async_callback(house.fetching.close)
-        closing.push_async_callback(house.notebooks.close)
-        closing.push_async_callback(house.scheduler.stop)
+    async with contextlib.AsyncExitStack() as exit_stack:
+        exit_stack.push_async_callback(asyncio.to_thread, services.renderer.close)
+        exit_stack.push_async_callback(server.cleanup)
+        exit_stack.push_async_callback(services.registry.close)
+        exit_stack.push_async_callback(services.creator.close)
+        exit_stack.push_async_callback(services.drafter_fetcher.close)
+        exit_stack.push_async_callback(services.history_writer.close)
+        exit_stack.push_async_callback(services.scheduler.stop)
         yield
 
 
-async def _built(settings: Settings, command: Sequence[str], systemd: Systemd) -> House:
-    building = asyncio.ensure_future(built(settings, command))
-    await asyncio.wait({building}, timeout=SLOW_S)
-    if not building.done():
+async def _build_with_status(
+    settings: Settings, command: Sequence[str], systemd: Systemd
+) -> DaemonServices:
+    build_task = asyncio.ensure_future(build_services(settings, command))
+    await asyncio.wait({build_task}, timeout=SLOW_START_S)
+    if not build_task.done():
         systemd.notify("STATUS=starting: llama.cpp is asked which GPUs it can use, and is slow")
-    return await building
+    return await build_task
 
 
-def _server(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:
+def _make_runner(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:
     # A client that goes away ends its handler, and that frees the slot.
-    return Runner(
+    return LimitedAppRunner(
         app,
         limit=max_connections(n_descriptors),
         timeout_s=settings.client_timeout_s,
@@ -137,34 +148,36 @@ def _server(app: web.Application, settings: Settings, n_descriptors: int) -> web
         logger=connection_log,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
-        shutdown_timeout=LAST_LINES_S,
+        shutdown_timeout=FLUSH_TIMEOUT_S,
     )
 
 
 def _systemd() -> Systemd:
     try:
-        return Systemd.take()
+        return Systemd.from_environment()
     except OSError as error:
         raise BadSetting(f"systemd hands over what is no socket: {error}") from error
 
 
-def _say_stopping(systemd: Systemd, settings: Settings) -> None:
+def _notify_stopping(systemd: Systemd, settings: Settings) -> None:
     """However long the answers' grace is: the unit's own TimeoutStopSec need not know of it."""
-    allowed_s = settings.shutdown_grace_s + STOPPING_S
-    systemd.notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={allowed_s * 1e6:.0f}", patience_s=NOTIFY_S)
+    allowed_s = settings.shutdown_grace_s + STOP_MARGIN_S
+    systemd.notify(
+        "STOPPING=1", f"EXTEND_TIMEOUT_USEC={allowed_s * 1e6:.0f}", timeout_s=NOTIFY_TIMEOUT_S
+    )
 
 
-def _announce(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
+def _log_startup(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
     """What the log says of the start; where it listens, in words."""
-    places = " and ".join(where(server))
-    log.info("specd %s listens on %s, models in %s", specd.__version__, places, settings.models)
+    urls = " and ".join(listen_urls(server))
+    log.info("specd %s listens on %s, models in %s", specd.__version__, urls, settings.models)
     for device in machine.devices:
         free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
         facts = device.name, device.id, device.kind, free, total
         log.info("%s (%s, %s): %.1f of %.1f GiB are free", *facts)
-    for variable, why in set_without_effect().items():
+    for variable, why in find_ineffective().items():
         log.warning("%s is set, and has no effect here: %s", variable, why)
-    warn_of_unknown(os.environ)
-    if open_to := exposure(server.addresses, settings):
-        log.warning("%s", open_to)
-    return places
+    warn_unknown_variables(os.environ)
+    if exposure_warning := exposure(server.addresses, settings):
+        log.warning("%s", exposure_warning)
+    return urls

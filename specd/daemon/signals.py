@@ -15,11 +15,11 @@ class Signals:
     """
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    force_stop: asyncio.Event = field(default_factory=asyncio.Event)
     reload: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
-    def caught(cls) -> Signals:
+    def install(cls) -> Signals:
         signals = cls()
         loop = asyncio.get_running_loop()
         for number in _STOP:
@@ -38,7 +38,7 @@ class Signals:
 
     def _on_stop(self) -> None:
         if self.stop.is_set():
-            self.hurry.set()
+            self.force_stop.set()
             for number in _STOP:
                 asyncio.get_running_loop().remove_signal_handler(number)
         self.stop.set()

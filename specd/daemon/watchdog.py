@@ -19,19 +19,19 @@ from specd.sd_notify import Systemd
 log = logging.getLogger(__name__)
 
 #: How often what is told is looked at: what it costs is too little to measure.
-STATUS_S = 1.0
+STATUS_INTERVAL_S = 1.0
 #: Of the watchdog's limit: two pings may be lost.
-_SHARE = 1 / 4
+_PING_FRACTION = 1 / 4
 
 
-async def attend(
+async def run_watchdog(
     systemd: Systemd,
     *,
     stuck: Callable[[], Sequence[str]],
     status: Callable[[], str],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    status_s: float = STATUS_S,
+    status_interval_s: float = STATUS_INTERVAL_S,
 ) -> None:
     """Ping, and tell what has changed, until cancelled.
 
@@ -41,33 +41,33 @@ async def attend(
     if systemd.watchdog_s is not None:
         # It ends with SIGABRT: the journal then says where it stood.
         faulthandler.enable()
-    ping_s = systemd.watchdog_s * _SHARE if systemd.watchdog_s is not None else None
-    pinged_at, told, lamented = clock(), "", False
+    ping_s = systemd.watchdog_s * _PING_FRACTION if systemd.watchdog_s is not None else None
+    pinged_at, last_status, is_stuck = clock(), "", False
     while True:
         lines = []
-        words = _said(status, told)
-        if words != told:
-            lines.append(f"STATUS={words}")
+        status_text = _safe_status(status, last_status)
+        if status_text != last_status:
+            lines.append(f"STATUS={status_text}")
         if ping_s is not None and clock() >= pinged_at + ping_s:
-            lamented = _lament(_stuck(stuck), lamented)
-            if not lamented:
+            is_stuck = _log_stuck(_safe_stuck(stuck), is_stuck)
+            if not is_stuck:
                 lines.append("WATCHDOG=1")
         if lines and systemd.notify(*lines):
-            told = words
+            last_status = status_text
             pinged_at = clock() if "WATCHDOG=1" in lines else pinged_at
-        await sleep(status_s if ping_s is None else min(status_s, ping_s / 2))
+        await sleep(status_interval_s if ping_s is None else min(status_interval_s, ping_s / 2))
 
 
-def _said(status: Callable[[], str], told: str) -> str:
+def _safe_status(status: Callable[[], str], last_status: str) -> str:
     """A fault of ours in the words must not cost the ping."""
     try:
         return status()
     except Exception:
         log.exception("what the daemon does cannot be said")
-        return told
+        return last_status
 
 
-def _stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
+def _safe_stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
     """Where it cannot be told, the event loop at least runs."""
     try:
         return stuck()
@@ -76,9 +76,9 @@ def _stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
         return ()
 
 
-def _lament(names: Sequence[str], lamented: bool) -> bool:
+def _log_stuck(names: Sequence[str], is_stuck: bool) -> bool:
     """Whether the watchdog must go without its ping."""
-    if names and not lamented:
+    if names and not is_stuck:
         log.error(
             "%s: the engine makes no step and cannot be ended; the watchdog is not pinged",
             ", ".join(names),
@@ -86,14 +86,14 @@ def _lament(names: Sequence[str], lamented: bool) -> bool:
     return bool(names)
 
 
-def status(beginning: str, scheduler: SchedulerLoop) -> str:
+def status(prefix: str, scheduler: SchedulerLoop) -> str:
     """For `systemctl status`: what is loaded, how many answers run, who waits."""
     residents = scheduler.residents()
     names = ", ".join(str(resident.model.name) for resident in residents)
     running = sum(resident.n_users for resident in residents)
     waiting = Counter(scheduler.waiting())
-    words = [beginning, f"loaded: {names}" if names else "no model is loaded"]
+    status_text = [prefix, f"loaded: {names}" if names else "no model is loaded"]
     if running:
-        words.append("1 answer runs" if running == 1 else f"{running} answers run")
-    words += [f"{n} waiting for {name}" for name, n in waiting.items()]
-    return "; ".join(words)
+        status_text.append("1 answer runs" if running == 1 else f"{running} answers run")
+    status_text += [f"{n} waiting for {name}" for name, n in waiting.items()]
+    return "; ".join(status_text)

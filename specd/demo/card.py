@@ -141,10 +141,10 @@ def card(figures: dict[str, Any]) -> str:
         chat_share=figures["corpus"]["chat_share"],
         snippet_share=figures["corpus"]["snippet_share"],
     )
-    return "\n\n".join(filled(block) for block in page.split("\n\n"))
+    return "\n\n".join(reflowed(block) for block in page.split("\n\n"))
 
 
-def filled(block: str) -> str:
+def reflowed(block: str) -> str:
     """A paragraph or a list with its lines evenly long; anything else as it is."""
     if block.startswith(("#", "|", "    ")):
         return block

@@ -49,7 +49,7 @@ SYSTEM_PROMPTS = (
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusFile:
     """One file of the corpus, named relative to the standard library."""
 
     name: str
@@ -71,8 +71,8 @@ class Function:
 class Corpus:
     """The standard library split into files to learn from and files to measure on."""
 
-    training: list[Source]
-    held_out: list[Source]
+    training: list[CorpusFile]
+    held_out: list[CorpusFile]
     sha256: str
 
 
@@ -92,7 +92,7 @@ def load_corpus(root: Path | None = None) -> Corpus:
     )
 
 
-def _read_sources(root: Path) -> Iterator[Source]:
+def _read_sources(root: Path) -> Iterator[CorpusFile]:
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         excluded = EXCLUDED_PARTS.intersection(name.parts) or name.as_posix() in EXCLUDED_PATHS
@@ -103,10 +103,10 @@ def _read_sources(root: Path) -> Iterator[Source]:
         except UnicodeDecodeError:
             continue
         if text.strip():
-            yield Source(name.as_posix(), text)
+            yield CorpusFile(name.as_posix(), text)
 
 
-def functions_of(source: Source) -> list[Function]:
+def functions_of(source: CorpusFile) -> list[Function]:
     """The documented functions and methods of a file, each as dedented source."""
     module = source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     lines = source.text.splitlines(keepends=True)
@@ -149,7 +149,7 @@ def chat_document(functions: list[Function], rng: random.Random) -> str:
     return BOS + system + "".join(turns)
 
 
-def prompts(sources: list[Source], count: int, rng: random.Random) -> list[str]:
+def prompts(sources: list[CorpusFile], count: int, rng: random.Random) -> list[str]:
     """Pieces of files, heads of functions, and questions, a third each."""
     functions = [f for source in sources for f in functions_of(source)]
     asked = []
@@ -167,7 +167,7 @@ def prompts(sources: list[Source], count: int, rng: random.Random) -> list[str]:
     return asked
 
 
-def documents(sources: list[Source], seed: int) -> list[str]:
+def documents(sources: list[CorpusFile], seed: int) -> list[str]:
     """Whole files, chats and single functions, shuffled, in the training proportions."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, no secret
     plain = [f"{BOS}{source.text}{END}" for source in sources]
@@ -204,7 +204,7 @@ def _take(texts: Iterator[str], budget: float) -> list[str]:
     return taken
 
 
-def train_tokenizer(sources: list[Source]) -> Tokenizer:
+def train_tokenizer(sources: list[CorpusFile]) -> Tokenizer:
     """Byte-level BPE over the training files, split the way llama.cpp splits."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -28,7 +28,7 @@ LOSS_CHUNK = 128
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """The library, and its tokens."""
 
     library: corpus.Corpus
@@ -38,7 +38,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedRows:
     """Rows of the target's own text, and the logits with which it wrote them."""
 
     ids: Tensor
@@ -50,7 +50,7 @@ def autocast() -> torch.autocast:
 
 
 def drafter_losses(
-    drafter: Llama, target: Llama, library_rows: Iterator[Tensor], written: Written, seed: int
+    drafter: Llama, target: Llama, library_rows: Iterator[Tensor], written: GeneratedRows, seed: int
 ) -> Iterator[Loss]:
     """One step in six takes long rows of the library, the others as much of the target's text."""
     generator = torch.Generator().manual_seed(seed)
@@ -108,11 +108,11 @@ class Divergence(torch.autograd.Function):
 
 
 @torch.no_grad()
-def write_text(target: Llama, text: Text, count: int, seed: int) -> Written:
+def write_text(target: Llama, text: TrainingText, count: int, seed: int) -> GeneratedRows:
     """Rows that the target wrote after beginnings of every kind, at several temperatures."""
     generator = torch.Generator().manual_seed(seed)
     prompts = sorted(beginnings(text, count, seed), key=len)
-    written = Written(
+    written = GeneratedRows(
         ids=torch.zeros((count, ROW_LENGTH), dtype=torch.long),
         logits=torch.empty((count, ROW_LENGTH, target.shape.vocab), dtype=torch.half),
     )
@@ -122,13 +122,13 @@ def write_text(target: Llama, text: Text, count: int, seed: int) -> Written:
     for start in range(0, count, ROW_BATCH):
         rows = slice(start, start + ROW_BATCH)
         continue_rows(
-            target, Written(written.ids[rows], written.logits[rows]), lengths[rows], generator
+            target, GeneratedRows(written.ids[rows], written.logits[rows]), lengths[rows], generator
         )
         print(f"written {start + ROW_BATCH}/{count}", flush=True)
     return written
 
 
-def beginnings(text: Text, count: int, seed: int) -> list[np.ndarray]:
+def beginnings(text: TrainingText, count: int, seed: int) -> list[np.ndarray]:
     """Prompts as evaluate.py asks them but of known files, and one in five a document's start."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, no secret
     asked = corpus.prompts(text.library.training, count - count // 5, rng)
@@ -140,7 +140,7 @@ def beginnings(text: Text, count: int, seed: int) -> list[np.ndarray]:
 
 
 def continue_rows(
-    target: Llama, rows: Written, prompts: Tensor, generator: torch.Generator
+    target: Llama, rows: GeneratedRows, prompts: Tensor, generator: torch.Generator
 ) -> None:
     """Fill rows that begin with prompts of these lengths."""
     temperatures = torch.tensor(TEMPERATURES).repeat(len(rows.ids) // len(TEMPERATURES))[:, None]

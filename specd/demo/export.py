@@ -10,7 +10,7 @@ import corpus
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, TokenType, quants
-from model import DRAFTER, RMS_EPS, TARGET, Llama, Shape
+from model import DRAFTER, RMS_EPS, TARGET, Llama, ModelShape
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -69,7 +69,7 @@ def _add_general(writer: GGUFWriter, model: Llama, role: str, quantized: bool) -
     writer.add_quantization_version(2)
 
 
-def _add_shape(writer: GGUFWriter, shape: Shape) -> None:
+def _add_shape(writer: GGUFWriter, shape: ModelShape) -> None:
     writer.add_vocab_size(shape.vocab)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
@@ -126,7 +126,7 @@ def _halved(weight: Tensor, heads: int) -> Tensor:
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(weight.shape)
 
 
-def load_gguf(path: Path, shape: Shape) -> Llama:
+def load_gguf(path: Path, shape: ModelShape) -> Llama:
     """A model from a file that export wrote, with the weights as rounded there."""
     stored = {
         tensor.name: torch.from_numpy(quants.dequantize(tensor.data, tensor.tensor_type).copy())
@@ -147,7 +147,7 @@ def load_gguf(path: Path, shape: Shape) -> Llama:
     return model
 
 
-def load(path: Path, shape: Shape) -> Llama:
+def load(path: Path, shape: ModelShape) -> Llama:
     """A model from its checkpoint."""
     model = Llama(shape)
     model.load_state_dict(torch.load(path))

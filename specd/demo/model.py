@@ -12,7 +12,7 @@ RMS_EPS = 1e-5
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The sizes of one model."""
 
     width: int
@@ -28,14 +28,14 @@ class Shape:
         return self.width // self.heads
 
 
-TARGET = Shape(width=256, layers=6, heads=4, hidden=640)
-DRAFTER = Shape(width=256, layers=5, heads=4, hidden=288)
+TARGET = ModelShape(width=256, layers=6, heads=4, hidden=640)
+DRAFTER = ModelShape(width=256, layers=5, heads=4, hidden=288)
 
 
 class Cache:
     """Keys and values of the positions seen so far, in buffers made once."""
 
-    def __init__(self, shape: Shape, batch: int, length: int) -> None:
+    def __init__(self, shape: ModelShape, batch: int, length: int) -> None:
         size = (shape.layers, batch, shape.heads, length, shape.head_width)
         self.keys, self.values = torch.empty(size), torch.empty(size)
         self.used = 0
@@ -48,7 +48,7 @@ class Cache:
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
 
-def rope_tables(shape: Shape) -> tuple[Tensor, Tensor]:
+def rope_tables(shape: ModelShape) -> tuple[Tensor, Tensor]:
     """Cosines and sines, (context, head_width / 2)."""
     half = torch.arange(0, shape.head_width, 2, dtype=torch.float32)
     inverse = shape.rope_base ** (-half / shape.head_width)
@@ -64,7 +64,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.heads = shape.heads
         self.q = nn.Linear(shape.width, shape.width, bias=False)
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
         self.up = nn.Linear(shape.width, shape.hidden, bias=False)
@@ -100,7 +100,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.width, eps=RMS_EPS)
         self.attention = Attention(shape)
@@ -120,7 +120,7 @@ class Llama(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab, shape.width)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from model import Block, FeedForward, Llama, Shape
+from model import Block, FeedForward, Llama, ModelShape
 from torch import Tensor
 
 RIDGE = 0.01
 
 
 @torch.no_grad()
-def pruned(model: Llama, shape: Shape, kept: tuple[int, ...], ids: Tensor) -> Llama:
+def pruned(model: Llama, shape: ModelShape, kept: tuple[int, ...], ids: Tensor) -> Llama:
     """Some of the layers, each with the hidden units that did most along this text."""
     smaller = Llama(shape)
     smaller.embedding.load_state_dict(model.embedding.state_dict())

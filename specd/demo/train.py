@@ -23,7 +23,7 @@ import metrics
 import torch
 import torch.nn.functional as F
 from corpus import Tokens, batches
-from distil import ROW_LENGTH, Loss, Text, autocast, drafter_losses, write_text
+from distil import ROW_LENGTH, Loss, TrainingText, autocast, drafter_losses, write_text
 from model import DRAFTER, TARGET, Llama
 from prune import pruned
 from torch import Tensor
@@ -58,7 +58,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How long everything takes.
 
     The target learns on short rows first. Then a larger rotary base spreads what it knows over
@@ -70,7 +70,7 @@ class Plan:
     drafter: tuple[Round, ...]
 
 
-FULL = Plan(
+FULL = TrainingPlan(
     short_rows=Stage((Phase(1440, 16, 256), Phase(21, 2, 2048)), horizon=1590),
     long_rows=Stage((Phase(24, 2, 2048),), horizon=24, peak=0.15),
     drafter=(
@@ -78,7 +78,7 @@ FULL = Plan(
         Round(Stage((Phase(640, 2, 2048),), horizon=640, peak=0.25), written_rows=1024),
     ),
 )
-SHORT = Plan(
+SHORT = TrainingPlan(
     short_rows=Stage((Phase(100, 16, 256),), horizon=110),
     long_rows=Stage((Phase(5, 2, 2048),), horizon=5, peak=0.15),
     drafter=(Round(Stage((Phase(100, 2, 2048),), horizon=100), written_rows=128),),
@@ -165,7 +165,7 @@ def describe(model: Llama, stages: tuple[Stage, ...]) -> Figures:
     }
 
 
-def train_short_rows(plan: Plan, text: Text, save: Path) -> Figures:
+def train_short_rows(plan: TrainingPlan, text: TrainingText, save: Path) -> Figures:
     """Learn the library's text, by near context."""
     torch.manual_seed(corpus.SEED)
     model = Llama(replace(TARGET, rope_base=SHORT_ROPE_BASE))
@@ -178,7 +178,9 @@ def train_short_rows(plan: Plan, text: Text, save: Path) -> Figures:
     }
 
 
-def train_long_rows(plan: Plan, text: Text, start: Path, save: Path) -> tuple[Llama, float]:
+def train_long_rows(
+    plan: TrainingPlan, text: TrainingText, start: Path, save: Path
+) -> tuple[Llama, float]:
     """Go on with the larger rotary base, over whole contexts."""
     target = export.load(start, TARGET)
     rows = phase_rows(text.tokens, plan.long_rows.phases, corpus.SEED + 5)
@@ -187,7 +189,7 @@ def train_long_rows(plan: Plan, text: Text, start: Path, save: Path) -> tuple[Ll
 
 
 def train_drafter(
-    step: Round, seed: int, drafter: Llama, target: Llama, text: Text, save: Path
+    step: Round, seed: int, drafter: Llama, target: Llama, text: TrainingText, save: Path
 ) -> Figures:
     """Learn the target's distribution for one round."""
     target.requires_grad_(False)
@@ -206,7 +208,7 @@ def train_drafter(
     }
 
 
-def prepare(out: Path) -> Text:
+def prepare(out: Path) -> TrainingText:
     """Read the library, train the tokenizer and encode everything."""
     library = corpus.load_corpus()
     tokenizer = corpus.train_tokenizer(library.training)
@@ -216,10 +218,10 @@ def prepare(out: Path) -> Text:
         for sources in (library.training, library.held_out)
     )
     print(f"{len(tokens.ids)} tokens to learn, {len(held_out.ids)} held out", flush=True)
-    return Text(library, tokenizer, tokens, held_out)
+    return TrainingText(library, tokenizer, tokens, held_out)
 
 
-def circumstances(text: Text) -> Figures:
+def environment_facts(text: TrainingText) -> Figures:
     """What the figures depend on."""
     return {
         "seed": corpus.SEED,
@@ -245,7 +247,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     plan = SHORT if arguments.short else FULL
     text = prepare(out)
-    metrics.update(out / "training.json", circumstances(text))
+    metrics.update(out / "training.json", environment_facts(text))
     record = out / "training.json"
     if arguments.start <= 0:
         metrics.update(record, train_short_rows(plan, text, out / "short_rows.pt"))

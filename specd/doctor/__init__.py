@@ -1,7 +1,7 @@
 """What hinders specd on this machine, each thing with its remedy."""
 
-from specd.doctor.examination import examine, examine_here, held_here
 from specd.doctor.finding import Finding, Level
-from specd.doctor.held import Held
+from specd.doctor.held_socket import HeldSocket
+from specd.doctor.run_checks import check_all, check_local, find_held_socket
 
-__all__ = ["Finding", "Held", "Level", "examine", "examine_here", "held_here"]
+__all__ = ["Finding", "HeldSocket", "Level", "check_all", "check_local", "find_held_socket"]

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 
 from specd.errors import SpecdError
-from specd.port_holder import listener_on
+from specd.port_owner import find_listener
 from specd.settings import HostAddress
 
 
-class NotSeen(SpecdError):
+class ProcessHidden(SpecdError):
     """There is no such process, or this user may not look at it."""
 
 
@@ -46,37 +46,37 @@ class Member:
 
 
 @dataclass(slots=True)
-class Watch:
+class ProcessAudit:
     """Adds up what is seen, look by look."""
 
     daemon: int
-    n_looks: int = 0
+    n_samples: int = 0
     connections: set[Connection] = field(default_factory=set)
     written: set[Path] = field(default_factory=set)
     peaks: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, address: HostAddress) -> Watch:
-        """The daemon that listens there.  Raises NotSeen."""
-        holder = listener_on(address)
+    def of(cls, address: HostAddress) -> ProcessAudit:
+        """The daemon that listens there.  Raises ProcessHidden."""
+        holder = find_listener(address)
         if holder is None:
-            raise NotSeen(
+            raise ProcessHidden(
                 f"nobody who listens on {address.url} can be seen: is it another user's? (sudo)"
             )
         return cls(holder.pid)
 
-    def look(self) -> None:
-        """Once.  Raises NotSeen where the daemon is gone or hidden."""
+    def sample(self) -> None:
+        """Once.  Raises ProcessHidden where the daemon is gone or hidden."""
         try:
             daemon = psutil.Process(self.daemon)
             family = [daemon, *daemon.children(recursive=True)]
             listening = _listening(daemon)
         except psutil.Error as error:
-            raise NotSeen(f"process {self.daemon} cannot be looked at: {error}") from error
+            raise ProcessHidden(f"process {self.daemon} cannot be looked at: {error}") from error
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # an engine that has just ended
                 self._add(process, _role(process, daemon), listening)
-        self.n_looks += 1
+        self.n_samples += 1
 
     def outbound(self) -> list[Connection]:
         """Those that the daemon or an engine opened to somewhere."""
@@ -90,7 +90,9 @@ class Watch:
             self.connections.update(_connections(process, role, listening))
             self.written.update(_written(process))
         except psutil.AccessDenied as error:
-            raise NotSeen(f"process {process.pid} is another user's: ask with sudo") from error
+            raise ProcessHidden(
+                f"process {process.pid} is another user's: ask with sudo"
+            ) from error
         key = role, process.pid
         self.peaks[key] = max(self.peaks.get(key, 0), process.memory_info().rss)
 

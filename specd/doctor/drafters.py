@@ -43,8 +43,8 @@ def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
         return absent(_TOPIC, "no model here that could have one")
     words = f"{len(with_one)} of {len(found)} models have a drafter{_named(with_one)}"
     if reasons:
-        told = (f"{n} {WHY.get(why, why)}" for why, n in reasons.most_common())
-        words += f"; the others: {', '.join(told)}"
+        reported = (f"{n} {WHY.get(why, why)}" for why, n in reasons.most_common())
+        words += f"; the others: {', '.join(reported)}"
     if with_one:
         return ok(_TOPIC, words)
     return warning(_TOPIC, words, "`specd pairs` says why, `specd pairs suggest` what to pull")

@@ -29,10 +29,10 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
     topic = "store"
     # Not by Path: below a closed folder that raises.
     if not os.path.exists(models):  # noqa: PTH110
-        yield _absent(models)
+        yield _missing_store(models)
         return
     if not os.access(models, os.R_OK | os.X_OK):
-        yield problem(topic, f"{models} may not be read by {_user()}", _READABLE)
+        yield problem(topic, f"{models} may not be read by {_user()}", _FILES_ARE_READABLE)
         return
     names = library.names()
     kept = [name for name in names if name.path(models / "manifests").exists()]
@@ -40,14 +40,14 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
     if broken := list(_broken(names, library)):
         words = "; ".join(broken[:_MANY]) + ("; ..." if len(broken) > _MANY else "")
         yield problem(topic, f"{len(broken)} cannot be served: {words}", "pull them again")
-    yield from _room(models)
+    yield from _free_space(models)
 
 
-_READABLE = "set OLLAMA_MODELS, or let the user that runs specd read and write it"
+_FILES_ARE_READABLE = "set OLLAMA_MODELS, or let the user that runs specd read and write it"
 _EDIT: Final = "`systemctl edit specd` with [Service]"
 
 
-def _absent(models: Path) -> Finding:
+def _missing_store(models: Path) -> Finding:
     """Not there, or not to be seen from here."""
     if hidden := hidden_home(models):
         words = f"{models} is not to be seen: the service's sandbox hides {hidden}"
@@ -62,8 +62,8 @@ def _absent(models: Path) -> Finding:
         return absent("store", f"{models} is not there yet: the first pull makes it")
     words = f"{models} is not there and cannot be made"
     if not _is_read_only(nearest):
-        return problem("store", words, _READABLE)
-    return problem("store", words, f"make it, let {_user()} write it, and {_opened(models)}")
+        return problem("store", words, _FILES_ARE_READABLE)
+    return problem("store", words, f"make it, let {_user()} write it, and {_store_folders(models)}")
 
 
 def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path | None:
@@ -94,8 +94,8 @@ def _broken(names: Sequence[Name], library: Library) -> Iterator[str]:
             yield f"{name.short}: {error}"
 
 
-def _room(models: Path) -> Iterator[Finding]:
-    if closed := list(_closed(models)):
+def _free_space(models: Path) -> Iterator[Finding]:
+    if closed := list(_unwritable_folders(models)):
         where = "" if closed[0] == models else f" ({closed[0]})"
         words = f"{models} may not be written by {_user()}{where}: nothing can be pulled, made"
         yield warning("store", f"{words} or deleted", _remedy(models, closed))
@@ -108,7 +108,7 @@ def _room(models: Path) -> Iterator[Finding]:
         yield ok("store", words)
 
 
-def _closed(models: Path) -> Iterator[Path]:
+def _unwritable_folders(models: Path) -> Iterator[Path]:
     """Folders that a pull, a copy or a deletion writes in, and may not."""
     blobs, manifests = models / "blobs", models / "manifests"
     parts = [part for part in (blobs, manifests) if part.exists()]
@@ -123,11 +123,11 @@ def _closed(models: Path) -> Iterator[Path]:
 def _remedy(models: Path, closed: Sequence[Path]) -> str:
     """What closes the store to a service is most often its unit, not a folder's mode."""
     if any(map(_is_read_only, closed)):
-        return f"it lies on what is read-only; for the service, {_opened(models)}"
+        return f"it lies on what is read-only; for the service, {_store_folders(models)}"
     return f"let the user that runs specd write {closed[0]}"
 
 
-def _opened(models: Path) -> str:
+def _store_folders(models: Path) -> str:
     """The whole store, and where links in it lead."""
     parts = [(models / name).resolve() for name in ("blobs", "manifests")]
     beyond = [str(part) for part in parts if not part.is_relative_to(models.resolve())]

@@ -29,11 +29,11 @@ _NODES: Final = {
     _INTEL: ("dev/dri",),
 }
 
-Offered = Sequence[BackendDevice] | None
+BackendDevices = Sequence[BackendDevice] | None
 
 
 def gpus(
-    offered: Offered,
+    offered: BackendDevices,
     said: Sequence[str],
     *,
     nvml: Callable[[], list[Gpu] | None],
@@ -63,7 +63,7 @@ def gpus(
 
 
 def _unused(
-    card: str, offered: Offered, said: Sequence[str], found: Sequence[Gpu], root: Path
+    card: str, offered: BackendDevices, said: Sequence[str], found: Sequence[Gpu], root: Path
 ) -> Finding:
     """Why the card of a vendor serves nobody: the first thing that is missing."""
     vendor = _VENDORS[card]

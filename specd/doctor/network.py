@@ -8,47 +8,49 @@ from collections.abc import Iterator
 from typing import Final
 
 from specd.doctor.finding import Finding, absent, ok, problem, warning
-from specd.doctor.held import Held
-from specd.port_holder import listener_on
+from specd.doctor.held_socket import HeldSocket
+from specd.port_owner import find_listener
 from specd.settings import HostAddress, Settings, is_loopback
 
 _TOPIC: Final = "port"
-_PATIENCE_S: Final = 5.0
-_OLLAMA: Final = b"Ollama is running"
+_TIMEOUT_S: Final = 5.0
+_OLLAMA_BANNER: Final = b"Ollama is running"
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
-def network(settings: Settings, held: Held | None = None) -> Iterator[Finding]:
+def network(settings: Settings, held_socket: HeldSocket | None = None) -> Iterator[Finding]:
     """held: by specd.socket, where that is active."""
-    if held is None:
+    if held_socket is None:
         yield _port(settings.host)
     else:
-        yield from _ports(held)
-        yield from _unheard(settings, held)
+        yield from _ports(held_socket)
+        yield from _unused_host(settings, held_socket)
     if not settings.api_keys:
-        yield from _open(settings, held)
+        yield from _open(settings, held_socket)
 
 
-def _ports(held: Held) -> Iterator[Finding]:
+def _ports(held_socket: HeldSocket) -> Iterator[Finding]:
     """Nobody is asked where the question would start the service."""
-    if not held.is_served:
-        words = f"specd.socket holds {' and '.join(held.urls)}; the first request starts specd"
+    if not held_socket.is_served:
+        words = (
+            f"specd.socket holds {' and '.join(held_socket.urls)}; the first request starts specd"
+        )
         yield ok(_TOPIC, words)
         return
-    yield from map(_port, held.hosts)
-    for url in held.urls:
+    yield from map(_port, held_socket.hosts)
+    for url in held_socket.urls:
         if url.startswith("unix:"):
             yield ok(_TOPIC, f"specd.socket holds {url}")
 
 
-def _unheard(settings: Settings, held: Held) -> Iterator[Finding]:
+def _unused_host(settings: Settings, held_socket: HeldSocket) -> Iterator[Finding]:
     """OLLAMA_HOST, where it says what systemd does not do."""
     asked = settings.host
-    bound = {(address.host, address.port) for address in held.hosts}
+    bound = {(address.host, address.port) for address in held_socket.hosts}
     if "host" in settings.model_fields_set and (asked.host, asked.port) not in bound:
         words = (
             f"OLLAMA_HOST={asked.host}:{asked.port} has no effect: specd.socket listens, on"
-            f" {' and '.join(held.urls)}"
+            f" {' and '.join(held_socket.urls)}"
         )
         remedy = (
             "`systemctl edit specd.socket` changes where, `systemctl disable --now specd.socket`"
@@ -57,9 +59,9 @@ def _unheard(settings: Settings, held: Held) -> Iterator[Finding]:
         yield warning("settings", words, remedy)
 
 
-def _open(settings: Settings, held: Held | None) -> Iterator[Finding]:
+def _open(settings: Settings, held_socket: HeldSocket | None) -> Iterator[Finding]:
     """To whom, where no key is asked for."""
-    hosts = [address.host for address in (held.hosts if held else (settings.host,))]
+    hosts = [address.host for address in (held_socket.hosts if held_socket else (settings.host,))]
     if reached := [host or "this machine" for host in hosts if not is_loopback(host)]:
         yield warning(
             "network",
@@ -82,7 +84,7 @@ def _port(address: HostAddress) -> Finding:
         return absent(_TOPIC, f"{address.url} is free: no server listens there now")
     if server.startswith("specd/"):
         return ok(_TOPIC, f"{server.replace('/', ' ')} answers on {address.url}")
-    who = listener_on(address)
+    who = find_listener(address)
     name = server or (str(who) if who else "another server")
     if server == "Ollama" and who:
         name = f"Ollama itself, {who}"
@@ -96,11 +98,11 @@ def _server(address: HostAddress) -> str | None:
     """What answers: a Server header, "Ollama", "" for a stranger; None where nobody does."""
     host = "127.0.0.1" if address.host in _EVERYWHERE - {"::"} else address.host or "::1"
     host = "::1" if host == "::" else host
-    connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE_S)
+    connection = http.client.HTTPConnection(host, address.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/")
         answer = connection.getresponse()
-        body = answer.read(len(_OLLAMA))
+        body = answer.read(len(_OLLAMA_BANNER))
     except (ConnectionRefusedError, socket.gaierror):
         return None
     except (OSError, http.client.HTTPException):
@@ -108,4 +110,4 @@ def _server(address: HostAddress) -> str | None:
     finally:
         connection.close()
     named = answer.headers.get("Server", "")
-    return named or ("Ollama" if body == _OLLAMA else "")
+    return named or ("Ollama" if body == _OLLAMA_BANNER else "")

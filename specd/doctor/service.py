@@ -13,7 +13,7 @@ _TOPIC: Final = "service"
 _PROPERTIES: Final = (
     "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText,DropInPaths,Listen"
 )
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 
 #: Unit → its properties; empty where systemd does not run here.
 Show = Callable[[str], Mapping[str, str]]
@@ -29,7 +29,7 @@ def show(unit: str) -> Mapping[str, str]:
     command = ["systemctl", "show", unit, "-p", _PROPERTIES]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
@@ -59,7 +59,7 @@ def service(
         words = "specd is not installed as a service: it runs while `specd serve` does"
         yield absent(_TOPIC, f"{words}; `specd install` makes it one")
     else:
-        yield _life(unit, socket)
+        yield _state_finding(unit, socket)
         yield from _restarts(unit)
         yield from _socket(unit, socket)
         starts = socket.get("UnitFileState"), unit["UnitFileState"]
@@ -70,10 +70,10 @@ def service(
             else:
                 remedy = "systemctl enable specd"
             yield warning(_TOPIC, words, remedy)
-    yield from _rival(unit, ollama, socket)
+    yield from _ollama_finding(unit, ollama, socket)
 
 
-def _life(unit: Mapping[str, str], socket: Mapping[str, str]) -> Finding:
+def _state_finding(unit: Mapping[str, str], socket: Mapping[str, str]) -> Finding:
     state = unit["ActiveState"]
     if state == "inactive" and socket.get("ActiveState") == "active":
         words = "specd.service waits behind specd.socket, and starts with the first request"
@@ -106,7 +106,7 @@ def _runs(unit: Mapping[str, str]) -> bool:
     return unit["ActiveState"] in {"active", "reloading"}
 
 
-def _rival(
+def _ollama_finding(
     unit: Mapping[str, str], ollama: Mapping[str, str], socket: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Ollama's service: beside ours it wants the same port and memory."""

@@ -17,9 +17,9 @@ def _main() -> int:
 
         return quantizer.main(sys.argv[2:])
     if sys.argv[1:] == ["devices"]:
-        from specd.engine.llama.backends import is_for_cpu_alone  # noqa: PLC0415 - nor for this
+        from specd.engine.llama.backends import is_cpu_only  # noqa: PLC0415 - nor for this
 
-        if is_for_cpu_alone():  # most are, and a daemon waits for the answer
+        if is_cpu_only():  # most are, and a daemon waits for the answer
             sys.stdout.write("[]\n")
             return 0
         from specd.engine import devices  # noqa: PLC0415 - needs the library

@@ -79,7 +79,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def splits_ragged(self) -> bool:
+    def has_equal_splits(self) -> bool:
         """Whether a pass is several inside when its slots bring different numbers of rows."""
         ...
 
@@ -116,7 +116,7 @@ class Backend(Protocol):
         """
         ...
 
-    def hold(self, slot: int) -> None:
+    def checkpoint(self, slot: int) -> None:
         """A draft follows what the slot holds now: rewinds will end here, or later."""
         ...
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from specd.core import TokenId
 from specd.engine.backend import Batch
-from specd.engine.said import Said
 from specd.engine.sampler import Row
 from specd.engine.slot import Slot, common_prefix
+from specd.engine.step_result import StepResult
 
 #: Second guesses for drafted tokens, by index in the draft.
 Siblings = Mapping[int, TokenId]
@@ -26,29 +26,29 @@ class Group:
     slot: Slot
     draft: Sequence[TokenId]
     first: int
-    n_owed: int = 0
+    n_reevaluated: int = 0
     siblings: dict[int, tuple[TokenId, int]] = field(default_factory=dict)
 
     @property
-    def n_line(self) -> int:
+    def n_main_rows(self) -> int:
         """Number of rows without those of siblings."""
-        return self.n_owed + 1 + len(self.draft)
+        return self.n_reevaluated + 1 + len(self.draft)
 
     def rows(self, row: Callable[[int], Row]) -> tuple[list[Row], dict[int, tuple[TokenId, Row]]]:
         """Return what the pass computed, for `verify`: rows of the draft, and of its siblings."""
-        line = [row(self.first + i) for i in range(len(self.draft) + 1)]
-        return line, {at: (token, row(i)) for at, (token, i) in self.siblings.items()}
+        main_rows = [row(self.first + i) for i in range(len(self.draft) + 1)]
+        return main_rows, {at: (token, row(i)) for at, (token, i) in self.siblings.items()}
 
-    def outcome(self, said: Said) -> tuple[int, int]:
+    def accepted_and_kept(self, result: StepResult) -> tuple[int, int]:
         """Return the accepted positions of the draft, and the rows that the cache keeps.
 
         The pass evaluated [last, d1 … dk], and these include every emitted token but the last.  So
         as many rows are valid as tokens were emitted.  After an accepted sibling it is one row
         less, since the cache keeps no leaf.
         """
-        n_accepted = common_prefix([*self.draft], said.tokens) if self.draft else 0
-        by_sibling = said.n_rows > n_accepted + 1
-        return n_accepted + by_sibling, self.n_owed + said.n_rows - by_sibling
+        n_accepted = common_prefix([*self.draft], result.tokens) if self.draft else 0
+        by_sibling = result.n_rows > n_accepted + 1
+        return n_accepted + by_sibling, self.n_reevaluated + result.n_rows - by_sibling
 
 
 @dataclass(slots=True)
@@ -84,9 +84,9 @@ class SharedPasses:
         siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
         """The passes of a step; each is to be run before the next is asked for."""
-        plan = build(decoding, drafts, prefilling, self._n_batch, siblings)
-        if len(plan.batch):
-            yield plan
+        new_pass = build_pass(decoding, drafts, prefilling, self._n_batch, siblings)
+        if len(new_pass.batch):
+            yield new_pass
 
     def record_piece(self, slot: Slot) -> None:
         """Record that the slot read one more piece of its prompt."""
@@ -96,7 +96,7 @@ class SharedPasses:
         return n
 
 
-def build(
+def build_pass(
     decoding: Sequence[Slot],
     drafts: Mapping[int, Sequence[TokenId]],
     prefilling: Sequence[Slot],
@@ -108,19 +108,21 @@ def build(
     Groups come in order of length: models that take only equal ones at once need fewer passes so.
     Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
     """
-    plan = Pass()
+    new_pass = Pass()
     if drafts:
         decoding = sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ())))
     for slot in decoding:
-        beside = siblings.get(slot.id, {}) if siblings else {}
-        plan.groups.append(_add_group(plan.batch, slot, drafts.get(slot.id, ()), beside))
+        slot_siblings = siblings.get(slot.id, {}) if siblings else {}
+        new_pass.groups.append(
+            _add_group(new_pass.batch, slot, drafts.get(slot.id, ()), slot_siblings)
+        )
     waiting = sorted(prefilling, key=lambda slot: slot.n_text_ahead)
     for at, slot in enumerate(waiting):
-        room = (n_batch - len(plan.batch)) // (len(waiting) - at)
+        room = (n_batch - len(new_pass.batch)) // (len(waiting) - at)
         n_tokens = min(slot.n_text_ahead, room)
         if n_tokens > 0:
-            plan.chunks.append(_add_chunk(plan.batch, slot, n_tokens))
-    return plan
+            new_pass.chunks.append(_add_chunk(new_pass.batch, slot, n_tokens))
+    return new_pass
 
 
 def _add_group(batch: Batch, slot: Slot, draft: Sequence[TokenId], siblings: Siblings) -> Group:
@@ -138,10 +140,10 @@ def _add_group(batch: Batch, slot: Slot, draft: Sequence[TokenId], siblings: Sib
 
 def _add_chunk(batch: Batch, slot: Slot, n_tokens: int) -> Chunk:
     end = slot.n_past + n_tokens
-    whole = end == len(slot.tokens)
+    is_whole_prompt = end == len(slot.tokens)
     last_row = -1
     for position in range(slot.n_past, end):
-        wants = whole and position == end - 1
+        wants = is_whole_prompt and position == end - 1
         index = batch.add(slot.tokens[position], position, slot.id, wants_logits=wants)
         last_row = index if wants else last_row
     return Chunk(slot, n_tokens, last_row)

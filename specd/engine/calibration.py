@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from specd.core import SamplingParams
 from specd.engine.backend import Backend, Batch
-from specd.engine.sampler import CoupledSampler, NoNumbers
+from specd.engine.sampler import CoupledSampler, NonFiniteLogits
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.engine.speculative.cost_model import CostModel
 
@@ -19,7 +19,7 @@ _REPEATS = 5
 #: A pass this long is measured once: it is long enough to be told from noise.
 _LONG_S = 0.1
 #: Widths that are measured whatever they cost: without them no draft length can be judged.
-_AT_LEAST = (1, 4)
+_REQUIRED_WIDTHS = (1, 4)
 #: Rows of history under the measured ones, so that attention has something to read.
 _HISTORY = 8
 _CATCH_UP = 16
@@ -44,24 +44,24 @@ def calibrate(
     widest = longest + 1
     widths = {*(w for w in WIDTHS if w < widest), widest} if drafter is not None else {1}
     target_s: dict[int, float] = {}
-    with_history = _Probe(target, clock)
+    target_timer = _PassTimer(target, clock)
     # The ends first: what a tight budget leaves out can be interpolated.
-    for width in sorted(widths, key=lambda w: (w not in _AT_LEAST, w != widest, w)):
-        if width not in _AT_LEAST and clock() > deadline:
+    for width in sorted(widths, key=lambda w: (w not in _REQUIRED_WIDTHS, w != widest, w)):
+        if width not in _REQUIRED_WIDTHS and clock() > deadline:
             break
-        target_s[width] = with_history.measure(width)
-    with_history.close()
+        target_s[width] = target_timer.measure(width)
+    target_timer.close()
     if drafter is None:
         return CostModel(target_s)
-    small = _Probe(drafter, clock)
-    step_s = small.measure(1)
+    drafter_timer = _PassTimer(drafter, clock)
+    step_s = drafter_timer.measure(1)
     # Every pass reads one token anyway, so one of these is not a missed one.
-    catch_up_s = max(small.measure(_CATCH_UP) - step_s, 0.0) / (_CATCH_UP - 1)
-    small.close()
+    catch_up_s = max(drafter_timer.measure(_CATCH_UP) - step_s, 0.0) / (_CATCH_UP - 1)
+    drafter_timer.close()
     return CostModel(target_s, step_s, catch_up_s)
 
 
-def computes(backend: Backend) -> bool:
+def has_finite_logits(backend: Backend) -> bool:
     """Whether a first pass gives numbers.  Slot 0 is used and emptied."""
     batch = Batch()
     batch.add(0, 0, 0, wants_logits=True)
@@ -71,7 +71,7 @@ def computes(backend: Backend) -> bool:
     return math.isfinite(peak)
 
 
-class _Probe:
+class _PassTimer:
     """Times passes on slot 0 of a backend, after a short history that attention can read."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
@@ -112,7 +112,7 @@ class _Probe:
         began = self._clock()
         self._backend.decode(batch)
         for i in range(width):
-            with suppress(NoNumbers):  # the request that meets them is told
+            with suppress(NonFiniteLogits):  # the request that meets them is told
                 self._sampler.sample(self._backend.row(i), (), i)
         self._n_past += width
         return self._clock() - began

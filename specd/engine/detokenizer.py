@@ -10,16 +10,16 @@ class Detokenizer:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._holds = False
+        self._has_partial = False
 
     def feed(self, piece: bytes) -> str:
-        if not self._holds:
+        if not self._has_partial:
             try:
                 return piece.decode()
             except UnicodeDecodeError:
                 pass  # a part of a character, or bytes that are none
         text = self._decoder.decode(piece)
-        self._holds = bool(self._decoder.getstate()[0])
+        self._has_partial = bool(self._decoder.getstate()[0])
         return text
 
     def flush(self) -> str:

@@ -14,18 +14,18 @@ import msgspec
 
 from specd.core import BackendDevice
 from specd.engine.llama import devices
-from specd.ipc.lifeline import die_with_parent
+from specd.ipc.parent_death import die_with_parent
 
 
 def main() -> int:
     die_with_parent()
     gpus = devices.gpus()
-    _say([devices.named(gpu) for gpu in gpus])
+    _write_devices([devices.describe_device(gpu) for gpu in gpus])
     if gpus:
-        _say([devices.opened(gpu) for gpu in gpus])
+        _write_devices([devices.open_device(gpu) for gpu in gpus])
     return 0
 
 
-def _say(found: Sequence[BackendDevice]) -> None:
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+def _write_devices(gpus_found: Sequence[BackendDevice]) -> None:
+    sys.stdout.write(msgspec.json.encode(gpus_found).decode() + "\n")
     sys.stdout.flush()

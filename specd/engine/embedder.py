@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Protocol
 
 from specd.core import Embedding, Failed, FailureKind, TokenId
-from specd.engine import admission
+from specd.engine import prompt_tokens
 from specd.engine.backend import DecodeFailed
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Embedded, Finished, ToDaemon
@@ -44,19 +44,19 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SpecialTokens:
     """How many special tokens a vocabulary puts around a text, and how many of them behind it."""
 
     n_special: int
     n_closing: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Frame:
-        around, letter = (tokenizer.tokenize(text, add_bos=True) for text in ("", "a"))
+    def of(cls, tokenizer: Tokenizer) -> SpecialTokens:
+        special, letter = (tokenizer.tokenize(text, add_bos=True) for text in ("", "a"))
         n_closing = 0
-        while n_closing < len(around) and letter[-1 - n_closing] == around[-1 - n_closing]:
+        while n_closing < len(special) and letter[-1 - n_closing] == special[-1 - n_closing]:
             n_closing += 1
-        return cls(len(around), n_closing)
+        return cls(len(special), n_closing)
 
     def fit(self, tokens: list[TokenId], n_ctx: int, *, truncate: bool) -> list[TokenId]:
         """A text cut to n_ctx tokens, its closing ones kept (contract 2.6).
@@ -75,7 +75,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _QueuedText:
     request_id: int
     tokens: list[TokenId]
 
@@ -89,11 +89,11 @@ class Embedder:
         self._encoder = encoder
         self._tokenizer = tokenizer
         self._emit = emit
-        self._frame = Frame.of(tokenizer)
-        self._waiting: dict[int, _Waiting] = {}  # by request, the first to come first
+        self._special_tokens = SpecialTokens.of(tokenizer)
+        self._waiting: dict[int, _QueuedText] = {}  # by request, the first to come first
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         return bool(self._waiting)
 
     def submit(
@@ -105,22 +105,22 @@ class Embedder:
         """
         n_most = self._encoder.n_ctx if n_ctx is None else min(n_ctx, self._encoder.n_ctx)
         try:
-            admission.check_size([text])
+            prompt_tokens.check_size([text])
             tokens = self._tokenizer.tokenize(text, add_bos=True)
-            tokens = self._frame.fit(tokens, max(n_most, 0), truncate=truncate)
+            tokens = self._special_tokens.fit(tokens, max(n_most, 0), truncate=truncate)
         except ContextLengthExceeded as error:
             kind = FailureKind.CONTEXT_LENGTH
             self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
         except InvalidRequest as error:
             self._fail(request_id, FailureKind.INVALID, str(error))
         else:
-            self._waiting[request_id] = _Waiting(request_id, tokens)
+            self._waiting[request_id] = _QueuedText(request_id, tokens)
 
     def cancel(self, request_id: int) -> None:
         """Nothing more is said about it."""
         self._waiting.pop(request_id, None)
 
-    def abandon(self, kind: FailureKind, message: str) -> None:
+    def fail_all(self, kind: FailureKind, message: str) -> None:
         """End every request with the same failure."""
         waiting, self._waiting = self._waiting, {}
         for request_id in waiting:
@@ -139,8 +139,8 @@ class Embedder:
                 self._encode_alone(waiting)
         return True
 
-    def _next_group(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
+    def _next_group(self) -> list[_QueuedText]:
+        group: list[_QueuedText] = []
         n_tokens = 0
         for waiting in islice(self._waiting.values(), self._encoder.n_texts):
             n_tokens += len(waiting.tokens)
@@ -151,13 +151,13 @@ class Embedder:
             del self._waiting[waiting.request_id]
         return group
 
-    def _encode(self, group: Sequence[_Waiting]) -> None:
+    def _encode(self, group: Sequence[_QueuedText]) -> None:
         vectors = self._encoder.encode([waiting.tokens for waiting in group])
         for waiting, vector in zip(group, vectors, strict=True):
             embedding = Embedding(vector=vector, n_tokens=len(waiting.tokens))
             self._emit(Embedded(waiting.request_id, embedding))
 
-    def _encode_alone(self, waiting: _Waiting) -> None:
+    def _encode_alone(self, waiting: _QueuedText) -> None:
         try:
             self._encode([waiting])
         except DecodeFailed as error:

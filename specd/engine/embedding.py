@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from specd.core import EngineFacts, EngineSpec, NoPair
 from specd.engine.llama import library
+from specd.engine.llama.device_placement import DevicePlacement
 from specd.engine.llama.encoder import LlamaEncoder
 from specd.engine.llama.model import LlamaVocabulary
-from specd.engine.llama.place import Place
 from specd.engine.pair import load_model
 
 
@@ -23,7 +23,7 @@ class LoadedEncoder:
 def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedEncoder:
     """Raises LoadFailed when the model cannot embed."""
     native_log = library.start()
-    model = load_model(spec.weights, spec, Place.of_target(spec), native_log, on_progress)
+    model = load_model(spec.weights, spec, DevicePlacement.of_target(spec), native_log, on_progress)
     for path in spec.adapters:
         model.adapt(path)
     encoder = LlamaEncoder(

@@ -27,22 +27,22 @@ class ExactPasses:
     drafts: bool
     n_shared: int
     n_chunk: int
-    reuses_all: bool
+    can_reuse_all: bool
 
     @classmethod
     def of(cls, findings: Findings | None, longest: int, n_batch: int) -> ExactPasses:
         """findings: of a cache per slot; None where nothing could be found out."""
         if findings is None:
-            return cls(drafts=False, n_shared=0, n_chunk=n_batch, reuses_all=False)
-        drafts = findings.n_even > longest
+            return cls(drafts=False, n_shared=0, n_chunk=n_batch, can_reuse_all=False)
+        drafts = findings.n_invariant > longest
         shares = findings.parallel and findings.depth
-        n_shared = min(findings.n_even if drafts else MAX_SLOTS, n_batch)
-        n_chunk = min(findings.n_even, n_batch) if drafts else n_batch
+        n_shared = min(findings.n_invariant if drafts else MAX_SLOTS, n_batch)
+        n_chunk = min(findings.n_invariant, n_batch) if drafts else n_batch
         return cls(
             drafts=drafts,
             n_shared=n_shared if shares else 0,
             n_chunk=n_chunk,
-            reuses_all=drafts,
+            can_reuse_all=drafts,
         )
 
     def passes(
@@ -57,15 +57,15 @@ class ExactPasses:
         siblings: there are none, for slots with caches of their own take none.
         """
         assert not any(siblings.values())
-        for slots in self._shared(decoding, drafts):
-            yield batching.build(slots, drafts, (), 0)
+        for slots in self._grouped_by_rows(decoding, drafts):
+            yield batching.build_pass(slots, drafts, (), 0)
         waiting = [slot for slot in prefilling if slot.n_text_ahead > 0]
         if waiting:
             # The one with least to read, so that a long prompt does not hold up a short one.
             slot = min(waiting, key=lambda slot: slot.n_text_ahead)
-            yield batching.build((), {}, (slot,), self._end(slot) - slot.n_past)
+            yield batching.build_pass((), {}, (slot,), self._end(slot) - slot.n_past)
 
-    def _shared(
+    def _grouped_by_rows(
         self, decoding: Sequence[Slot], drafts: Mapping[int, Sequence[TokenId]]
     ) -> Iterator[list[Slot]]:
         """Group slots by row count; llama.cpp splits a batch of unequal ones."""
@@ -90,12 +90,12 @@ class ExactPasses:
         After a context shift, pieces begin elsewhere than in other prompts, so they are not
         recorded.
         """
-        if slot.tally.n_generated == 0 and slot.n_past == self._boundary(slot, slot.n_past):
+        if slot.counters.n_generated == 0 and slot.n_past == self._boundary(slot, slot.n_past):
             slot.n_repeatable = slot.n_past
 
     def reusable(self, slot: Slot, n: int) -> int:
         """How many of the slot's first n tokens stand in its cache as they would be read anew."""
-        if self.reuses_all:
+        if self.can_reuse_all:
             return n
         return self._boundary(slot, min(n, slot.n_repeatable))
 

@@ -21,14 +21,14 @@ from specd.engine.sampler import Row
 N_HISTORY = 16
 #: Extra slots that fill more than 256 cells, and extra tokens that do so where copies of a slot
 #: take too much memory.  Kernels split a cache of 512 cells and more among threads.
-N_CROWD, N_DEEPER = 17, 256
+N_EXTRA_SLOTS, N_EXTRA_TOKENS = 17, 256
 #: Widths that are compared besides those of drafts: pieces that prompts may be read in.
-WIDER = (32, 64)
+PROMPT_WIDTHS = (32, 64)
 #: Of a model too large for all widths: where kernels are known to change, beside the widest draft.
 _FEW = (2, 5)
 #: Rows that are computed alone, of a model too large for as many as a draft has.  Some kernels
 #: differ at every sixth row of a cache alone.
-FEW_ALONE = 6
+FEW_SINGLE_ROWS = 6
 #: Slots that share a pass in the check.
 MAX_SLOTS = 16
 _READ_AT_ONCE = 32
@@ -51,11 +51,11 @@ class Probe(Protocol):
 
     def rewind(self, slot: int, n_past: int) -> int: ...
 
-    def remember(self) -> None:
+    def save_history(self) -> None:
         """Keep what slot 0 holds."""
         ...
 
-    def recall(self, slots: Sequence[int]) -> None:
+    def restore_history(self, slots: Sequence[int]) -> None:
         """Empty the cache, then give each slot what was remembered, in this order."""
         ...
 
@@ -64,8 +64,8 @@ class Depth(Enum):
     """What fills more than 256 cells: nothing, extra slots, or more tokens in one slot."""
 
     NONE = auto()
-    CROWD = auto()
-    READ = auto()
+    MANY_SLOTS = auto()
+    LONG_SLOT = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Findings:
     leaves: a leaf's row is the same as that of a pass of one row; False if there are no leaves.
     """
 
-    n_even: int
+    n_invariant: int
     parallel: bool
     depth: bool
     leaves: bool = False
@@ -88,12 +88,12 @@ class Findings:
 
         longest: draft, in tokens.  n_batch: rows of the widest pass, in which prompts are read.
         """
-        is_even = self.n_even >= n_batch
+        is_invariant = self.n_invariant >= n_batch
         return Exactness(
-            speculation=self.n_even > longest,
+            speculation=self.n_invariant > longest,
             # How wide the passes of a prompt are depends on who else reads one.
-            parallel=n_slots == 1 or (is_even and self.parallel and self.depth),
-            prompt_cache=is_even,
+            parallel=n_slots == 1 or (is_invariant and self.parallel and self.depth),
+            prompt_cache=is_invariant,
         )
 
 
@@ -104,9 +104,9 @@ def measure(
     longest: int,
     widest: int,
     depth: Depth,
-    n_alone: int,
+    n_single_rows: int,
     thorough: bool,
-    shares_cells: bool = True,
+    has_shared_cells: bool = True,
 ) -> Findings:
     """Compare rows alone with rows in passes of many widths, and beside other slots.
 
@@ -119,50 +119,50 @@ def measure(
     Raises DecodeFailed.
     """
     probe.decode(_rows(probe, 0, N_HISTORY, 0))
-    probe.remember()
-    few = sorted({width for width in (*_FEW, longest + 1, *WIDER) if width <= widest})
+    probe.save_history()
+    few = sorted({width for width in (*_FEW, longest + 1, *PROMPT_WIDTHS) if width <= widest})
     widths = sorted({*few, widest, *(range(2, longest + 2) if thorough else ())})
     deep_widths = sorted({*few, widest}) if thorough else few
-    expected = _alone(probe, (0,), n_alone)
-    n_even = _n_even(probe, widths, (0,), expected)
+    expected = _single_row_passes(probe, (0,), n_single_rows)
+    n_invariant = _measure_invariance(probe, widths, (0,), expected)
     leaves = _leaves_agree(probe, longest, (0,), expected)
     parallel = n_slots > 1
-    if shares_cells and depth is not Depth.NONE:
+    if has_shared_cells and depth is not Depth.NONE:
         # A sum over a cache is rounded by the order in which its cells lie, and slots that share
         # one lie in any order.  It may not show in a few rows: some kernels sum in doubles.
         parallel = False
-    for n_rows in (1, *(n for n in (2, longest + 1) if n <= n_even)):
+    for n_rows in (1, *(n for n in (2, longest + 1) if n <= n_invariant)):
         # Slots with drafts bring several rows each, all of them as many.
         n_fit = min(n_slots, MAX_SLOTS, widest // n_rows)
         parallel = parallel and _slots_agree(probe, n_fit, expected, n_rows, thorough=thorough)
-    same_deep, n_even_deep = True, deep_widths[-1]
-    if depth is Depth.CROWD:
-        slots = range(N_CROWD + 1)
-        n_deep = min(n_alone, FEW_ALONE) if n_even > 1 else 1
-        deep = _alone(probe, slots, n_alone if thorough else n_deep)
-        same_deep = _same(expected, deep)
-        n_even_deep = _n_even(probe, deep_widths, slots, deep)
+    is_same_deep, n_invariant_deep = True, deep_widths[-1]
+    if depth is Depth.MANY_SLOTS:
+        slots = range(N_EXTRA_SLOTS + 1)
+        n_deep = min(n_single_rows, FEW_SINGLE_ROWS) if n_invariant > 1 else 1
+        deep = _single_row_passes(probe, slots, n_single_rows if thorough else n_deep)
+        is_same_deep = _rows_equal(expected, deep)
+        n_invariant_deep = _measure_invariance(probe, deep_widths, slots, deep)
         leaves = leaves and _leaves_agree(probe, longest, slots, deep)
-    elif depth is Depth.READ:
-        _read_on(probe)
-        deep = _alone(probe, (0,), n_alone, N_DEEPER)
-        n_even_deep = _n_even(probe, deep_widths, (0,), deep, N_DEEPER)
+    elif depth is Depth.LONG_SLOT:
+        _extend_history(probe)
+        deep = _single_row_passes(probe, (0,), n_single_rows, N_EXTRA_TOKENS)
+        n_invariant_deep = _measure_invariance(probe, deep_widths, (0,), deep, N_EXTRA_TOKENS)
         # Another row than before: that it does not depend on its width speaks for both.
-        same_deep = min(n_even, n_even_deep) > 1
-    if n_even_deep < deep_widths[-1]:
-        n_even = min(n_even, n_even_deep)
-    return Findings(n_even=n_even, parallel=parallel, depth=same_deep, leaves=leaves)
+        is_same_deep = min(n_invariant, n_invariant_deep) > 1
+    if n_invariant_deep < deep_widths[-1]:
+        n_invariant = min(n_invariant, n_invariant_deep)
+    return Findings(n_invariant=n_invariant, parallel=parallel, depth=is_same_deep, leaves=leaves)
 
 
-def _read_on(probe: Probe) -> None:
+def _extend_history(probe: Probe) -> None:
     """Make the history longer by N_DEEPER tokens."""
-    probe.recall((0,))
-    for begin in range(N_HISTORY, N_HISTORY + N_DEEPER, _READ_AT_ONCE):
+    probe.restore_history((0,))
+    for begin in range(N_HISTORY, N_HISTORY + N_EXTRA_TOKENS, _READ_AT_ONCE):
         probe.decode(_rows(probe, begin, _READ_AT_ONCE, 0))
-    probe.remember()
+    probe.save_history()
 
 
-def _n_even(
+def _measure_invariance(
     probe: Probe,
     widths: Sequence[int],
     slots: Sequence[int],
@@ -170,14 +170,14 @@ def _n_even(
     deeper: int = 0,
 ) -> int:
     """The widest pass up to which all give the expected rows.  deeper: tokens of more history."""
-    n_even = 1
+    n_invariant = 1
     for width in widths:
-        probe.recall(slots)
+        probe.restore_history(slots)
         probe.decode(_rows(probe, N_HISTORY + deeper, width, min(width, len(expected))))
-        if not _same(expected, [probe.row(i) for i in range(min(width, len(expected)))]):
+        if not _rows_equal(expected, [probe.row(i) for i in range(min(width, len(expected)))]):
             break
-        n_even = width
-    return n_even
+        n_invariant = width
+    return n_invariant
 
 
 def _leaves_agree(
@@ -186,23 +186,23 @@ def _leaves_agree(
     """Whether the first and the last leaf that fit in a pass with a draft have expected rows."""
     n_most = min(len(expected), longest - 1) - 1
     depths = sorted({1, n_most})[: probe.n_leaves] if n_most > 0 else []
-    probe.recall(slots)
+    probe.restore_history(slots)
     batch = _rows(probe, N_HISTORY, longest + 1 - len(depths), len(expected))
     leaves = [batch.add_leaf(batch.tokens[d], N_HISTORY + d, 0) for d in depths]
     if not leaves:
         return False
     probe.decode(batch)
-    return _same([expected[d] for d in depths], [probe.row(index) for index in leaves])
+    return _rows_equal([expected[d] for d in depths], [probe.row(index) for index in leaves])
 
 
-def _alone(probe: Probe, slots: Sequence[int], n: int, deeper: int = 0) -> list[Row]:
+def _single_row_passes(probe: Probe, slots: Sequence[int], n: int, deeper: int = 0) -> list[Row]:
     """Rows of slot 0, each from a pass of its own, while all of the slots hold the history."""
-    probe.recall(slots)
-    found = []
+    probe.restore_history(slots)
+    single_rows = []
     for i in range(n):
         probe.decode(_rows(probe, N_HISTORY + deeper + i, 1, 1))
-        found.append(probe.row(0).copy())
-    return found
+        single_rows.append(probe.row(0).copy())
+    return single_rows
 
 
 def _slots_agree(
@@ -212,7 +212,7 @@ def _slots_agree(
     n_compared = min(n_rows, len(expected))
     for n in range(2, n_slots + 1) if thorough else {2, n_slots} - {0, 1}:
         for probed in {0, n - 1}:
-            probe.recall(range(n))
+            probe.restore_history(range(n))
             batch = Batch()
             for slot in range(n):
                 for i in range(n_rows):
@@ -221,7 +221,7 @@ def _slots_agree(
                     _add(probe, batch, slot, N_HISTORY + i, own=own, wants_logits=wants)
             probe.decode(batch)
             rows = [probe.row(probed * n_rows + i) for i in range(n_compared)]
-            if not _same(expected, rows):
+            if not _rows_equal(expected, rows):
                 return False
     return True
 
@@ -249,7 +249,7 @@ def _add(
     batch.add(token, position, slot, wants_logits=wants_logits)
 
 
-def _same(a: Sequence[Row], b: Sequence[Row]) -> bool:
+def _rows_equal(a: Sequence[Row], b: Sequence[Row]) -> bool:
     """Return whether the rows that both have are equal, bit by bit."""
     pairs = zip(a, b, strict=False)
     return all(np.array_equal(x.view(np.uint32), y.view(np.uint32)) for x, y in pairs)

@@ -27,7 +27,7 @@ _ENOUGH_PIXELS = 2**24
 #: Width and height of what is converted at once, in pixels of the result.
 _TILE = 1024
 #: How a camera was held, and what undoes it.
-_TURNS = {
+_EXIF_TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -48,7 +48,7 @@ class Pixels:
     height: int
     data: bytes
 
-    def smaller(self, share: float) -> Pixels:
+    def downscaled(self, share: float) -> Pixels:
         """With about that share of its pixels."""
         side = share**0.5
         size = max(int(self.width * side), 1), max(int(self.height * side), 1)
@@ -62,7 +62,7 @@ def read(data: bytes) -> Pixels:
     Raises InvalidRequest.
     """
     try:
-        return _pixels(_upright(data))
+        return _pixels(_decode_upright(data))
     except InvalidRequest:
         raise
     except UnidentifiedImageError as error:
@@ -76,14 +76,14 @@ def read(data: bytes) -> Pixels:
         raise InvalidRequest("an image cannot be read: it is damaged") from error
 
 
-def _upright(data: bytes) -> Image.Image:
+def _decode_upright(data: bytes) -> Image.Image:
     with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
         _check_size(image)
         shrink = _shrink(image)
         # JPEGs come out smaller by themselves.
         image.draft(None, (image.width // shrink, image.height // shrink))
         image.load()
-        turn = _turn(image)
+        turn = _exif_transpose(image)
         opaque = _opaque(image, _shrink(image))
     return opaque if turn is None else opaque.transpose(turn)
 
@@ -103,9 +103,9 @@ def _shrink(image: Image.Image) -> int:
     return math.ceil(side)
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
+def _exif_transpose(image: Image.Image) -> Image.Transpose | None:
     try:
-        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        return _EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001 - the picture may be whole for all that
         return None
 

@@ -22,21 +22,21 @@ from specd.core import (
 from specd.engine import batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
 from specd.engine.batching import SharedPasses
-from specd.engine.controls import spoken
+from specd.engine.control_tokens import visible_bytes
 from specd.engine.exact_passes import ExactPasses
-from specd.engine.grammar.state import GrammarStuck
+from specd.engine.grammar.state import NoAllowedToken
 from specd.engine.media_cache import MediaCache
-from specd.engine.queue import Queue
-from specd.engine.reader import EncodingFailed, Reader
-from specd.engine.said import Said
-from specd.engine.sampler import NoNumbers, Row, logprobs
+from specd.engine.prefill import EncodingFailed, Prefill
+from specd.engine.request_queue import RequestQueue
+from specd.engine.sampler import NonFiniteLogits, Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.drafter import Drafter
 from specd.engine.speculative.verifier import verify
+from specd.engine.step_result import StepResult
 from specd.errors import ContextLengthExceeded, InvalidRequest, WorkerDied
-from specd.ipc.messages import Begun, Finished, ToDaemon, Tokens
+from specd.ipc.messages import Finished, Started, ToDaemon, Tokens
 
 
 class Loop:
@@ -69,7 +69,7 @@ class Loop:
         self._emit = emit
         self._flush = flush
         self._passes = exact or SharedPasses(target.n_batch)
-        self.reader = Reader(target, vocabulary, media, n_ctx)
+        self.prefill = Prefill(target, vocabulary, media, n_ctx)
         self._speculation = Speculation(
             controller,
             drafter,
@@ -77,23 +77,23 @@ class Loop:
             clock_ns,
             n_slots=n_slots,
             rewind_limit=target.rewind_limit if exact is None or exact.drafts else 0,
-            splits_ragged=target.splits_ragged,
+            has_equal_splits=target.has_equal_splits,
             n_leaves=target.n_leaves,
         )
         self._clock_ns = clock_ns
-        self._queue = Queue(vocabulary)
+        self._queue = RequestQueue(vocabulary)
         self._n_admitted = 0
 
     # ------------------------------------------------------------------ between steps
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         return len(self._queue) > 0 or any(s.state is not SlotState.IDLE for s in self.slots)
 
     def submit(self, request_id: int, request: EngineRequest) -> None:
         """Queue a request for the next free slot; a bad one is answered at once."""
         try:
-            prompt = self.reader.prompt(request)
+            prompt = self.prefill.prompt(request)
         except InvalidRequest as error:
             self._refuse(request_id, error)
         else:
@@ -106,9 +106,9 @@ class Loop:
             if slot.state is not SlotState.IDLE and slot.request_id == request_id:
                 self._release(slot)
 
-    def abandon(self, kind: FailureKind, message: str) -> None:
+    def fail_all(self, kind: FailureKind, message: str) -> None:
         """End every request with the same failure."""
-        for waiting in self._queue.empty():
+        for waiting in self._queue.remove_all():
             self._fail(waiting.request_id, kind, message)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE:
@@ -123,44 +123,45 @@ class Loop:
         """
         self._admit()
         try:
-            if self._pass() | (self.reader.shows_media and self._media_pass()):
+            if self._run_passes() | (self.prefill.has_media and self._run_media_pass()):
                 return True
-            self._queue.pause(self.reader.encoding(self.slots))
+            self._queue.wait_for_inputs(self.prefill.encoding(self.slots))
         except DecodeFailed as error:
-            self._lose(str(error))
+            self._fail_all_slots(str(error))
         return False
 
-    def _pass(self) -> bool:
+    def _run_passes(self) -> bool:
         began_ns, decoding = self._clock_ns(), self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
         drafts = self._speculation.draft(decoding, self._target.n_batch)
-        draft_ns, ran = self._speculation.draft_ns, False
-        for plan in self._passes.passes(decoding, drafts, prefilling, self._speculation.siblings):
-            self._run(plan, began_ns, draft_ns)
-            began_ns, draft_ns, ran = self._clock_ns(), 0, True
-        return ran
+        draft_ns, has_run = self._speculation.draft_ns, False
+        siblings = self._speculation.siblings
+        for step_pass in self._passes.passes(decoding, drafts, prefilling, siblings):
+            self._run_pass(step_pass, began_ns, draft_ns)
+            began_ns, draft_ns, has_run = self._clock_ns(), 0, True
+        return has_run
 
-    def _run(self, plan: batching.Pass, began_ns: int, draft_ns: int) -> None:
+    def _run_pass(self, step_pass: batching.Pass, began_ns: int, draft_ns: int) -> None:
         """draft_ns: what drafting took of the time since began_ns."""
         self._flush()
-        plan.drafted = self._speculation.draft_ns > 0
+        step_pass.drafted = self._speculation.draft_ns > 0
         decode_ns = self._clock_ns()
-        self._target.decode(plan.batch)
+        self._target.decode(step_pass.batch)
         native_ns = self._clock_ns() - decode_ns + self._speculation.draft_native_ns
         # Noted before any answer ends, so that its last pass is in its usage.
-        for group in plan.groups:
-            group.slot.tally.native_ns += native_ns
-        for group in plan.groups:
+        for group in step_pass.groups:
+            group.slot.counters.native_ns += native_ns
+        for group in step_pass.groups:
             self._verify(group)
-        for chunk in plan.chunks:
+        for chunk in step_pass.chunks:
             self._advance(chunk)
-        self._account(plan, self._clock_ns() - began_ns, draft_ns)
+        self._record_costs(step_pass, self._clock_ns() - began_ns, draft_ns)
 
-    def _media_pass(self) -> bool:
+    def _run_media_pass(self) -> bool:
         """Read on in an image."""
         self._flush()
         try:
-            chunk = self.reader.read_on(self.slots)
+            chunk = self.prefill.prefill_media(self.slots)
         except EncodingFailed as error:
             self._fail_slot(error.slot, FailureKind.ENGINE, str(error))
             return True
@@ -171,29 +172,29 @@ class Loop:
 
     def _admit(self) -> None:
         """Give waiting requests to idle slots, in the queue's order."""
-        while self._queue and (waiting := self._queue.first()) is not None:
+        while self._queue and (waiting := self._queue.first_ready()) is not None:
             try:
-                prompt, grammar = waiting.made()
+                prompt, grammar = waiting.inputs()
             except (InvalidRequest, WorkerDied) as error:
                 self._queue.remove(waiting.request_id)
                 self._refuse(waiting.request_id, error)
                 continue
-            found = best_slot(self.slots, prompt.tokens, self._reusable)
-            if found is None:
+            chosen = best_slot(self.slots, prompt.tokens, self._reusable)
+            if chosen is None:
                 return
             self._queue.remove(waiting.request_id)
-            slot, n_cached = found
+            slot, n_cached = chosen
             if n_cached < slot.n_past:
                 n_cached = self._rewind(slot, n_cached)
             self._n_admitted += 1
             slot.last_used = self._n_admitted
             slot.begin(waiting.request_id, waiting.request, prompt, n_cached, grammar)
-            slot.spoken = spoken(waiting.request.visible, self._vocabulary)
-            slot.n_ctx = self.reader.n_ctx(waiting.request)
-            slot.tally.started_ns = self._clock_ns()
+            slot.visible_bytes = visible_bytes(waiting.request.visible, self._vocabulary)
+            slot.n_ctx = self.prefill.n_ctx(waiting.request)
+            slot.counters.started_ns = self._clock_ns()
             self._speculation.open(slot)
-            self.reader.begin(slot)
-            self._emit(Begun(slot.request_id, slot.tally.n_prompt, n_cached))
+            self.prefill.begin(slot)
+            self._emit(Started(slot.request_id, slot.counters.n_prompt, n_cached))
 
     def _reusable(self, slot_id: int, n_past: int) -> int:
         return self._target.reusable(slot_id, self._passes.reusable(self.slots[slot_id], n_past))
@@ -203,15 +204,15 @@ class Loop:
 
         A shifted one may have to read what it kept again, and is no longer among them.
         """
-        ready = []
+        ready_slots = []
         for slot in self.slots:
             if slot.state is not SlotState.DECODE:
                 continue
             if len(slot.tokens) > slot.n_ctx and not self._shift(slot):
                 self._finish(slot, StopReason.LENGTH)
             elif slot.state is SlotState.DECODE:
-                ready.append(slot)
-        return ready
+                ready_slots.append(slot)
+        return ready_slots
 
     def _shift(self, slot: Slot) -> bool:
         """Drop half of what the slot may forget from its middle; False where it may not.
@@ -221,7 +222,7 @@ class Loop:
         assert slot.request is not None
         if not slot.request.shift or slot.media:
             return False
-        n_keep = min(self.reader.n_keep(slot.request), slot.n_past - 2)
+        n_keep = min(self.prefill.n_keep(slot.request), slot.n_past - 2)
         n_discard = (slot.n_past - n_keep) // 2
         self._speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
@@ -240,16 +241,17 @@ class Loop:
         """Commit what the target says of the slot's draft, and cut the caches back to it."""
         slot = group.slot
         assert slot.sampler is not None
-        rows, beside = group.rows(self._target.row)
-        at = slot.tally.n_generated
-        said = self._commit(slot, verify(group.draft, rows, slot.sampler, slot.tokens, at, beside))
-        n_kept, n_held = group.outcome(said)
+        rows, sibling_rows = group.rows(self._target.row)
+        at = slot.counters.n_generated
+        verified = verify(group.draft, rows, slot.sampler, slot.tokens, at, sibling_rows)
+        result = self._commit(slot, verified)
+        n_kept, n_held = group.accepted_and_kept(result)
         slot.n_past += n_held
-        slot.tally.n_steps += 1
-        if n_held < group.n_line and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+        slot.counters.n_steps += 1
+        if n_held < group.n_main_rows and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
-        self._speculation.judge(slot, said.tokens, n_kept)
-        self._end(slot, said)
+        self._speculation.judge(slot, result.tokens, n_kept)
+        self._end_answer(slot, result)
 
     def _advance(self, chunk: batching.Chunk) -> None:
         """Note an evaluated piece of prompt; after its end, draw the next token."""
@@ -260,111 +262,108 @@ class Loop:
             self._passes.record_piece(slot)
             return
         slot.state = SlotState.DECODE
-        slot.tally.first_token_ns = slot.tally.first_token_ns or self._clock_ns()
+        slot.counters.first_token_ns = slot.counters.first_token_ns or self._clock_ns()
         if slot.n_left <= 0:
             # Nothing was asked for but to read the prompt.
             self._finish(slot, StopReason.LENGTH)
             return
         row = self._target.row(chunk.last_row)
-        position = slot.tally.n_generated
-        self._end(slot, self._commit(slot, verify((), [row], slot.sampler, slot.tokens, position)))
+        verified = verify((), [row], slot.sampler, slot.tokens, slot.counters.n_generated)
+        self._end_answer(slot, self._commit(slot, verified))
 
-    def _commit(self, slot: Slot, tokens: Iterator[tuple[TokenId, Row]]) -> Said:
+    def _commit(self, slot: Slot, tokens: Iterator[tuple[TokenId, Row]]) -> StepResult:
         """Append tokens to the answer until they run out or it ends; text leaves as one message."""
-        said = Said()
+        result = StepResult()
         text = ""
         try:
             for token, row in tokens:
-                text += self._keep(slot, said, token, row)
-                if said.ended is not None:
+                text += self._append_token(slot, result, token, row)
+                if result.stop_reason is not None:
                     break
-        except (GrammarStuck, NoNumbers) as error:
-            said.stuck = str(error)
-            said.is_broken = isinstance(error, NoNumbers)
-        self._say(slot, text, len(said.tokens), said.logprobs)
-        return said
+        except (NoAllowedToken, NonFiniteLogits) as error:
+            result.error_message = str(error)
+            result.is_model_broken = isinstance(error, NonFiniteLogits)
+        self._emit_text(slot, text, len(result.tokens), result.logprobs)
+        return result
 
-    def _keep(self, slot: Slot, said: Said, token: TokenId, row: Row) -> str:
+    def _append_token(self, slot: Slot, result: StepResult, token: TokenId, row: Row) -> str:
         """Append one token to the answer; the text that it lets out."""
         assert slot.request is not None
-        said.tokens.append(token)
-        slot.tally.n_generated += 1
+        result.tokens.append(token)
+        slot.counters.n_generated += 1
         if self._vocabulary.is_eog(token):
-            said.ended = StopReason.STOP
+            result.stop_reason = StopReason.STOP
             return ""
         slot.tokens.append(token)
         if slot.request.n_logprobs is not None:
-            entry = logprobs(row, token, slot.request.n_logprobs, slot.spoken)
+            entry = logprobs(row, token, slot.request.n_logprobs, slot.visible_bytes)
             slot.pending_logprobs.append(entry)
-        text = slot.stop.feed(slot.detokenizer.feed(slot.spoken(token)))
+        text = slot.stop.feed(slot.detokenizer.feed(slot.visible_bytes(token)))
         if slot.stop.stopped:
-            said.ended = StopReason.STOP
+            result.stop_reason = StopReason.STOP
         elif slot.n_left <= 0:
-            said.ended = StopReason.LENGTH
+            result.stop_reason = StopReason.LENGTH
         if text:
             # Token by token, as without drafts, though the text of all leaves as one message.
-            said.logprobs += slot.pending_logprobs
+            result.logprobs += slot.pending_logprobs
             slot.pending_logprobs = []
         return text
 
-    def _say(self, slot: Slot, text: str, n_tokens: int, entries: Sequence[TokenLogprob]) -> None:
+    def _emit_text(self, slot: Slot, text: str, n: int, entries: Sequence[TokenLogprob]) -> None:
         if text:
-            token = Token(text=text, n_tokens=n_tokens, logprobs=tuple(entries))
+            token = Token(text=text, n_tokens=n, logprobs=tuple(entries))
             self._emit(Tokens(slot.request_id, token))
 
-    def _account(self, plan: batching.Pass, step_ns: int, draft_ns: int) -> None:
-        """Tell the controller what the pass cost; one with prompt in it says nothing.
-
-        All that was not drafting is the price of the pass: ours is part of it.
-        """
-        n_slots = len(plan.groups)
-        if plan.chunks or not n_slots:
+    def _record_costs(self, step_pass: batching.Pass, step_ns: int, draft_ns: int) -> None:
+        """Tell the controller what a pass without prompt cost: all of step_ns but draft_ns."""
+        n_slots = len(step_pass.groups)
+        if step_pass.chunks or not n_slots:
             return
         seconds = (step_ns - draft_ns) * 1e-9
-        plain_s = self._speculation.observe_pass(len(plan.batch), n_slots, seconds)
-        if len(plan.batch) == n_slots and not plan.drafted:
+        plain_s = self._speculation.observe_pass(len(step_pass.batch), n_slots, seconds)
+        if len(step_pass.batch) == n_slots and not step_pass.drafted:
             # Nobody drafted: this was the plain pass itself, no estimate needed.
             plain_s = step_ns * 1e-9
         step_s, plain_s = step_ns * 1e-9 / n_slots, plain_s / n_slots
-        for group in plan.groups:
-            group.slot.tally.step_s += step_s
-            group.slot.tally.plain_s += plain_s
+        for group in step_pass.groups:
+            group.slot.counters.step_s += step_s
+            group.slot.counters.plain_s += plain_s
             self._speculation.measure(group.slot, step_s, plain_s)
 
     # ------------------------------------------------------------------ ends
 
-    def _end(self, slot: Slot, said: Said) -> None:
+    def _end_answer(self, slot: Slot, result: StepResult) -> None:
         """End the answer where the last pass ended it."""
-        if said.is_broken:
-            self._fail_slot(slot, FailureKind.ENGINE, said.stuck)
+        if result.is_model_broken:
+            self._fail_slot(slot, FailureKind.ENGINE, result.error_message)
             self._rewind(slot, 0)  # what it remembers may be no numbers either
-        elif said.stuck:
-            self._fail_slot(slot, FailureKind.INVALID, said.stuck)
-        elif said.ended is not None:
-            self._finish(slot, said.ended)
+        elif result.error_message:
+            self._fail_slot(slot, FailureKind.INVALID, result.error_message)
+        elif result.stop_reason is not None:
+            self._finish(slot, result.stop_reason)
 
     def _finish(self, slot: Slot, reason: StopReason) -> None:
         """The answer is complete: say what is still held back, then Done."""
         assert slot.request is not None
         text = slot.stop.feed(slot.detokenizer.flush()) + slot.stop.flush()
-        self._say(slot, text, 0, slot.pending_logprobs)
+        self._emit_text(slot, text, 0, slot.pending_logprobs)
         done = Done(
             reason=reason,
-            usage=slot.tally.usage(self._clock_ns()),
+            usage=slot.counters.usage(self._clock_ns()),
             speculation=self._speculation.stats(slot),
-            context=tuple(slot.words) if slot.request.want_context else (),
+            context=tuple(slot.text_tokens) if slot.request.want_context else (),
         )
         self._emit(Finished(slot.request_id, done))
         self._release(slot)
 
     def _release(self, slot: Slot) -> None:
         self._speculation.close(slot)
-        self.reader.leave(slot)
+        self.prefill.cancel_encoding(slot)
         slot.release()
         # One that is left while it reads again after a shift has a drafter that is ahead of it.
         self._speculation.rewind(slot, slot.n_past)
 
-    def _lose(self, message: str) -> None:
+    def _fail_all_slots(self, message: str) -> None:
         """A pass failed and left its slots' caches undefined: empty them, end their requests."""
         for slot in self.slots:
             if slot.state is SlotState.IDLE:
@@ -374,12 +373,12 @@ class Loop:
 
     def _rewind(self, slot: Slot, n_past: int) -> int:
         """Cut the slot's caches to n_past tokens, or as far as they can be cut."""
-        kept = self._target.rewind(slot.id, n_past)
-        self._speculation.rewind(slot, kept)
-        slot.n_past = kept
-        slot.n_repeatable = min(slot.n_repeatable, kept)
-        del slot.tokens[kept:]
-        return kept
+        n_remaining = self._target.rewind(slot.id, n_past)
+        self._speculation.rewind(slot, n_remaining)
+        slot.n_past = n_remaining
+        slot.n_repeatable = min(slot.n_repeatable, n_remaining)
+        del slot.tokens[n_remaining:]
+        return n_remaining
 
     def _refuse(self, request_id: int, error: InvalidRequest | WorkerDied) -> None:
         if isinstance(error, WorkerDied):

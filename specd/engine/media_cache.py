@@ -25,7 +25,7 @@ class MediaCache:
     def __init__(self, projector: Projector) -> None:
         self._projector = projector
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="media")
-        self._kept: OrderedDict[tuple[bytes, int], Sequence[Part]] = OrderedDict()
+        self._entries: OrderedDict[tuple[bytes, int], Sequence[Part]] = OrderedDict()
         self._n_bytes = 0
 
     @property
@@ -45,13 +45,13 @@ class MediaCache:
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
         """What a file becomes in a prompt of n_ctx tokens, 0 a whole slot's.  InvalidRequest."""
         key = hashlib.sha256(data).digest(), n_ctx
-        if (known := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
+        if (known := self._entries.get(key)) is not None:
+            self._entries.move_to_end(key)
             return known
-        parts = self._kept[key] = self._projector.parts(data, n_ctx)
+        parts = self._entries[key] = self._projector.parts(data, n_ctx)
         self._n_bytes += self._size(parts)
-        while self._n_bytes > _MAX_BYTES and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
+        while self._n_bytes > _MAX_BYTES and len(self._entries) > 1:
+            _, oldest = self._entries.popitem(last=False)
             self._n_bytes -= self._size(oldest)
         return parts
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from specd.core import EngineFacts, EngineSpec, NoPair, PassCosts
 from specd.engine import self_check
 from specd.engine.backend import Backend, DecodeFailed
-from specd.engine.calibration import calibrate, computes
+from specd.engine.calibration import calibrate, has_finite_logits
 from specd.engine.exact_passes import ExactPasses
 from specd.engine.llama import library
 from specd.engine.llama.context import LlamaContext
+from specd.engine.llama.device_placement import DevicePlacement
 from specd.engine.llama.model import LlamaModel, LlamaVocabulary
-from specd.engine.llama.place import Place
 from specd.engine.media_cache import MediaCache
 from specd.engine.speculative.controller import MAX_DRAFT, longest_draft
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.siblings import MOST_SIBLINGS
+from specd.engine.speculative.siblings import MAX_SIBLINGS
 from specd.errors import LoadFailed, OutOfMemory
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
     Raises LoadFailed when the target cannot serve.
     """
     native_log = library.start()
-    place = Place.of_target(spec)
-    model = load_model(spec.weights, spec, place, native_log, on_progress)
+    placement = DevicePlacement.of_target(spec)
+    model = load_model(spec.weights, spec, placement, native_log, on_progress)
     for path in spec.adapters:
         model.adapt(path)
     if not model.has_decoder:
@@ -74,8 +74,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     longest = longest_draft(spec.max_draft)
-    verdict = self_check.check(model, spec, native_log, longest=longest)
-    if verdict.passes is not None and not verdict.passes.drafts:
+    check_result = self_check.check(model, spec, native_log, longest=longest)
+    if check_result.passes is not None and not check_result.passes.drafts:
         spec = replace(
             spec,
             drafter=None,
@@ -88,8 +88,8 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         native_log,
         longest=longest,
         n_rewind=longest if drafts else 0,
-        n_leaves=MOST_SIBLINGS if verdict.takes_leaves and spec.drafter is not None else 0,
-        cache_per_slot=verdict.passes is not None,
+        n_leaves=MAX_SIBLINGS if check_result.can_take_leaves and spec.drafter is not None else 0,
+        cache_per_slot=check_result.passes is not None,
     )
     _check(target, spec.weights, native_log)
     drafter, reason, detail = _load_drafter(spec, target, native_log, on_progress)
@@ -103,19 +103,19 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         no_pair_reason=reason,
         no_pair_detail=detail,
         plain_tokens_per_s=1.0 / costs.target_s(1),
-        costs=_shown(costs),
-        exact=verdict.exactness,
+        costs=_reported_costs(costs),
+        exact=check_result.exactness,
         threshold=_threshold(spec, target, costs),
     )
     media = MediaCache(projector) if projector is not None else None
-    return LoadedPair(target, model.vocabulary, drafter, media, costs, facts, verdict.passes)
+    return LoadedPair(target, model.vocabulary, drafter, media, costs, facts, check_result.passes)
 
 
 def _check(backend: Backend, path: str, native_log: library.NativeLog) -> None:
     try:
-        numbers = computes(backend)
+        numbers = has_finite_logits(backend)
     except DecodeFailed as error:
-        raise native_log.refusal(f"{path} cannot be run: {error}") from error
+        raise native_log.load_error(f"{path} cannot be run: {error}") from error
     if not numbers:
         raise LoadFailed(
             f"{path} computes no numbers (NaN or infinity): its weights are damaged, or too large"
@@ -133,7 +133,7 @@ def _threshold(spec: EngineSpec, target: Backend, costs: CostModel) -> float | N
     return costs.break_even(longest if limit is None else min(longest, limit))
 
 
-def _shown(costs: CostModel) -> PassCosts:
+def _reported_costs(costs: CostModel) -> PassCosts:
     target_s, draft_step_s, _ = costs.measured()
     return PassCosts(target_s=tuple(target_s.items()), draft_step_s=draft_step_s)
 
@@ -152,7 +152,7 @@ def _load_projector(
         native_log,
         n_ctx=spec.n_ctx,
         n_threads=spec.n_threads,
-        place=Place.of_target(spec),
+        placement=DevicePlacement.of_target(spec),
         flash_attention=spec.flash_attention,
     )
 
@@ -169,26 +169,26 @@ def _load_drafter(
     if target.rewind_limit == 0:
         detail = "this architecture cannot take back a token, so drafts cannot be tried"
         return None, NoPair.CANNOT_REWIND, detail
-    with ExitStack() as taken:
+    with ExitStack() as used_bytes:
         try:
-            place = Place.of_drafter(spec)
-            model = load_model(spec.drafter, spec, place, native_log, on_progress)
-            taken.callback(model.close)
+            placement = DevicePlacement.of_drafter(spec)
+            model = load_model(spec.drafter, spec, placement, native_log, on_progress)
+            used_bytes.callback(model.close)
             drafter = _make_context(model, spec, native_log, n_ahead=longest_draft(spec.max_draft))
-            taken.callback(drafter.close)
+            used_bytes.callback(drafter.close)
             _check(drafter, spec.drafter, native_log)
         except LoadFailed as error:
             log.warning("serving without a drafter: %s", error)
             no_room = isinstance(error, OutOfMemory)
             return None, NoPair.NO_VRAM if no_room else NoPair.LOAD_FAILED, str(error)
-        taken.pop_all()
+        used_bytes.pop_all()
     return drafter, "", ""
 
 
 def load_model(
     path: str,
     spec: EngineSpec,
-    place: Place,
+    placement: DevicePlacement,
     native_log: library.NativeLog,
     on_progress: Callable[[float], None],
 ) -> LlamaModel:
@@ -196,7 +196,7 @@ def load_model(
     return LlamaModel(
         path,
         native_log,
-        place=place,
+        placement=placement,
         use_mmap=spec.use_mmap,
         use_mlock=spec.use_mlock,
         on_progress=on_progress,

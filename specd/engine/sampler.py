@@ -37,7 +37,7 @@ CERTAIN = 1e9
 NO_TOKEN: TokenId = -1
 
 
-class NoNumbers(Exception):
+class NonFiniteLogits(Exception):
     """The row holds no finite logit to choose: the weights are damaged, or the model overflowed."""
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ class Sampler(Protocol):
         ...
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """The target's token at a position.  Raises GrammarStuck where there can be none, NoNumbers
+        """Return the token that the target says at a position.
+
+        Raises NoAllowedToken where no token is allowed, NonFiniteLogits
         where the row is not to be used.
         """
         ...
@@ -104,7 +106,7 @@ class CoupledSampler:
         else:
             token = self.sample(row, history, position).token
         if not math.isfinite(row.item(token)):
-            raise NoNumbers
+            raise NonFiniteLogits
         return token
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
@@ -134,7 +136,7 @@ def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
     """
     ids, logits = (found.tolist() for found in top_k(row, params.top_k))
     if not ids:  # nothing is larger than NaN
-        raise NoNumbers
+        raise NonFiniteLogits
     n = _n_few(logits, params)
     if n == 1:
         return Choice(ids[0], CERTAIN)
@@ -171,7 +173,7 @@ def _greedy(row: Row) -> Choice:
     best = int(row.argmax())
     top = float(row[best])
     if not math.isfinite(top):
-        raise NoNumbers
+        raise NonFiniteLogits
     # The runner-up without copying the row: the better of the best of both sides.
     sides = [int(row[:best].argmax())] if best else []
     if best + 1 < len(row):
@@ -213,14 +215,14 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
 
 
 def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
-    """Ids and logits (float64) that survive the filters.  NoNumbers where there are none."""
+    """Ids and logits (float64) that survive the filters.  NonFiniteLogits where there are none."""
     if params.top_k <= 0 and params.typical_p >= 1.0 and params.top_p >= 1.0:
         # Nothing below needs an order, and sorting a whole vocabulary is slow.
         ids, logits = np.arange(len(row)), row.astype(np.float64)
     else:
         ids, logits = top_k(row, params.top_k)
         if not len(ids):  # nothing is larger than NaN
-            raise NoNumbers
+            raise NonFiniteLogits
     if params.typical_p < 1.0:
         keep = _typical(logits, params.typical_p)
         ids, logits = ids[keep], logits[keep]

@@ -13,19 +13,19 @@ from specd.core import Enforced, EngineSpec, Exactness, NoPair
 from specd.engine.backend import DecodeFailed
 from specd.engine.exact_passes import ExactPasses
 from specd.engine.exactness import (
-    FEW_ALONE,
+    FEW_SINGLE_ROWS,
     MAX_SLOTS,
-    N_CROWD,
-    N_DEEPER,
+    N_EXTRA_SLOTS,
+    N_EXTRA_TOKENS,
     N_HISTORY,
-    WIDER,
+    PROMPT_WIDTHS,
     Depth,
     Findings,
     measure,
 )
 from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.probe import OutOfTime, ProbeContext
+from specd.engine.llama.probe import ProbeContext, ProbeTimeout
 from specd.errors import LoadFailed
 
 log = logging.getLogger("specd.engine")
@@ -39,7 +39,7 @@ _BUDGET_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SelfCheckResult:
     """exactness: None if the check failed.  passes: None if any division into passes will do.
 
     takes_leaves: whether drafts may have leaves without changing any text that is exact.
@@ -47,58 +47,68 @@ class Verdict:
 
     exactness: Exactness | None
     passes: ExactPasses | None = None
-    takes_leaves: bool = False
+    can_take_leaves: bool = False
 
 
-def check(model: LlamaModel, spec: EngineSpec, native_log: NativeLog, *, longest: int) -> Verdict:
+def check(
+    model: LlamaModel, spec: EngineSpec, native_log: NativeLog, *, longest: int
+) -> SelfCheckResult:
     """Measure for this build, model, cache type and flash attention.  longest: draft, in tokens."""
-    found = _measure(model, spec, native_log, longest, cache_per_slot=False)
-    exactness, takes_leaves = None, not spec.exact
-    if found is not None:
-        exactness = found.exactness(longest, spec.n_slots, spec.n_batch)
-        takes_leaves = takes_leaves and (found.leaves or not exactness.speculation)
-        log.info("rows of %s: %s", spec.weights, _words(exactness))
-    needs_nothing = exactness is not None and all(
+    findings = _measure(model, spec, native_log, longest, cache_per_slot=False)
+    exactness, can_take_leaves = None, not spec.exact
+    if findings is not None:
+        exactness = findings.exactness(longest, spec.n_slots, spec.n_batch)
+        can_take_leaves = can_take_leaves and (findings.leaves or not exactness.speculation)
+        log.info("rows of %s: %s", spec.weights, _describe(exactness))
+    is_exact_already = exactness is not None and all(
         (exactness.speculation, exactness.parallel, exactness.prompt_cache)
     )
-    if not spec.exact or needs_nothing:
-        return Verdict(exactness, takes_leaves=takes_leaves)
-    if spec.n_slots > 1 and found is not None:
-        apart = _measure(model, spec, native_log, longest, cache_per_slot=True)
-        found = _joined(found, apart)
-    passes = ExactPasses.of(found, longest, spec.n_batch)
-    enforced = tuple(_enforced(spec, passes))
+    if not spec.exact or is_exact_already:
+        return SelfCheckResult(exactness, can_take_leaves=can_take_leaves)
+    if spec.n_slots > 1 and findings is not None:
+        per_slot_findings = _measure(model, spec, native_log, longest, cache_per_slot=True)
+        findings = _combine_findings(findings, per_slot_findings)
+    passes = ExactPasses.of(findings, longest, spec.n_batch)
+    enforced = tuple(_list_restrictions(spec, passes))
     log.info("SPECD_EXACT: %s", ", ".join(enforced))
     exactness = Exactness(speculation=True, parallel=True, prompt_cache=True, enforced=enforced)
-    return Verdict(exactness, passes)
+    return SelfCheckResult(exactness, passes)
 
 
-def _joined(shared: Findings, apart: Findings | None) -> Findings | None:
+def _combine_findings(shared: Findings, per_slot_findings: Findings | None) -> Findings | None:
     """What holds for a cache per slot: its depth was measured where slots share one."""
-    if apart is None:
+    if per_slot_findings is None:
         return None
     return Findings(
-        n_even=min(shared.n_even, apart.n_even), parallel=apart.parallel, depth=shared.depth
+        n_invariant=min(shared.n_invariant, per_slot_findings.n_invariant),
+        parallel=per_slot_findings.parallel,
+        depth=shared.depth,
     )
 
 
-def _enforced(spec: EngineSpec, passes: ExactPasses) -> list[str]:
-    price: list[str] = []
+def _list_restrictions(spec: EngineSpec, passes: ExactPasses) -> list[str]:
+    restrictions: list[str] = []
     drafted = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     if drafted and not passes.drafts:
-        price.append(Enforced.NO_DRAFTS)
+        restrictions.append(Enforced.NO_DRAFTS)
     if spec.n_slots > 1:
-        price.append(Enforced.CACHE_PER_SLOT)
+        restrictions.append(Enforced.CACHE_PER_SLOT)
         if not passes.n_shared:
-            price.append(Enforced.ONE_SLOT_AT_A_TIME)
-    price.append(Enforced.NARROW_PROMPTS if passes.reuses_all else Enforced.PROMPTS_IN_PIECES)
-    return price
+            restrictions.append(Enforced.ONE_SLOT_AT_A_TIME)
+    restrictions.append(
+        Enforced.NARROW_PROMPTS if passes.can_reuse_all else Enforced.PROMPTS_IN_PIECES
+    )
+    return restrictions
 
 
-def _words(exactness: Exactness) -> str:
+def _describe(exactness: Exactness) -> str:
     kinds = ("speculation", "parallel", "prompt_cache")
-    kept = [kind for kind in kinds if getattr(exactness, kind)]
-    return f"the same bits whatever the {', '.join(kept)}" if kept else "depend on their pass"
+    exact_kinds = [kind for kind in kinds if getattr(exactness, kind)]
+    return (
+        f"the same bits whatever the {', '.join(exact_kinds)}"
+        if exact_kinds
+        else "depend on their pass"
+    )
 
 
 def _measure(
@@ -112,14 +122,14 @@ def _measure(
     """Return what was found; None without room or time, or where the cache cannot be copied."""
     is_small = model.n_parameters < _LARGE
     depth = _depth(model, cache_per_slot=cache_per_slot)
-    if depth is Depth.READ and not (is_small or spec.exact):
+    if depth is Depth.LONG_SLOT and not (is_small or spec.exact):
         # It would read hundreds of tokens through a large model.
         return None
-    widest = WIDER[0] if spec.exact else longest + 1
+    widest = PROMPT_WIDTHS[0] if spec.exact else longest + 1
     if is_small:
         widest = max(spec.n_batch, longest + 1)
     n_tested = min(max(spec.n_slots, 1), MAX_SLOTS)
-    n_slots = max(n_tested, 2, N_CROWD + 1 if depth is Depth.CROWD else 0)
+    n_slots = max(n_tested, 2, N_EXTRA_SLOTS + 1 if depth is Depth.MANY_SLOTS else 0)
     # Slots that share a cache share its cells, and one of them alone has the widest pass.
     n_wide = widest if cache_per_slot else -(-widest // n_slots)
     n_leaves = _N_LEAVES if spec.drafter is not None and not cache_per_slot else 0
@@ -129,7 +139,7 @@ def _measure(
         probe = ProbeContext(
             model,
             native_log,
-            n_ctx=N_HISTORY + n_wide + (N_DEEPER if depth is Depth.READ else 0),
+            n_ctx=N_HISTORY + n_wide + (N_EXTRA_TOKENS if depth is Depth.LONG_SLOT else 0),
             n_slots=n_slots,
             n_batch=max(widest, 32),
             n_outputs=max(longest + 1, n_slots * (1 + n_leaves)),
@@ -148,13 +158,13 @@ def _measure(
                 longest=longest,
                 widest=widest,
                 depth=depth,
-                n_alone=longest + 1 if is_small else FEW_ALONE,
+                n_single_rows=longest + 1 if is_small else FEW_SINGLE_ROWS,
                 thorough=is_small and spec.exact,
-                shares_cells=not cache_per_slot,
+                has_shared_cells=not cache_per_slot,
             )
         finally:
             probe.close()
-    except OutOfTime:
+    except ProbeTimeout:
         log.info("rows of %s: not known after %g s; SPECD_EXACT checks on", spec.weights, _BUDGET_S)
         return None
     except (LoadFailed, DecodeFailed) as error:
@@ -170,4 +180,4 @@ def _depth(model: LlamaModel, *, cache_per_slot: bool) -> Depth:
     """Copies of a running state are too large for a crowd of slots, so hybrids read on."""
     if cache_per_slot or model.is_stateful_only:
         return Depth.NONE
-    return Depth.READ if model.is_recurrent else Depth.CROWD
+    return Depth.LONG_SLOT if model.is_recurrent else Depth.MANY_SLOTS

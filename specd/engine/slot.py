@@ -15,7 +15,7 @@ from specd.engine.sampler import CoupledSampler, Sampler
 from specd.engine.stop import StopFilter
 
 #: Fewer steps than this measure the moment, not the speed.
-_ENOUGH_STEPS = 8
+_MIN_SPEEDUP_STEPS = 8
 
 
 class SlotState(Enum):
@@ -25,7 +25,7 @@ class SlotState(Enum):
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestCounters:
     """Counters of one request.  Times are nanoseconds of the engine's clock."""
 
     started_ns: int = 0
@@ -35,8 +35,8 @@ class Tally:
     n_generated: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
-    n_found: int = 0
-    n_found_accepted: int = 0
+    n_lookup: int = 0
+    n_lookup_accepted: int = 0
     rounds: int = 0
     n_steps: int = 0
     native_ns: int = 0
@@ -45,13 +45,13 @@ class Tally:
     drafted_per_depth: list[int] = field(default_factory=list)
     accepted_per_depth: list[int] = field(default_factory=list)
 
-    def count_draft(self, n_drafted: int, n_accepted: int, *, was_found: bool = False) -> None:
+    def count_draft(self, n_drafted: int, n_accepted: int, *, is_from_lookup: bool = False) -> None:
         """was_found: prompt lookup's draft, not the model's."""
         if n_drafted:
             self.rounds += 1
-        if was_found:
-            self.n_found += n_drafted
-            self.n_found_accepted += n_accepted
+        if is_from_lookup:
+            self.n_lookup += n_drafted
+            self.n_lookup_accepted += n_accepted
         self.n_drafted += n_drafted
         self.n_accepted += n_accepted
         while len(self.drafted_per_depth) < n_drafted:
@@ -75,7 +75,7 @@ class Tally:
     def speedup(self) -> float | None:
         """Seconds that plain passes would have taken for these tokens ÷ seconds that were taken."""
         tokens = self.n_steps + self.n_accepted
-        if self.n_steps < _ENOUGH_STEPS or not self.step_s:
+        if self.n_steps < _MIN_SPEEDUP_STEPS or not self.step_s:
             return None
         return tokens * (self.plain_s / self.n_steps) / self.step_s
 
@@ -83,8 +83,8 @@ class Tally:
         return SpeculationStats(
             draft_n=self.n_drafted,
             draft_n_accepted=self.n_accepted,
-            lookup_n=self.n_found,
-            lookup_n_accepted=self.n_found_accepted,
+            lookup_n=self.n_lookup,
+            lookup_n_accepted=self.n_lookup_accepted,
             rounds=self.rounds,
             n_steps=self.n_steps,
             accepted_per_depth=tuple(self.accepted_per_depth),
@@ -116,11 +116,11 @@ class Slot:
     request_id: int = -1
     request: EngineRequest | None = None
     sampler: Sampler | None = None
-    spoken: Callable[[TokenId], bytes] = lambda _: b""
+    visible_bytes: Callable[[TokenId], bytes] = lambda _: b""
     detokenizer: Detokenizer = field(default_factory=Detokenizer)
     stop: StopFilter = field(default_factory=lambda: StopFilter(()))
     pending_logprobs: list[TokenLogprob] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    counters: RequestCounters = field(default_factory=RequestCounters)
 
     def begin(
         self,
@@ -140,7 +140,7 @@ class Slot:
         self.detokenizer = Detokenizer()
         self.stop = StopFilter(request.stop)
         self.pending_logprobs = []
-        self.tally = Tally(n_prompt=len(prompt.tokens), n_cached=n_cached)
+        self.counters = RequestCounters(n_prompt=len(prompt.tokens), n_cached=n_cached)
 
     def release(self) -> None:
         """Forget the request, keep the cached tokens."""
@@ -154,19 +154,19 @@ class Slot:
         assert self.request is not None
         if self.request.n_predict < 0:
             return 1 << 31
-        return self.request.n_predict - self.tally.n_generated
+        return self.request.n_predict - self.counters.n_generated
 
     @property
-    def words(self) -> list[TokenId]:
+    def text_tokens(self) -> list[TokenId]:
         """The tokens that are text: all, where there is no image."""
         return [token for token in self.tokens if token >= 0] if self.media else self.tokens
 
-    def n_words(self, n: int) -> int:
+    def n_text_tokens(self, n: int) -> int:
         """How many of the first n tokens are text."""
         if not self.media:
             return n
-        behind = ((first, part.n_tokens) for first, part in self.media.items() if first < n)
-        return n - sum(min(n - first, n_tokens) for first, n_tokens in behind)
+        earlier_media = ((first, part.n_tokens) for first, part in self.media.items() if first < n)
+        return n - sum(min(n - first, n_tokens) for first, n_tokens in earlier_media)
 
     @property
     def next_media(self) -> tuple[int, Media] | None:
@@ -179,8 +179,8 @@ class Slot:
     @property
     def n_text_ahead(self) -> int:
         """Tokens that can be read as text: up to the next image, or to the end."""
-        ahead = self.next_media
-        end = len(self.tokens) if ahead is None else ahead[0]
+        next_media_at = self.next_media
+        end = len(self.tokens) if next_media_at is None else next_media_at[0]
         return max(end - self.n_past, 0)
 
 

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 
 from specd.core import BUILTIN, DrafterKind, NoPair, SpeculationState, SpeculationStats, TokenId
 from specd.engine.backend import DecodeFailed
-from specd.engine.sampler import NO_TOKEN, NoNumbers
+from specd.engine.sampler import NO_TOKEN, NonFiniteLogits
 from specd.engine.slot import Slot
 from specd.engine.speculative.budget import BUDGET_SPENT
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
-from specd.engine.speculative.drafter import Drafter, DraftJob, Places
-from specd.engine.speculative.prompt_lookup import Found, PromptLookup
-from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
+from specd.engine.speculative.drafter import Drafter, DraftJob, SiblingLimits
+from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
+from specd.engine.speculative.prompt_lookup import LookupMatch, PromptLookup
 
 log = logging.getLogger("specd.engine")
 
 #: What answers call the drafter that needs no model.
 LOOKUP_NAME = "prompt lookup"
 
-_WHY_RESTING = {
+_PARKED_REASONS = {
     DOES_NOT_PAY: "its drafts take longer than they save",
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
     BUDGET_SPENT: "its drafts have cost this answer as much time as they may",
@@ -39,7 +39,7 @@ ANSWER_TOO_SHORT = "answer_too_short"
 PROMPT_TOO_LONG = "prompt_too_long"
 NO_GOOD_GUESS = "no_good_guess"
 DRAFTER_FAILED = "drafter_failed"
-_WHY_NOTHING = {
+_NO_DRAFT_REASONS = {
     PROMPT_TOO_LONG: "reading the prompt would take the drafter longer than its drafts should save",
     ANSWER_TOO_SHORT: "the answer was too short for a draft to be worth beginning",
     NO_GOOD_GUESS: "no guess was likely enough to be worth checking",
@@ -48,7 +48,7 @@ _WHY_NOTHING = {
 
 
 #: Tokens of an answer that is too short to be worth reading a prompt for.
-_SHORT = 32
+_MIN_ANSWER_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class _Guesses:
     n_said: tokens that the step added to the answer.  n_room: rows that a draft may have.
     """
 
-    found: Found
+    found: LookupMatch
     job: DraftJob | None = None
     sent_by: str = ""
     sent: Sequence[TokenId] = ()
     siblings: Mapping[int, TokenId] = field(default_factory=dict)
-    n_said: int = 0
+    n_emitted: int = 0
     n_room: int = 0
 
 
@@ -94,7 +94,7 @@ class Speculation:
         *,
         n_slots: int,
         rewind_limit: int | None = None,
-        splits_ragged: bool = False,
+        has_equal_splits: bool = False,
         n_leaves: int = 0,
     ) -> None:
         """rewind_limit, splits_ragged, n_leaves: the target's; a limit of 0: no drafts."""
@@ -103,13 +103,13 @@ class Speculation:
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
         longest = controller.longest
         self._longest = longest if rewind_limit is None else min(longest, rewind_limit)
-        self._splits_ragged = splits_ragged
+        self._has_equal_splits = has_equal_splits
         self._n_leaves = n_leaves
         self._facts = facts
         self._clock_ns = clock_ns
         self._guesses: dict[int, _Guesses] = {}
         #: By slot: why nothing was drafted for its request, as long as nothing is.
-        self._why_nothing: dict[int, str] = {}
+        self._no_draft_reason: dict[int, str] = {}
         #: Nanoseconds that the draft model took in the current step, and those of its passes alone.
         self.draft_ns = self.draft_native_ns = 0
 
@@ -117,15 +117,15 @@ class Speculation:
         """A request begins in the slot."""
         request = slot.request
         assert request is not None
-        there = {DrafterKind.MODEL: self._drafter, DrafterKind.LOOKUP: self._lookup}
+        available = {DrafterKind.MODEL: self._drafter, DrafterKind.LOOKUP: self._lookup}
         self._controller.open(
             slot.request_id,
             request.n_draft_max,
             request.mode,
             request.sampling.temperature,
-            [kind for kind in request.drafters if there[kind] is not None],
+            [kind for kind in request.drafters if available[kind] is not None],
         )
-        self._why_nothing[slot.id] = ANSWER_TOO_SHORT
+        self._no_draft_reason[slot.id] = ANSWER_TOO_SHORT
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
@@ -147,15 +147,15 @@ class Speculation:
             return {}
         jobs = []
         for slot in decoding:
-            room = self._room(slot, n_batch // len(decoding))
+            room = self._max_draft_rows(slot, n_batch // len(decoding))
             if (job := self._plan(slot, len(decoding), room)) is not None:
                 jobs.append(job)
         if jobs and self._run(jobs):
             for job in jobs:
                 self._guesses[job.slot].job = job
         self._choose(decoding)
-        if self._splits_ragged:
-            self._level()
+        if self._has_equal_splits:
+            self._equalize_lengths()
         return {slot_id: guesses.sent for slot_id, guesses in self._guesses.items()}
 
     @property
@@ -163,7 +163,7 @@ class Speculation:
         """Siblings beside the drafts of this step, by slot id."""
         return {slot_id: g.siblings for slot_id, g in self._guesses.items() if g.siblings}
 
-    def _room(self, slot: Slot, n_rows: int) -> int:
+    def _max_draft_rows(self, slot: Slot, n_rows: int) -> int:
         """Rows that a slot's draft may have.  n_rows: the slot's share of the pass.
 
         Rows that are evaluated again count too, so that no pass is wider than the self-check's.
@@ -176,32 +176,32 @@ class Speculation:
         """Look up, and ask whether the model drafts; its job, where it does."""
         assert slot.sampler is not None
         request_id, drafter = slot.request_id, self._drafter
-        if not slot.tally.n_steps:
-            prompt_ns = slot.tally.first_token_ns - slot.tally.started_ns
+        if not slot.counters.n_steps:
+            prompt_ns = slot.counters.first_token_ns - slot.counters.started_ns
             self._controller.observe_prompt(request_id, prompt_ns * 1e-9)
-        found = Found()
+        found = LookupMatch()
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
         self._guesses[slot.id] = _Guesses(found, n_room=room)
         if found.tokens or (drafter is None and room > 0):
-            self._why_nothing[slot.id] = NO_GOOD_GUESS
-        n_words = slot.n_words(len(slot.tokens))
-        n_missed = drafter.n_missed(slot.id, n_words) if drafter is not None else 0
+            self._no_draft_reason[slot.id] = NO_GOOD_GUESS
+        n_text_tokens = slot.n_text_tokens(len(slot.tokens))
+        n_missed = drafter.n_missed(slot.id, n_text_tokens) if drafter is not None else 0
         n_max = self._controller.plan(
             request_id, n_missed, n_slots, found.matches, min(slot.n_left, NO_LIMIT)
         )
         n_max = min(n_max, room)
         if n_max <= 0:
-            is_open = self._why_nothing[slot.id] == ANSWER_TOO_SHORT
-            if is_open and n_missed and slot.tally.n_generated > _SHORT:
-                self._why_nothing[slot.id] = PROMPT_TOO_LONG
+            is_open = self._no_draft_reason[slot.id] == ANSWER_TOO_SHORT
+            if is_open and n_missed and slot.counters.n_generated > _MIN_ANSWER_TOKENS:
+                self._no_draft_reason[slot.id] = PROMPT_TOO_LONG
             return None
-        self._why_nothing[slot.id] = NO_GOOD_GUESS
+        self._no_draft_reason[slot.id] = NO_GOOD_GUESS
         return DraftJob(
             slot=slot.id,
-            history=slot.words,
+            history=slot.text_tokens,
             sampler=slot.sampler,
-            position=slot.tally.n_generated,
+            position=slot.counters.n_generated,
             n_max=n_max,
             extend=lambda margins: self._controller.extend(request_id, margins),
         )
@@ -213,11 +213,11 @@ class Speculation:
         n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
         try:
             n_passes = self._drafter.draft(jobs)
-        except (DecodeFailed, NoNumbers) as error:
+        except (DecodeFailed, NonFiniteLogits) as error:
             log.warning("the drafter failed, this step is plain: %s", error)
             for job in jobs:
                 self._drafter.rewind(job.slot, 0)
-                self._why_nothing[job.slot] = DRAFTER_FAILED
+                self._no_draft_reason[job.slot] = DRAFTER_FAILED
             return False
         self.draft_ns = self._clock_ns() - began_ns
         self.draft_native_ns = self._drafter.native_ns - native_ns
@@ -231,8 +231,8 @@ class Speculation:
             (slot.request_id, guesses.job.margins if guesses.job is not None else ())
             for slot, guesses in zip(decoding, several, strict=True)
         ]
-        places = [self._places(*one) for one in zip(decoding, several, strict=True)]
-        chosen = self._controller.choose(drafts, places)
+        limits = [self._sibling_limits(*one) for one in zip(decoding, several, strict=True)]
+        chosen = self._controller.choose(drafts, limits)
         for slot, guesses, (kind, n) in zip(decoding, several, chosen, strict=True):
             drafted = guesses.job.tokens if guesses.job is not None else ()
             guesses.sent_by = kind
@@ -241,19 +241,19 @@ class Speculation:
                 siblings = self._controller.siblings(slot.request_id)
                 guesses.siblings = {at: guesses.job.seconds[at] for at in siblings}
 
-    def _places(self, slot: Slot, guesses: _Guesses) -> Places:
+    def _sibling_limits(self, slot: Slot, guesses: _Guesses) -> SiblingLimits:
         """Where siblings may stand beside the model's draft."""
-        n_owed = len(slot.tokens) - 1 - slot.n_past
+        n_reevaluated = len(slot.tokens) - 1 - slot.n_past
         if guesses.job is None or not self._n_leaves:
-            return Places(n_owed=n_owed)
+            return SiblingLimits(n_reevaluated=n_reevaluated)
         # One that is accepted is read a step later.  The context must not be full before that, or a
         # shift would drop other tokens than without drafts.
         n_fit = slot.n_ctx - len(slot.tokens) - 1
         seconds = guesses.job.seconds[: max(n_fit, 0)]
         at = [i for i, second in enumerate(seconds) if second != NO_TOKEN]
-        return Places(at, self._n_leaves, guesses.n_room, n_owed)
+        return SiblingLimits(at, self._n_leaves, guesses.n_room, n_reevaluated)
 
-    def _level(self) -> None:
+    def _equalize_lengths(self) -> None:
         """Cut all drafts to the shortest: each further length would be a pass of its own."""
         drafts = [guesses for guesses in self._guesses.values() if guesses.sent]
         n_least = min((len(guesses.sent) for guesses in drafts), default=0)
@@ -262,7 +262,7 @@ class Speculation:
 
     # ------------------------------------------------------------------ after the pass
 
-    def judge(self, slot: Slot, said: Sequence[TokenId], n_kept: int) -> None:
+    def judge(self, slot: Slot, emitted: Sequence[TokenId], n_kept: int) -> None:
         """Judge all guesses for the slot, sent or not, by the tokens that the target emitted.
 
         n_kept: positions of the draft that were accepted, by their tokens or by a sibling.
@@ -274,26 +274,26 @@ class Speculation:
         self.rewind(slot, slot.n_past)
         # At most one of a token and its sibling is right, so positions are counted.
         n_sent = max(len(guesses.sent), n_kept)
-        was_found = guesses.sent_by == DrafterKind.LOOKUP
-        slot.tally.count_draft(n_sent, n_kept, was_found=was_found)
-        guesses.n_said = n_kept + 1
+        is_from_lookup = guesses.sent_by == DrafterKind.LOOKUP
+        slot.counters.count_draft(n_sent, n_kept, is_from_lookup=is_from_lookup)
+        guesses.n_emitted = n_kept + 1
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
-            judged.append((DrafterKind.MODEL, job.margins, *_judged(job.tokens, said)))
+            judged.append((DrafterKind.MODEL, job.margins, *_count_right(job.tokens, emitted)))
         if guesses.found.tokens:
             found = guesses.found
-            judged.append((DrafterKind.LOOKUP, found.matches, *_judged(found.tokens, said)))
+            judged.append((DrafterKind.LOOKUP, found.matches, *_count_right(found.tokens, emitted)))
         # An answer that ended inside its draft says nothing of the drafted rest.
-        n_known = n_sent if n_kept < len(said) else n_kept
+        n_known = n_sent if n_kept < len(emitted) else n_kept
         self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_kept, judged)
         if job is not None:
-            self._judge_sibling(slot, job, said)
+            self._judge_sibling(slot, job, emitted)
 
-    def _judge_sibling(self, slot: Slot, job: DraftJob, said: Sequence[TokenId]) -> None:
+    def _judge_sibling(self, slot: Slot, job: DraftJob, emitted: Sequence[TokenId]) -> None:
         """Tell the controller whether the sibling of the first wrong token is right."""
-        n_right, n_judged = _judged(job.tokens, said)
+        n_right, n_judged = _count_right(job.tokens, emitted)
         if n_right < n_judged and job.seconds[n_right] != NO_TOKEN:
-            is_right = job.seconds[n_right] == said[n_right]
+            is_right = job.seconds[n_right] == emitted[n_right]
             self._controller.observe_sibling(slot.request_id, is_right)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:
@@ -313,12 +313,12 @@ class Speculation:
         by_lookup = guesses.sent_by == DrafterKind.LOOKUP
         if by_model != by_lookup:
             kind = DrafterKind.MODEL if by_model else DrafterKind.LOOKUP
-            self._controller.measure(slot.request_id, kind, guesses.n_said, seconds, plain_s)
+            self._controller.measure(slot.request_id, kind, guesses.n_emitted, seconds, plain_s)
 
     def rewind(self, slot: Slot, n_past: int) -> None:
         if self._drafter is not None:
             # It has read the words alone.
-            self._drafter.rewind(slot.id, slot.n_words(n_past))
+            self._drafter.rewind(slot.id, slot.n_text_tokens(n_past))
         if self._lookup is not None:
             self._lookup.rewind(slot.id, n_past)
 
@@ -342,34 +342,34 @@ class Speculation:
         if self._drafter is None:
             # Lookup may be at work; why no model drafts is still what a user asks first.
             detail, reason = facts.detail, reason or facts.reason
-            looks_up = self._lookup is not None and _wants_lookup(slot)
-            name, source = (LOOKUP_NAME, BUILTIN) if looks_up else (None, None)
+            is_lookup_on = self._lookup is not None and _wants_lookup(slot)
+            name, source = (LOOKUP_NAME, BUILTIN) if is_lookup_on else (None, None)
         elif reason:
             is_active = state is SpeculationState.ACTIVE
             lookup = f"; {LOOKUP_NAME} drafts instead" if is_active else ""
             # Without its name: the same engine may serve models that name it differently.
-            detail = f"the draft model rests: {self._why_resting(reason)}{lookup}"
+            detail = f"the draft model rests: {self._describe_parked(reason)}{lookup}"
             reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER
-        elif not reason and not slot.tally.n_drafted:
-            reason = self._why_nothing[slot.id]
-            detail = _WHY_NOTHING[reason]
-        return slot.tally.speculation(
+        elif not reason and not slot.counters.n_drafted:
+            reason = self._no_draft_reason[slot.id]
+            detail = _NO_DRAFT_REASONS[reason]
+        return slot.counters.speculation(
             drafter=name,
             pair_source=source,
             state=state,
             reason=str(reason),
             detail=detail,
-            speedup=slot.tally.speedup(),
+            speedup=slot.counters.speedup(),
             threshold=self._threshold() if _wants_drafts(slot) else None,
         )
 
-    def _why_resting(self, reason: str) -> str:
+    def _describe_parked(self, reason: str) -> str:
         """Return the second half of a sentence."""
         if reason == DOES_NOT_PAY and self._controller.costs.break_even(self._longest) == 1.0:
             return _NO_DRAFT_PAYS
-        return _WHY_RESTING.get(reason, reason)
+        return _PARKED_REASONS.get(reason, reason)
 
     def _threshold(self) -> float | None:
         """Return the user's threshold, else the break-even acceptance; None: no drafter."""
@@ -390,10 +390,10 @@ def _wants_lookup(slot: Slot) -> bool:
     return DrafterKind.LOOKUP in slot.request.drafters and _wants_drafts(slot)
 
 
-def _judged(guess: Sequence[TokenId], said: Sequence[TokenId]) -> tuple[int, int]:
+def _count_right(guess: Sequence[TokenId], emitted: Sequence[TokenId]) -> tuple[int, int]:
     """Tokens of the guess that were said, and those that what was said can judge."""
     n_right = 0
-    for guessed, token in zip(guess, said, strict=False):
+    for guessed, token in zip(guess, emitted, strict=False):
         if guessed != token:
             return n_right, n_right + 1
         n_right += 1

@@ -11,28 +11,28 @@ class StopFilter:
 
     def __init__(self, stop: tuple[str, ...]) -> None:
         self._stop = tuple(s for s in stop if s)
-        self._held = ""
+        self._undecided = ""
         self.stopped = False
 
     def feed(self, text: str) -> str:
         """Text that is safe to show now; it ends before a stop string."""
         if self.stopped:
             return ""
-        held = self._held + text
+        undecided = self._undecided + text
         if not self._stop:
-            return held
-        at = min((i for s in self._stop if (i := held.find(s)) >= 0), default=-1)
+            return undecided
+        at = min((i for s in self._stop if (i := undecided.find(s)) >= 0), default=-1)
         if at >= 0:
-            self._held, self.stopped = "", True
-            return held[:at]
-        n = self._n_undecided(held)
-        self._held = held[len(held) - n :]
-        return held[: len(held) - n]
+            self._undecided, self.stopped = "", True
+            return undecided[:at]
+        n = self._n_undecided(undecided)
+        self._undecided = undecided[len(undecided) - n :]
+        return undecided[: len(undecided) - n]
 
     def flush(self) -> str:
         """What was held back, once no more text can come."""
-        held, self._held = self._held, ""
-        return held
+        undecided, self._undecided = self._undecided, ""
+        return undecided
 
     def _n_undecided(self, text: str) -> int:
         longest = max(map(len, self._stop)) - 1

@@ -16,12 +16,12 @@ import specd
 from specd.engine.speculative.controller import longest_draft
 from specd.engine.speculative.timeline import Timelines
 from specd.engine.speculative.trace import Replay, encode
-from specd.engine.trace_file import TraceReader, Unreadable
+from specd.engine.trace_file import TraceReader, UnreadableTrace
 
 SAME, DIFFERENT, UNREADABLE = range(3)
 
 
-def explain(path: Path) -> int:
+def explain_trace(path: Path) -> int:
     """Print all there is to say; the exit status.  Raises OSError, Unreadable."""
     with path.open("rb") as file:
         reader = TraceReader(file)
@@ -29,11 +29,13 @@ def explain(path: Path) -> int:
         n_calls, difference = 0, ""
         for number, call in reader.calls():
             n_calls += 1
-            if not difference and (today := replay.differs(call)) is not None:
-                then = encode(call).decode()
-                difference = f"line {number}, {call.method}\n    then: {then}\n    now:  {today}"
-            _say(timelines.note(call))
-    _say([*timelines.rest()])
+            if not difference and (replayed := replay.find_difference(call)) is not None:
+                recorded = encode(call).decode()
+                difference = (
+                    f"line {number}, {call.method}\n    then: {recorded}\n    now:  {replayed}"
+                )
+            _say(timelines.add_call(call))
+    _say([*timelines.unfinished()])
     _say([*_verdict(reader, n_calls, difference)])
     return DIFFERENT if difference else SAME
 
@@ -59,10 +61,10 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     path = parser.parse_args().file
     try:
-        return explain(path)
+        return explain_trace(path)
     except OSError as error:
         sys.stderr.write(f"Error: {path}: {error.strerror or error}\n")
-    except Unreadable as error:
+    except UnreadableTrace as error:
         sys.stderr.write(f"Error: {path}: {error}\n")
     return UNREADABLE
 

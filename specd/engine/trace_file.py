@@ -23,7 +23,7 @@ _FULL: Final = b'["full"]\n'
 _NAME_LENGTH: Final = {True: len("sha256-") + 12, False: 40}
 
 
-class Unreadable(Exception):
+class UnreadableTrace(Exception):
     """What is wrong with a trace, in a sentence."""
 
 
@@ -97,7 +97,7 @@ class TraceReader:
         try:
             self.header: Header = decode_header(file.readline())
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"this is no trace of speculation: {error}") from error
+            raise UnreadableTrace(f"this is no trace of speculation: {error}") from error
 
     def calls(self) -> Iterator[tuple[int, Call]]:
         """Each with the number of its line.  Raises Unreadable."""
@@ -109,7 +109,7 @@ class TraceReader:
                 yield number, decode(line)
             except msgspec.MsgspecError as error:
                 if line.endswith(b"\n"):
-                    raise Unreadable(f"line {number}: {error}") from error
+                    raise UnreadableTrace(f"line {number}: {error}") from error
                 # Whoever wrote it was killed.
                 self.end = f"line {number} is cut off, and was left out"
                 return

@@ -21,16 +21,16 @@ from pathlib import Path
 from specd.core import EngineSpec, Failed, FailureKind, PairHistory, TokenId
 from specd.engine import embedding, pair
 from specd.engine.embedder import Embedder
-from specd.engine.lessons import Lessons, believable
+from specd.engine.history_reporter import HistoryReporter, history_for_device
 from specd.engine.loop import Loop
-from specd.engine.reader import PieceTokenizer
+from specd.engine.prefill import PieceTokenizer
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
 from specd.engine.speculative.trace import Header
 from specd.engine.trace_file import TraceWriter
 from specd.errors import InvalidRequest, LoadFailed, OutOfMemory
-from specd.ipc import lifeline
+from specd.ipc import parent_death
 from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
 from specd.ipc.messages import (
@@ -66,11 +66,13 @@ class Worker:
         self._channel = channel
         self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
         self._n_steps = 0  # the main thread's, and read by the reader
-        self._counts: dict[int, Future[None]] = {}  # by request: texts that threads still read
+        self._tokenizations: dict[
+            int, Future[None]
+        ] = {}  # by request: texts that threads still read
 
     def run(self) -> int:
         """Load, serve until told to stop; the exit status."""
-        threading.Thread(target=self._read, name="reader", daemon=True).start()
+        threading.Thread(target=self._receive_messages, name="reader", daemon=True).start()
         first = self._inbox.get()
         if not isinstance(first, Load):
             raise TypeError(f"the first message must be Load, not {type(first).__name__}")
@@ -90,13 +92,13 @@ class Worker:
 
     def _generate(self, first: Load, loaded: pair.LoadedPair) -> None:
         device = loaded.facts.target.device
-        history = believable(first.history, device)
+        history = history_for_device(first.history, device)
         with make_controller(first.spec, loaded, history) as controller:
             outbox = self._channel.outbox
             loop = make_loop(first.spec, loaded, outbox.put, controller, flush=outbox.flush)
-            lessons = Lessons(controller.history, device, outbox.put)
+            history_reporter = HistoryReporter(controller.history, device, outbox.put)
             self._channel.send(Loaded(loaded.facts))
-            self._serve(loop, PieceTokenizer(loaded.vocabulary, loaded.media), lessons)
+            self._serve(loop, PieceTokenizer(loaded.vocabulary, loaded.media), history_reporter)
 
     def _embed(self, loaded: embedding.LoadedEncoder) -> None:
         embedder = Embedder(loaded.encoder, loaded.vocabulary, self._channel.send)
@@ -104,31 +106,34 @@ class Worker:
         self._serve(embedder, PieceTokenizer(loaded.vocabulary), None)
 
     def _serve(
-        self, work: Loop | Embedder, tokenizer: PieceTokenizer, lessons: Lessons | None
+        self,
+        work: Loop | Embedder,
+        tokenizer: PieceTokenizer,
+        history_reporter: HistoryReporter | None,
     ) -> None:
         """An embedder has no lessons: there is nothing to learn."""
-        busy = False
+        is_busy = False
         try:
             while True:
-                message = self._next(wait=not busy)
+                message = self._next_message(wait=not is_busy)
                 while message is not None:
                     if isinstance(message, Shutdown):
-                        work.abandon(FailureKind.SHUTDOWN, "the server is shutting down")
-                        if lessons is not None:
-                            lessons.say(busy=False)
+                        work.fail_all(FailureKind.SHUTDOWN, "the server is shutting down")
+                        if history_reporter is not None:
+                            history_reporter.report_changes(is_busy=False)
                         return
                     self._handle(message, work, tokenizer)
                     self._n_steps += 1
-                    message = self._next(wait=False)
+                    message = self._next_message(wait=False)
                 self._n_steps += work.step()
-                busy = work.busy
-                if lessons is not None:
-                    lessons.say(busy=busy)
+                is_busy = work.is_busy
+                if history_reporter is not None:
+                    history_reporter.report_changes(is_busy=is_busy)
                 self._channel.outbox.flush()
         except Exception:
             # Border: whatever went wrong, every caller is told before the process ends.
             log.exception("the engine loop failed")
-            work.abandon(FailureKind.CRASHED, "the engine failed, its log says why")
+            work.fail_all(FailureKind.CRASHED, "the engine failed, its log says why")
             self._channel.outbox.drain()
             raise
 
@@ -144,27 +149,31 @@ class Worker:
                     n_ctx=message.n_ctx,
                 )
             case Submit() | Embed():
-                gives = "vectors" if isinstance(work, Embedder) else "text"
-                refusal = Failed(kind=FailureKind.INVALID, message=f"this engine gives {gives}")
+                output_kind = "vectors" if isinstance(work, Embedder) else "text"
+                refusal = Failed(
+                    kind=FailureKind.INVALID, message=f"this engine gives {output_kind}"
+                )
                 self._channel.send(Finished(message.request_id, refusal))
             case Cancel():
                 work.cancel(message.request_id)
-                if (count := self._counts.get(message.request_id)) is not None:
-                    count.cancel()
+                if (tokenization := self._tokenizations.get(message.request_id)) is not None:
+                    tokenization.cancel()
             case Tokenize(request_id, pieces, add_bos):
                 answer = self._tokenized(request_id)
-                self._note(request_id, tokenizer.tokenize(pieces, answer, add_bos=add_bos))
+                self._track_tokenization(
+                    request_id, tokenizer.tokenize(pieces, answer, add_bos=add_bos)
+                )
             case Detokenize(request_id, tokens):
                 answer_text = self._detokenized(request_id)
-                self._note(request_id, tokenizer.detokenize(tokens, answer_text))
+                self._track_tokenization(request_id, tokenizer.detokenize(tokens, answer_text))
             case _:
                 log.warning("a message out of turn: %s", type(message).__name__)
 
-    def _note(self, request_id: int, count: Future[None] | None) -> None:
+    def _track_tokenization(self, request_id: int, tokenization: Future[None] | None) -> None:
         """Remember what is still to be done for a request until it is done, or cancelled."""
-        if count is not None:
-            self._counts[request_id] = count
-            count.add_done_callback(lambda _: self._counts.pop(request_id))
+        if tokenization is not None:
+            self._tokenizations[request_id] = tokenization
+            tokenization.add_done_callback(lambda _: self._tokenizations.pop(request_id))
 
     def _tokenized(self, request_id: int) -> Callable[[list[TokenId] | InvalidRequest], None]:
         def answer(found: list[TokenId] | InvalidRequest) -> None:
@@ -188,11 +197,11 @@ class Worker:
         failed = Failed(kind=FailureKind.INVALID, message=str(error))
         self._channel.send(Finished(request_id, failed))
 
-    def _next(self, *, wait: bool) -> ToEngine | None:
+    def _next_message(self, *, wait: bool) -> ToEngine | None:
         # empty() first: an exception is slow between two passes, when CPU caches are cold.
         return self._inbox.get() if wait or not self._inbox.empty() else None
 
-    def _read(self) -> None:
+    def _receive_messages(self) -> None:
         try:
             while (message := self._channel.receive()) is not None:
                 if isinstance(message, Ping):  # not for the loop, which may be stuck
@@ -206,12 +215,16 @@ class Worker:
         os._exit(0)
 
     def _report_progress(self) -> Callable[[float], None]:
-        said = -1.0
+        last_reported = -1.0
 
         def report(fraction: float) -> None:
-            nonlocal said
-            if fraction < said or fraction - said >= _PROGRESS_STEP or fraction >= 1.0:
-                said = fraction
+            nonlocal last_reported
+            if (
+                fraction < last_reported
+                or fraction - last_reported >= _PROGRESS_STEP
+                or fraction >= 1.0
+            ):
+                last_reported = fraction
                 self._channel.send(LoadProgress(fraction))
 
         return report
@@ -264,7 +277,7 @@ def make_loop(
 
 def main(fd: int) -> int:
     """Serve the daemon at the other end of the inherited socket."""
-    lifeline.die_with_parent()
+    parent_death.die_with_parent()
     # Ctrl-C in a terminal reaches the whole group, and `systemctl kill -s HUP` the whole service;
     # the daemon decides when engines stop.
     for name in (signal.SIGINT, signal.SIGHUP):

@@ -8,7 +8,7 @@ from specd import core, errors
 from specd.scheduler import Lease
 
 #: Texts of one request that the engine has at the same time: more than it takes into a pass.
-N_UNDER_WAY = 128
+MAX_IN_FLIGHT = 128
 
 
 async def embed_all(
@@ -31,7 +31,7 @@ async def embed_all(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(request.texts), N_UNDER_WAY)):
+            for _ in range(min(len(request.texts), MAX_IN_FLIGHT)):
                 group.create_task(work())
     except ExceptionGroup as failures:
         error = failures.exceptions[0]

@@ -7,7 +7,7 @@ from specd.options import Options
 from specd.settings import Settings
 
 #: No model has so many layers, and no machine so many GPUs.
-_MOST_LAYERS, _MOST_GPUS = 9999, 1024
+_MAX_LAYERS, _MAX_GPUS = 9999, 1024
 
 
 def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
@@ -25,12 +25,12 @@ def engine_spec(
 
     embeds: vectors are asked of a model that may give text as well.
     """
-    embeds = embeds or pair.target.only_embeds
+    embeds = embeds or pair.target.is_embedding_only
     target, drafter = pair.target, None if embeds else pair.drafter
-    reason, detail = _why_none(pair, embeds=embeds)
+    reason, detail = _no_drafter_reason(pair, embeds=embeds)
     if options.num_batch < 1:
         raise errors.InvalidOption('option "num_batch" must be at least 1')
-    if options.main_gpu is not None and options.main_gpu >= _MOST_GPUS:
+    if options.main_gpu is not None and options.main_gpu >= _MAX_GPUS:
         raise errors.InvalidOption('option "main_gpu" must be the number of a GPU')
     return core.EngineSpec(
         weights=str(target.weights),
@@ -39,11 +39,11 @@ def engine_spec(
         pair_source=drafter.source if drafter else "",
         no_pair_reason=reason,
         no_pair_detail=detail,
-        n_ctx=asked_ctx(target, options),
+        n_ctx=requested_ctx(target, options),
         # Ollama's rule; what is asked at the same time shares passes all the same.
         n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
-        n_gpu_layers=min(max(options.num_gpu, -1), _MOST_LAYERS),
+        n_gpu_layers=min(max(options.num_gpu, -1), _MAX_LAYERS),
         main_gpu=None if options.main_gpu is None else max(options.main_gpu, -1),
         n_threads=options.num_thread,
         use_mmap=options.use_mmap,
@@ -60,14 +60,14 @@ def engine_spec(
     )
 
 
-def asked_ctx(target: core.ModelRef, options: Options) -> int:
+def requested_ctx(target: core.ModelRef, options: Options) -> int:
     """Return the context, in tokens, that the model is to be loaded with; 0 is automatic."""
     if not options.num_ctx:
         return 0
     return max(options.num_ctx, core.smallest_ctx(sees=target.projector is not None))
 
 
-def _why_none(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:
+def _no_drafter_reason(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:
     """Reason and sentence; what gives text as well may be loaded to embed."""
     if not embeds or pair.reason in {core.NoPair.EMBEDS, core.NoPair.DISABLED_BY_USER}:
         return pair.reason or "", pair.detail

@@ -16,15 +16,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from specd import core, errors
-from specd.generation.attempts import Attempts, Models, attempted
-from specd.generation.call import Call
-from specd.generation.count import n_prompt_tokens
+from specd.generation.context_fit import fit_to_context
 from specd.generation.embedding import embed_all
 from specd.generation.engine_spec import drafters, engine_spec
-from specd.generation.fit import fitted
-from specd.metrics import current
+from specd.generation.prompt_token_count import count_prompt_tokens
+from specd.generation.resolved_request import ResolvedRequest
+from specd.generation.retry import Models, RetryPolicy, with_retries
+from specd.metrics import current_record
 from specd.options import Options
-from specd.prompt import AnswerParser, RenderJinja, render_here
+from specd.prompt import AnswerParser, RenderJinja, render_in_process
 from specd.scheduler import Lease
 from specd.settings import Settings
 
@@ -68,7 +68,7 @@ class Generation:
         *,
         clock: Callable[[], float] = time.perf_counter,
         random_seed: Callable[[], int] = lambda: secrets.randbits(32),
-        render_jinja: RenderJinja = render_here,
+        render_jinja: RenderJinja = render_in_process,
         on_leased: Callable[[core.Pair], None] = lambda _pair: None,
         on_answered: Callable[[core.Pair, str | None], None] = lambda _pair, _drafter: None,
     ) -> None:
@@ -91,40 +91,40 @@ class Generation:
     ) -> AsyncGenerator[core.Delta | core.Done, None]:
         """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
         started = self._clock()
-        attempts = Attempts(self._library, request.model)
+        retry_policy = RetryPolicy(self._library, request.model)
         answered = False
         while True:
             try:
-                model = await asyncio.to_thread(attempts.resolve)
-                current().answering(model.name)
+                model = await asyncio.to_thread(retry_policy.resolve)
+                current_record().begin_answer(model.name)
                 async with aclosing(self._answer(self._call(request, model), started)) as events:
                     async for event in events:
                         answered = True
                         yield event
                 return
             except errors.SpecdError as error:
-                if answered or not await attempts.again(error):
+                if answered or not await retry_policy.should_retry(error):
                     raise
 
     async def _answer(
-        self, call: Call, started: float
+        self, resolved: ResolvedRequest, started: float
     ) -> AsyncGenerator[core.Delta | core.Done, None]:
-        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (
+        async with self._lease(resolved.model, resolved.options, resolved.request.keep_alive_s) as (
             lease,
             pair,
         ):
             load_ns = int((self._clock() - started) * 1e9)
-            rendered = await fitted(call, lease)
-            parser = call.format.parser(rendered.text)
-            engine_request = call.engine_request(rendered, lease.facts.n_ctx, self._random_seed)
-            record = current()
+            rendered = await fit_to_context(resolved, lease)
+            parser = resolved.format.parser(rendered.text)
+            engine_request = resolved.engine_request(rendered, lease.facts.n_ctx, self._random_seed)
+            record = current_record()
             async with aclosing(lease.generate(engine_request)) as events:
                 async for event in events:
                     match event:
-                        case core.Begun():
-                            record.began(event)
+                        case core.Started():
+                            record.slot_assigned(event)
                         case core.Token():
-                            record.stepped(event.n_tokens)
+                            record.add_tokens(event.n_tokens)
                             if (delta := _delta(event, parser)) is not None:
                                 yield delta
                         case core.Done():
@@ -132,7 +132,7 @@ class Generation:
                                 yield rest
                             if event.speculation.reason != core.NoPair.DISABLED_BY_USER:
                                 self._on_answered(pair, lease.drafter)
-                            stats = _of_pair(event.speculation, pair, lease)
+                            stats = _pair_stats(event.speculation, pair, lease)
                             record.done = replace(event, load_ns=load_ns, speculation=stats)
                             yield record.done
                         case core.Failed():
@@ -147,11 +147,14 @@ class Generation:
         async def count(model: core.ModelRef) -> int:
             return await self._count(self._call(request, model))
 
-        return await attempted(self._library, request.model, count)
+        return await with_retries(self._library, request.model, count)
 
-    async def _count(self, call: Call) -> int:
-        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
-            return await n_prompt_tokens(call, lease)
+    async def _count(self, resolved: ResolvedRequest) -> int:
+        async with self._lease(resolved.model, resolved.options, resolved.request.keep_alive_s) as (
+            lease,
+            _,
+        ):
+            return await count_prompt_tokens(resolved, lease)
 
     async def embed(self, request: core.EmbedRequest) -> core.Embeddings:
         """One vector per text; EmbeddingsUnsupported where the model gives none."""
@@ -163,7 +166,7 @@ class Generation:
                 raise errors.EmbeddingsUnsupported
             return await self._embed(request, model, options, started)
 
-        return await attempted(self._library, request.model, embed)
+        return await with_retries(self._library, request.model, embed)
 
     async def _embed(
         self, request: core.EmbedRequest, model: core.ModelRef, options: Options, started: float
@@ -173,7 +176,7 @@ class Generation:
             load_ns = int((self._clock() - started) * 1e9)
             entries = await embed_all(request, lease, options.num_ctx)
             found = core.Embeddings(entries=entries, load_ns=load_ns)
-            current().embedded(found)
+            current_record().add_embeddings(found)
             return found
 
     async def load(
@@ -189,7 +192,7 @@ class Generation:
             async with self._lease(found, merged, keep_alive_s):
                 log.info("%s is loaded", found.name)
 
-        await attempted(self._library, model, load)
+        await with_retries(self._library, model, load)
 
     async def unload(self, model: str) -> None:
         """Let it go once it is idle; ModelNotFound where there is none of that name."""
@@ -206,24 +209,27 @@ class Generation:
         """
 
         async def render(model: core.ModelRef) -> str:
-            call = self._call(request, model)
-            text = await asyncio.to_thread(call.shown)
-            return await self._spelled(call) + text if call.context else text
+            resolved = self._call(request, model)
+            text = await asyncio.to_thread(resolved.readable_prompt)
+            return await self._readable_prompt(resolved) + text if resolved.context else text
 
-        return await attempted(self._library, request.model, render)
+        return await with_retries(self._library, request.model, render)
 
-    async def _spelled(self, call: Call) -> str:
-        async with self._lease(call.model, call.options, call.request.keep_alive_s) as (lease, _):
+    async def _readable_prompt(self, resolved: ResolvedRequest) -> str:
+        async with self._lease(resolved.model, resolved.options, resolved.request.keep_alive_s) as (
+            lease,
+            _,
+        ):
             try:
-                return await lease.detokenize(call.context)
+                return await lease.detokenize(resolved.context)
             except errors.EngineCrashed:
                 # Until it is gone, the scheduler would grant it again.
                 await lease.engine.ended()
                 raise
 
-    def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> Call:
+    def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> ResolvedRequest:
         options = Options.merge(model.parameters, request.options)
-        return Call(
+        return ResolvedRequest(
             request=request,
             model=model,
             options=options,
@@ -241,7 +247,7 @@ class Generation:
         *,
         embeds: bool = False,
     ) -> AsyncIterator[tuple[Lease, core.Pair]]:
-        current().model = model.name
+        current_record().model = model.name
         pair = await self.pair(model)
         spec = engine_spec(pair, options, self._settings, embeds=embeds)
         async with self._scheduler.lease(spec, model, pair, keep_alive_s) as lease:
@@ -250,7 +256,9 @@ class Generation:
             yield lease, pair
 
 
-def _of_pair(stats: core.SpeculationStats, pair: core.Pair, lease: Lease) -> core.SpeculationStats:
+def _pair_stats(
+    stats: core.SpeculationStats, pair: core.Pair, lease: Lease
+) -> core.SpeculationStats:
     """The same in the words of this request's pair, as far as they are true of the engine.
 
     Models over the same weights share an engine, which knows the first one's pair alone; and a

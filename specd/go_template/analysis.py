@@ -41,7 +41,7 @@ def has_tool_round_trip(text: str) -> bool:
 def thinking_tags(text: str) -> tuple[str, str] | None:
     """The texts that stand around a message's `.Thinking`; None where there is no such pair."""
     first = last = ""
-    for block in _around_thinking(_parsed(text).body, in_messages=False):
+    for block in _blocks_with_thinking(_parsed(text).body, in_messages=False):
         if isinstance(block[0], nodes.Text):
             first = block[0].text.strip()
         if isinstance(block[-1], nodes.Text):
@@ -64,7 +64,7 @@ def _parsed(text: str) -> Template:
         return parse("")
 
 
-def _around_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes.Block]:
+def _blocks_with_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes.Block]:
     """For each mention of `.Thinking` inside a range over the messages, the list it stands in."""
     for node in block:
         if isinstance(node, nodes.Text | nodes.Break | nodes.Continue) or node.pipe is None:
@@ -73,8 +73,8 @@ def _around_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes
         if inside:
             yield from (block for field in node.pipe.fields() if field.names[0] == "Thinking")
         if isinstance(node, nodes.Branch):
-            yield from _around_thinking(node.body, in_messages=inside)
-            yield from _around_thinking(node.otherwise or (), in_messages=inside)
+            yield from _blocks_with_thinking(node.body, in_messages=inside)
+            yield from _blocks_with_thinking(node.else_body or (), in_messages=inside)
 
 
 def _ranges_messages(node: nodes.Range) -> bool:
@@ -84,16 +84,16 @@ def _ranges_messages(node: nodes.Range) -> bool:
 def _if_tool_calls(block: nodes.Block) -> nodes.If | None:
     """The first `if` that asks for the calls of a message, however deep."""
     for node in block:
-        if isinstance(node, nodes.If) and _asks_for_calls(node.pipe):
+        if isinstance(node, nodes.If) and _tests_tool_calls(node.pipe):
             return node
         if isinstance(node, nodes.Branch):
-            for inner in (node.body, node.otherwise or ()):
+            for inner in (node.body, node.else_body or ()):
                 if (found := _if_tool_calls(inner)) is not None:
                     return found
     return None
 
 
-def _asks_for_calls(pipe: nodes.Pipe) -> bool:
+def _tests_tool_calls(pipe: nodes.Pipe) -> bool:
     return "ToolCalls" in names(pipe)
 
 
@@ -104,7 +104,7 @@ def _first_text(block: nodes.Block) -> nodes.Text | None:
             case nodes.Text() if node.text.strip():
                 return node
             case nodes.If() | nodes.With() | nodes.Range():
-                return _first_text(node.body) or _first_text(node.otherwise or ())
+                return _first_text(node.body) or _first_text(node.else_body or ())
             case nodes.Action() if not node.pipe.declared:
                 return None
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specd.go_template.error import GoTemplateError
-from specd.go_template.printing import printf, show
+from specd.go_template.printing import format_action, printf
 from specd.go_template.values import NO_VALUE, type_name
 
 _BASIC = {bool: "bool", int: "int", float: "float", str: "string"}
@@ -54,7 +54,8 @@ def _equal(a: object, b: object) -> bool:
         raise _incompatible(a, b)
     if type(a) is not type(b):
         raise GoTemplateError(
-            f"non-comparable types {printf('%s', [a])}: {type_name(a)}, {type_name(b)}: {show(b)}"
+            f"non-comparable types {printf('%s', [a])}: {type_name(a)}, {type_name(b)}:"
+            f" {format_action(b)}"
         )
     raise GoTemplateError(f"non-comparable type {printf('%s', [b])}: {type_name(b)}")
 

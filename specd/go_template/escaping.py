@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote_plus
 
-from specd.go_template.values import encoded
+from specd.go_template.values import encode_utf8
 
 _HTML: Final = str.maketrans(
     {"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -38,4 +38,4 @@ def _js(char: str) -> str:
 
 
 def urlquery(text: str) -> str:
-    return quote_plus(encoded(text), safe="~")
+    return quote_plus(encode_utf8(text), safe="~")

@@ -16,13 +16,13 @@ from specd.go_template.budget import Budget, cost
 from specd.go_template.error import GoTemplateError
 from specd.go_template.functions import ANY, FUNCTIONS, TEXT, call
 from specd.go_template.literals import quote
-from specd.go_template.printing import show
-from specd.go_template.values import NO_VALUE, Struct, encoded, is_true, type_name
+from specd.go_template.printing import format_action
+from specd.go_template.values import NO_VALUE, Struct, encode_utf8, is_true, type_name
 
 _VARIABLES_PER_STEP: Final = 32
 
 
-class _Leave(Enum):
+class _LoopExit(Enum):
     BREAK = auto()
     CONTINUE = auto()
 
@@ -62,7 +62,7 @@ class Evaluator:
         if self._node is None:
             return GoTemplateError(f"template: : {message}")
         before = self._text[: self._node.pos]
-        line, column = before.count("\n") + 1, len(encoded(before[before.rfind("\n") + 1 :]))
+        line, column = before.count("\n") + 1, len(encode_utf8(before[before.rfind("\n") + 1 :]))
         return GoTemplateError(
             f"template: :{line}:{column}: executing {quote(self._name)} at <{self._node}>:"
             f" {message}"
@@ -74,7 +74,7 @@ class Evaluator:
 
     # ----------------------------------------------------------- statements
 
-    def _block(self, block: nodes.Block, dot: object) -> _Leave | None:
+    def _block(self, block: nodes.Block, dot: object) -> _LoopExit | None:
         for node in block:
             if type(node) is nodes.Text:
                 self._write(node.text)
@@ -82,7 +82,7 @@ class Evaluator:
                 return leave
         return None
 
-    def _statement(self, node: nodes.Statement, dot: object) -> _Leave | None:
+    def _statement(self, node: nodes.Statement, dot: object) -> _LoopExit | None:
         self._node = node
         self._spend()
         match node:
@@ -90,7 +90,7 @@ class Evaluator:
                 value = self._pipe(node.pipe, dot)
                 if not node.pipe.declared:
                     self._node = node
-                    self._write(show(value))
+                    self._write(format_action(value))
             case nodes.If() | nodes.With():
                 return self._if(node, dot)
             case nodes.Range():
@@ -98,27 +98,27 @@ class Evaluator:
             case nodes.Call():
                 self._call_template(node, dot)
             case nodes.Break():
-                return _Leave.BREAK
+                return _LoopExit.BREAK
             case nodes.Continue():
-                return _Leave.CONTINUE
+                return _LoopExit.CONTINUE
         return None
 
     def _write(self, text: str) -> None:
         self._spend(1 + cost(text))
         self._out.append(text)
 
-    def _if(self, node: nodes.If | nodes.With, dot: object) -> _Leave | None:
+    def _if(self, node: nodes.If | nodes.With, dot: object) -> _LoopExit | None:
         mark = len(self._variables)
         value = self._pipe(node.pipe, dot)
         leave = None
         if is_true(value):
             leave = self._block(node.body, value if type(node) is nodes.With else dot)
-        elif node.otherwise is not None:
-            leave = self._block(node.otherwise, dot)
+        elif node.else_body is not None:
+            leave = self._block(node.else_body, dot)
         del self._variables[mark:]
         return leave
 
-    def _range(self, node: nodes.Range, dot: object) -> _Leave | None:
+    def _range(self, node: nodes.Range, dot: object) -> _LoopExit | None:
         mark = len(self._variables)
         value = self._pipe(node.pipe, dot)
         inside, leave = len(self._variables), None
@@ -127,12 +127,12 @@ class Evaluator:
             n_runs += 1
             self._spend()
             self._bind(node.pipe, key, item)
-            if self._block(node.body, item) is _Leave.BREAK:
+            if self._block(node.body, item) is _LoopExit.BREAK:
                 break
             del self._variables[inside:]
-        if not n_runs and node.otherwise is not None:
-            leave = self._block(node.otherwise, dot)
-            if leave is _Leave.BREAK:  # Go ends this range with it, not the one around
+        if not n_runs and node.else_body is not None:
+            leave = self._block(node.else_body, dot)
+            if leave is _LoopExit.BREAK:  # Go ends this range with it, not the one around
                 leave = None
         del self._variables[mark:]
         return leave
@@ -153,7 +153,7 @@ class Evaluator:
                 return ((NO_VALUE, i) for i in range(value))
         if value is NO_VALUE:
             return ()
-        raise self._error(f"range can't iterate over {show(value)}")
+        raise self._error(f"range can't iterate over {format_action(value)}")
 
     def _bind(self, pipe: nodes.Pipe, key: object, item: object) -> None:
         """One variable is the element, two are key and element."""
@@ -180,12 +180,12 @@ class Evaluator:
     # ------------------------------------------------------------ variables
 
     def _variable(self, name: str) -> object:
-        return self._variables[self._place(name)][1]
+        return self._variables[self._variable_index(name)][1]
 
     def _assign(self, name: str, value: object) -> None:
-        self._variables[self._place(name)] = (name, value)
+        self._variables[self._variable_index(name)] = (name, value)
 
-    def _place(self, name: str) -> int:
+    def _variable_index(self, name: str) -> int:
         """Of the innermost variable of that name."""
         n_known = len(self._variables)
         for i in range(n_known - 1, -1, -1):
@@ -233,9 +233,9 @@ class Evaluator:
             case nodes.Pipe():
                 return self._pipe(first, dot)
             case _:
-                return self._plain(first, dot)
+                return self._operand_value(first, dot)
 
-    def _plain(self, node: nodes.Operand, dot: object) -> object:
+    def _operand_value(self, node: nodes.Operand, dot: object) -> object:
         match node:
             case nodes.String() | nodes.Bool():
                 return node.value
@@ -273,10 +273,10 @@ class Evaluator:
             case nodes.Bool() | nodes.Number() if kind == TEXT:
                 raise self._error(f"expected string; found {node}")
             case _:
-                value = self._plain(node, dot)
-        return self._accepted(value, kind)
+                value = self._operand_value(node, dot)
+        return self._check_argument(value, kind)
 
-    def _accepted(self, value: object, kind: str) -> object:
+    def _check_argument(self, value: object, kind: str) -> object:
         if kind == ANY:
             return None if value is NO_VALUE else value
         if kind == TEXT and not isinstance(value, str):
@@ -343,13 +343,13 @@ class Evaluator:
         self._node = node
         name, function = node.name, FUNCTIONS[node.name]
         n_given = len(args) + (final is not _MISSING)
-        if complaint := function.wrong_count(name, len(args), n_given):
+        if complaint := function.argument_count_error(name, len(args), n_given):
             raise self._error(complaint)
         if name in {"and", "or"}:
-            return self._choose(args, dot, final, wanted=name == "or")
+            return self._and_or(args, dot, final, wanted=name == "or")
         values = [self._argument(arg, dot, function.kind(i)) for i, arg in enumerate(args)]
         if final is not _MISSING:
-            values.append(self._accepted(final, function.kind(len(args))))
+            values.append(self._check_argument(final, function.kind(len(args))))
         run: Callable[..., object] = function.run
         if name == "call":
             piped = final if isinstance(final, str) else f"<{type_name(final)} Value>"
@@ -363,7 +363,7 @@ class Evaluator:
         self._spend(cost(value))
         return value
 
-    def _choose(
+    def _and_or(
         self, args: tuple[nodes.Operand, ...], dot: object, final: object, *, wanted: bool
     ) -> object:
         """The first argument of that truth, or the last one; the rest is not evaluated."""

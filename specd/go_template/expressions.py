@@ -8,7 +8,7 @@ from specd.go_template import nodes
 from specd.go_template.error import GoTemplateError
 from specd.go_template.lexer import Kind, Token
 from specd.go_template.literals import character, number, quote, unquote
-from specd.go_template.source import Source
+from specd.go_template.token_stream import TokenStream
 
 _OPERANDS: Final = frozenset(
     {
@@ -31,7 +31,7 @@ _LITERALS: Final = (nodes.Bool, nodes.Dot, nodes.Nil, nodes.Number, nodes.String
 class Expressions:
     """The part of a tree's parser that knows no statements.  `_action_line`: 0 outside of one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TokenStream) -> None:
         self._source = source
         self._variables = ["$"]
         self._action_line = 0
@@ -126,7 +126,7 @@ class Expressions:
             case Kind.FIELD:
                 return nodes.Field(pos, (text[1:],))
             case Kind.LEFT_PAREN:
-                source.deeper("expression")
+                source.enter_nested("expression")
                 pipe = self._pipeline("parenthesized pipeline", Kind.RIGHT_PAREN)
                 source.depth -= 1
                 return pipe
@@ -170,7 +170,7 @@ class Expressions:
 
     def _unexpected(self, token: Token, context: str) -> GoTemplateError:
         if token.kind is not Kind.ERROR:
-            return self._source.error(f"unexpected {_shown(token)} in {context}")
+            return self._source.error(f"unexpected {_quote_token(token)} in {context}")
         started = ""
         if self._action_line not in {0, token.line}:
             # Not "unclosed action in action ...".
@@ -179,7 +179,7 @@ class Expressions:
         return self._source.error(token.text + started)
 
 
-def _shown(token: Token) -> str:
+def _quote_token(token: Token) -> str:
     if token.kind is Kind.EOF:
         return "EOF"
     if token.kind in {Kind.KEYWORD, Kind.NIL, Kind.DOT}:

@@ -29,4 +29,4 @@ class Flags:
         return ("0" if (self.zero if zero is None else zero) else " ") * missing + text
 
 
-PLAIN: Final = Flags()
+NO_FLAGS: Final = Flags()

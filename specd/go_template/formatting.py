@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from specd.go_template.error import GoTemplateError
-from specd.go_template.flags import PLAIN, Flags
+from specd.go_template.flags import NO_FLAGS, Flags
 from specd.go_template.literals import quote
 from specd.go_template.numbers import floating, integer
-from specd.go_template.values import NO_VALUE, Stringer, Struct, encoded, type_name
+from specd.go_template.values import NO_VALUE, Stringer, Struct, encode_utf8, type_name
 
 #: Of what one call writes: a width of a million may stand before each of a million values.
 MAX_CHARACTERS: Final = 1 << 24
 
 
-def joined(parts: Iterable[str], between: str = "") -> str:
+def join_texts(parts: Iterable[str], between: str = "") -> str:
     """Raises GoTemplateError before the whole is too long for us."""
     found: list[str] = []
     n_characters = 0
@@ -27,7 +27,7 @@ def joined(parts: Iterable[str], between: str = "") -> str:
     return between.join(found)
 
 
-def typed(value: object, flags: Flags = PLAIN) -> str:
+def format_typed(value: object, flags: Flags = NO_FLAGS) -> str:
     return "<nil>" if _is_nil(value) else f"{type_name(value)}={format_value(value, 'v', flags)}"
 
 
@@ -35,9 +35,9 @@ def _is_nil(value: object) -> bool:
     return value is None or value is NO_VALUE
 
 
-def _bad(value: object, verb: str, flags: Flags) -> str:
+def _bad_verb(value: object, verb: str, flags: Flags) -> str:
     if not isinstance(value, Stringer):
-        return f"%!{verb}({typed(value, flags)})"
+        return f"%!{verb}({format_typed(value, flags)})"
     # In here a value's own text does not count.
     parts: object = list(value) if isinstance(value, list) else value
     if isinstance(value, dict):
@@ -47,9 +47,9 @@ def _bad(value: object, verb: str, flags: Flags) -> str:
 
 def format_value(value: object, verb: str, flags: Flags) -> str:
     if _is_nil(value):
-        return flags.pad("<nil>") if verb in "Tv" else _bad(value, verb, flags)
+        return flags.pad("<nil>") if verb in "Tv" else _bad_verb(value, verb, flags)
     if verb == "T":
-        return flags.pad(_cut(type_name(value), flags))
+        return flags.pad(_truncate(type_name(value), flags))
     if verb in "vsxXq" and not flags.sharp_v and isinstance(value, Stringer):
         return _string(value.go_string(), verb, flags)
     match value:
@@ -57,21 +57,21 @@ def format_value(value: object, verb: str, flags: Flags) -> str:
             return (
                 flags.pad("true" if value else "false")
                 if verb in "tv"
-                else _bad(value, verb, flags)
+                else _bad_verb(value, verb, flags)
             )
         case int():
-            return integer(value, verb, flags) or _bad(value, verb, flags)
+            return integer(value, verb, flags) or _bad_verb(value, verb, flags)
         case float():
-            return floating(value, verb, flags) or _bad(value, verb, flags)
+            return floating(value, verb, flags) or _bad_verb(value, verb, flags)
         case str():
             return _string(value, verb, flags)
         case _:
-            return _compound(value, verb, flags)
+            return _format_composite(value, verb, flags)
 
 
-def _compound(value: object, verb: str, flags: Flags) -> str:
+def _format_composite(value: object, verb: str, flags: Flags) -> str:
     if verb == "p":
-        return _bad(value, verb, flags)
+        return _bad_verb(value, verb, flags)
     go = flags.sharp_v
     between = ", " if go else " "
     name = type_name(value) if go else ""
@@ -85,41 +85,43 @@ def _compound(value: object, verb: str, flags: Flags) -> str:
         case Struct():
             named = go or flags.plus_v
             fields = value.fields.items()
-            inner = joined((f"{k}:{part(v)}" if named else part(v) for k, v in fields), between)
+            inner = join_texts((f"{k}:{part(v)}" if named else part(v) for k, v in fields), between)
             return f"{name}{{{inner}}}"
         case dict():
-            inner = joined((f"{part(key)}:{part(value[key])}" for key in sorted(value)), between)
+            inner = join_texts(
+                (f"{part(key)}:{part(value[key])}" for key in sorted(value)), between
+            )
             return f"{name}{{{inner}}}" if go else f"map[{inner}]"
         case list():
-            inner = joined(map(part, value), between)
+            inner = join_texts(map(part, value), between)
             return f"{name}{{{inner}}}" if go else f"[{inner}]"
         case _:
             return f"?{name}?"
 
 
-def _cut(text: str, flags: Flags) -> str:
+def _truncate(text: str, flags: Flags) -> str:
     return text if flags.precision is None else text[: flags.precision]
 
 
 def _string(text: str, verb: str, flags: Flags) -> str:
     match verb:
         case "v" if flags.sharp_v:
-            return flags.pad(quote(_cut(text, flags)))
+            return flags.pad(quote(_truncate(text, flags)))
         case "v" | "s":
-            return flags.pad(_cut(text, flags))
+            return flags.pad(_truncate(text, flags))
         case "q":
-            text = _cut(text, flags)
+            text = _truncate(text, flags)
             if flags.sharp and "`" not in text and all(c == "\t" or c.isprintable() for c in text):
                 return flags.pad(f"`{text}`")
             return flags.pad(quote(text, ascii_only=flags.plus))
         case "x" | "X":
             return _hex(text, verb, flags)
         case _:
-            return _bad(text, verb, flags)
+            return _bad_verb(text, verb, flags)
 
 
 def _hex(text: str, verb: str, flags: Flags) -> str:
-    data = encoded(text[: flags.precision])[: flags.precision]
+    data = encode_utf8(text[: flags.precision])[: flags.precision]
     prefix = f"0{verb}" if flags.sharp and data else ""
     digits = data.hex().upper() if verb == "X" else data.hex()
     if flags.space:

@@ -11,12 +11,12 @@ from typing import Final
 from specd.go_template import comparison, escaping
 from specd.go_template.error import GoTemplateError
 from specd.go_template.json_text import json_text
-from specd.go_template.printing import print_values, printf, println_values, show
+from specd.go_template.printing import format_action, print_values, printf, println_values
 from specd.go_template.values import (
     NO_VALUE,
     Struct,
     byte_length,
-    encoded,
+    encode_utf8,
     is_true,
     type_name,
 )
@@ -35,16 +35,16 @@ class Function:
     """
 
     run: Callable[..., object]
-    takes: tuple[str, ...] = ()
-    more: str = ""
+    parameter_kinds: tuple[str, ...] = ()
+    variadic_kind: str = ""
 
     def kind(self, i: int) -> str:
-        return self.takes[i] if i < len(self.takes) else self.more
+        return self.parameter_kinds[i] if i < len(self.parameter_kinds) else self.variadic_kind
 
-    def wrong_count(self, name: str, n_args: int, n_given: int) -> str:
+    def argument_count_error(self, name: str, n_args: int, n_given: int) -> str:
         """Go's complaint about n_args arguments, n_given with the piped one; "" for none."""
-        least, words = len(self.takes), f"wrong number of args for {name}: want"
-        if self.more:
+        least, words = len(self.parameter_kinds), f"wrong number of args for {name}: want"
+        if self.variadic_kind:
             return "" if n_given >= least else f"{words} at least {least} got {n_args}"
         return "" if n_given == least else f"{words} {least} got {n_given}"
 
@@ -75,7 +75,7 @@ def _item(value: object, key: object) -> object:
         case None:
             raise GoTemplateError("index of nil pointer")
         case str():
-            data = encoded(value)
+            data = encode_utf8(value)
             i = _position(key, len(data))
             if i == len(data):
                 raise GoTemplateError("reflect: string index out of range")
@@ -114,7 +114,7 @@ def slice_(value: object, *bounds: object) -> object:
     if not isinstance(value, str | list):
         raise GoTemplateError(f"can't slice item of type {type_name(value)}")
     # A Python list has no capacity beyond its length.
-    data = encoded(value) if isinstance(value, str) else value
+    data = encode_utf8(value) if isinstance(value, str) else value
     found = [_position(bound, len(data)) for bound in bounds]
     steps = [*found, *(0, len(data))[len(found) :]]
     for low, high in pairwise(steps):
@@ -134,7 +134,7 @@ def call(name: str, function: object, *_: object) -> object:
 def _escaper(escape: Callable[[str], str]) -> Callable[..., str]:
     def run(*values: object) -> str:
         shown = ["<no value>" if value is None else value for value in values]
-        return escape(show(shown[0]) if len(shown) == 1 else print_values(shown))
+        return escape(format_action(shown[0]) if len(shown) == 1 else print_values(shown))
 
     return run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from specd.go_json_encoder import json_number, json_string, replace_surrogates
 from specd.go_template.values import NoValue, Struct
-from specd.json_text import json_number, json_string, without_surrogates
 
 
 def json_text(value: object) -> str:
@@ -19,7 +19,7 @@ def json_text(value: object) -> str:
 def _encoded(value: object) -> str:
     match value:
         case str():
-            return json_string(without_surrogates(value))
+            return json_string(replace_surrogates(value))
         case None | NoValue():
             return "null"
         case bool():

@@ -53,7 +53,7 @@ class Kind(Enum):
     KEYWORD = auto()
 
 
-_WORDS: Final = frozenset(
+_KEYWORDS: Final = frozenset(
     {"block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"}
 )
 _SIGNS: Final = {"=": Kind.ASSIGN, "|": Kind.PIPE}
@@ -68,7 +68,7 @@ class Token:
     text: str
     line: int
 
-    def is_word(self, *words: str) -> bool:
+    def is_keyword(self, *words: str) -> bool:
         return self.kind is Kind.KEYWORD and self.text in words
 
 
@@ -229,7 +229,7 @@ class Lexer:
         if not self._ends_at(end):
             return self._error(f"bad character {_unicode(self._text[end : end + 1])}")
         word = self._text[self._pos : end]
-        if word in _WORDS:
+        if word in _KEYWORDS:
             kind = Kind.KEYWORD
         else:
             kinds = {"true": Kind.BOOL, "false": Kind.BOOL, "nil": Kind.NIL}

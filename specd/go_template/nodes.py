@@ -168,7 +168,7 @@ class Branch(Node):
 
     pipe: Pipe
     body: Block
-    otherwise: Block | None
+    else_body: Block | None
 
 
 class If(Branch):

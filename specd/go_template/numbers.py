@@ -67,10 +67,10 @@ def floating(value: float, verb: str, flags: Flags) -> str | None:
         "v": lambda: _general(value, flags.precision),
         "g": lambda: _general(value, flags.precision),
         "G": lambda: _general(value, flags.precision).upper(),
-        "f": lambda: f"{value:.{_six(flags)}f}",
-        "F": lambda: f"{value:.{_six(flags)}f}",
-        "e": lambda: f"{value:.{_six(flags)}e}",
-        "E": lambda: f"{value:.{_six(flags)}E}",
+        "f": lambda: f"{value:.{_default_precision(flags)}f}",
+        "F": lambda: f"{value:.{_default_precision(flags)}f}",
+        "e": lambda: f"{value:.{_default_precision(flags)}e}",
+        "E": lambda: f"{value:.{_default_precision(flags)}E}",
     }
     if verb not in forms:
         return None
@@ -89,7 +89,7 @@ def floating(value: float, verb: str, flags: Flags) -> str | None:
     return flags.pad(sign + digits)
 
 
-def _six(flags: Flags) -> int:
+def _default_precision(flags: Flags) -> int:
     return 6 if flags.precision is None else min(flags.precision, 1100)
 
 

@@ -8,7 +8,7 @@ from specd.go_template import nodes
 from specd.go_template.expressions import Expressions
 from specd.go_template.lexer import Kind, Token
 from specd.go_template.literals import quote
-from specd.go_template.source import Source
+from specd.go_template.token_stream import TokenStream
 
 
 def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
@@ -16,8 +16,8 @@ def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
 
     Raises GoTemplateError.
     """
-    source = Source(text, functions)
-    body = _Tree(source).whole()
+    source = TokenStream(text, functions)
+    body = _Tree(source).parse_all()
     return source.definitions | {"": body}
 
 
@@ -37,19 +37,19 @@ class _Else(_End):
 class _Tree(Expressions):
     """The body of one template: the text itself, a `define` or a `block`."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TokenStream) -> None:
         super().__init__(source)
         self._ranges = 0
 
     # ---------------------------------------------------------------- lists
 
-    def whole(self) -> nodes.Block:
+    def parse_all(self) -> nodes.Block:
         source, found = self._source, list[nodes.Statement]()
         while source.peek().kind is not Kind.EOF:
             if source.peek().kind is Kind.LEFT:
                 delimiter = source.next()
                 word = source.next_word()
-                if word.is_word("define"):
+                if word.is_keyword("define"):
                     _Tree(source)._definition()  # noqa: SLF001 - one of us
                     continue
                 source.back(delimiter, word)
@@ -102,8 +102,8 @@ class _Tree(Expressions):
     def _controls(self) -> dict[str, Callable[[Token], nodes.Statement | _End]]:
         return {
             "block": self._block,
-            "break": lambda token: self._leave(token, nodes.Break(token.pos)),
-            "continue": lambda token: self._leave(token, nodes.Continue(token.pos)),
+            "break": lambda token: self._break_or_continue(token, nodes.Break(token.pos)),
+            "continue": lambda token: self._break_or_continue(token, nodes.Continue(token.pos)),
             "else": self._else,
             "end": lambda _: _End(self._expect(Kind.RIGHT, "end").pos),
             "if": self._if,
@@ -112,7 +112,9 @@ class _Tree(Expressions):
             "with": self._with,
         }
 
-    def _leave(self, token: Token, node: nodes.Break | nodes.Continue) -> nodes.Statement:
+    def _break_or_continue(
+        self, token: Token, node: nodes.Break | nodes.Continue
+    ) -> nodes.Statement:
         what = f"{{{{{token.text}}}}}"
         if (following := self._source.next_word()).kind is not Kind.RIGHT:
             raise self._unexpected(following, what)
@@ -123,7 +125,7 @@ class _Tree(Expressions):
     def _else(self, _: Token) -> _End:
         following = self._source.peek_word()
         # `else if` and `else with` leave their word to whoever asked for this list.
-        if following.is_word("if", "with"):
+        if following.is_keyword("if", "with"):
             return _Else(following.pos)
         return _Else(self._expect(Kind.RIGHT, "else").pos)
 
@@ -138,31 +140,31 @@ class _Tree(Expressions):
 
     def _control(self, word: str) -> tuple[nodes.Pipe, nodes.Block, nodes.Block | None]:
         source, n_variables = self._source, len(self._variables)
-        source.deeper("block")
+        source.enter_nested("block")
         pipe = self._pipeline(word, Kind.RIGHT)
         self._ranges += word == "range"
         body, end = self._list()
         self._ranges -= word == "range"
-        otherwise: nodes.Block | None = None
+        else_body: nodes.Block | None = None
         if isinstance(end, _Else):
-            if word in {"if", "with"} and source.peek().is_word(word):
+            if word in {"if", "with"} and source.peek().is_keyword(word):
                 again = source.next()
                 # The inner one's {{end}} is the outer one's too.
-                otherwise = (self._if(again) if word == "if" else self._with(again),)
+                else_body = (self._if(again) if word == "if" else self._with(again),)
             else:
-                otherwise, end = self._list()
+                else_body, end = self._list()
                 if isinstance(end, _Else):
                     raise source.error(f"expected end; found {end}")
         source.depth -= 1
         del self._variables[n_variables:]
-        return pipe, body, otherwise
+        return pipe, body, else_body
 
     def _block(self, _: Token) -> nodes.Statement:
         source, context = self._source, "block clause"
         token = source.next_word()
         name = self._name(token, context)
         pipe = self._pipeline(context, Kind.RIGHT)
-        source.deeper("block")
+        source.enter_nested("block")
         body, end = _Tree(source)._list()  # noqa: SLF001 - one of us
         source.depth -= 1
         if isinstance(end, _Else):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from specd.go_template.flags import PLAIN, Flags
-from specd.go_template.formatting import format_value, joined, typed
+from specd.go_template.flags import NO_FLAGS, Flags
+from specd.go_template.formatting import format_typed, format_value, join_texts
 from specd.go_template.values import NO_VALUE
 
 #: Bound of a width or a precision.
@@ -15,11 +15,11 @@ _MAX_WIDTH: Final = 1_000_000
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
-def show(value: object) -> str:
+def format_action(value: object) -> str:
     """What an action prints: `%v`, and `<no value>` where there is none."""
     if type(value) is str:
         return value
-    return "<no value>" if value is NO_VALUE else format_value(value, "v", PLAIN)
+    return "<no value>" if value is NO_VALUE else format_value(value, "v", NO_FLAGS)
 
 
 def print_values(values: Sequence[object]) -> str:
@@ -28,17 +28,17 @@ def print_values(values: Sequence[object]) -> str:
     for i, value in enumerate(values):
         if i and not isinstance(value, str) and not isinstance(values[i - 1], str):
             parts.append(" ")
-        parts.append(format_value(value, "v", PLAIN))
-    return joined(parts)
+        parts.append(format_value(value, "v", NO_FLAGS))
+    return join_texts(parts)
 
 
 def println_values(values: Sequence[object]) -> str:
-    return joined((format_value(value, "v", PLAIN) for value in values), " ") + "\n"
+    return join_texts((format_value(value, "v", NO_FLAGS) for value in values), " ") + "\n"
 
 
 def printf(form: str, values: Sequence[object]) -> str:
     """What does not fit is said in the text, `%!d(string=x)`; fails only where that is endless."""
-    return joined(_Printf(form, values).run())
+    return join_texts(_Printf(form, values).run())
 
 
 class _Printf:
@@ -68,7 +68,7 @@ class _Printf:
             yield from self._written()
         rest = self._values[self._n :]
         if rest and not self._reordered:
-            yield f"%!(EXTRA {joined(map(typed, rest), ', ')})"
+            yield f"%!(EXTRA {join_texts(map(format_typed, rest), ', ')})"
 
     def _written(self) -> list[str]:
         pieces, self._out = self._out, []
@@ -108,7 +108,7 @@ class _Printf:
         return Flags(**found)
 
     def _width(self, flags: Flags) -> Flags:
-        if self._starts("*"):
+        if self._accept_sign("*"):
             width = self._argument("%!(BADWIDTH)")
             if width is None:
                 return flags
@@ -128,12 +128,12 @@ class _Printf:
         if self._indexed:
             self._good = False
         self._argument_number()
-        if self._starts("*"):
+        if self._accept_sign("*"):
             precision = self._argument("%!(BADPREC)", least=0)
             return replace(flags, precision=precision)
         return replace(flags, precision=self._number() or 0)
 
-    def _starts(self, sign: str) -> bool:
+    def _accept_sign(self, sign: str) -> bool:
         if not self._form.startswith(sign, self._i):
             return False
         self._i += 1

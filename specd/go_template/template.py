@@ -72,7 +72,7 @@ def names(found: nodes.Block | nodes.Statement | nodes.Operand) -> Iterator[str]
         case nodes.If() | nodes.With() | nodes.Range():
             yield from names(found.pipe)
             yield from names(found.body)
-            yield from names(found.otherwise or ())
+            yield from names(found.else_body or ())
         case nodes.Action() | nodes.Call():
             yield from names(found.pipe or ())
         case nodes.Pipe():

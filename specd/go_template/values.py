@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
-from specd.json_text import without_surrogates
+from specd.go_json_encoder import replace_surrogates
 
 
 class NoValue:
@@ -72,12 +72,12 @@ def is_true(value: object) -> bool:
 
 
 def byte_length(text: str) -> int:
-    return len(text) if text.isascii() else len(encoded(text))
+    return len(text) if text.isascii() else len(encode_utf8(text))
 
 
-def encoded(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """UTF-8; half a surrogate pair, which has none, becomes the replacement character."""
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return without_surrogates(text).encode()
+        return replace_surrogates(text).encode()

@@ -1,37 +1,42 @@
 """The service put in place, taken away, and in Ollama's stead: facts → plan → carried out."""
 
-from specd.install.facts import Facts, look, who_has_port
-from specd.install.going_back import plan_back
-from specd.install.installing import plan_install
-from specd.install.interpreter import Choice, candidates, choose, running
-from specd.install.machine import Machine
-from specd.install.migrating import address_of, plan_migrate
-from specd.install.ollama import Predecessor, of_store, read_service
-from specd.install.plan import Plan, carry_out
-from specd.install.sources import Sources, collect
-from specd.install.uninstalling import plan_uninstall
+from specd.install.facts import HostFacts, find_port_holder, gather_facts
+from specd.install.host_system import HostSystem
+from specd.install.install_plan import plan_install
+from specd.install.interpreter import (
+    PythonChoice,
+    choose_interpreter,
+    current_interpreter,
+    find_interpreters,
+)
+from specd.install.migrate_back_plan import plan_migrate_back
+from specd.install.migrate_plan import ollama_address, plan_migrate
+from specd.install.ollama_service import OllamaService, read_ollama_service, service_of_store
+from specd.install.step_runner import StepPlan, apply_plan
+from specd.install.uninstall_plan import plan_uninstall
 from specd.install.unit_files import UnitFiles
+from specd.install.venv_sources import Sources, collect_packages
 
 __all__ = [
-    "Choice",
-    "Facts",
-    "Machine",
-    "Plan",
-    "Predecessor",
+    "HostFacts",
+    "HostSystem",
+    "OllamaService",
+    "PythonChoice",
     "Sources",
+    "StepPlan",
     "UnitFiles",
-    "address_of",
-    "candidates",
-    "carry_out",
-    "choose",
-    "collect",
-    "look",
-    "of_store",
-    "plan_back",
+    "apply_plan",
+    "choose_interpreter",
+    "collect_packages",
+    "current_interpreter",
+    "find_interpreters",
+    "find_port_holder",
+    "gather_facts",
+    "ollama_address",
     "plan_install",
     "plan_migrate",
+    "plan_migrate_back",
     "plan_uninstall",
-    "read_service",
-    "running",
-    "who_has_port",
+    "read_ollama_service",
+    "service_of_store",
 ]

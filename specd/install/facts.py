@@ -14,13 +14,13 @@ from typing import Final
 import specd
 from specd.errors import BadSetting, InstallError
 from specd.install import layout
-from specd.install.layout import Shipped, shipped
-from specd.install.machine import CommandFailed, Machine, UnitState
-from specd.install.ollama import plain, read_environment
+from specd.install.host_system import CommandFailed, HostSystem, UnitState
+from specd.install.layout import ShippedFiles, shipped
+from specd.install.ollama_service import plain, read_environment
 from specd.install.record import Record, read_record
-from specd.install.systemd_text import shown_environment
+from specd.install.systemd_syntax import parse_environment
 from specd.install.unit_files import UNIT_FOLDERS
-from specd.port_holder import Holder, holder_of
+from specd.port_owner import PortOwner, find_port_owner
 from specd.settings import HostAddress, parse_host, read_env_file
 
 _NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
@@ -31,7 +31,7 @@ NO_SYSTEMD: Final = "systemd does not run here"
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """contents: of the files that may be written or removed, those that are there.
 
     folders: which of the places of layout.py are there.  command: what COMMAND links to, "" where
@@ -41,7 +41,7 @@ class Facts:
     installed one.  read_only: places that cannot be written.  free_bytes: where ENVIRONMENT lies.
     """
 
-    shipped: Shipped
+    shipped: ShippedFiles
     version: str = "0"
     record: Record = field(default_factory=Record)
     contents: Mapping[str, bytes] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def address_in(variables: Mapping[str, str]) -> HostAddress:
     return replace(parse_host(named), scheme="http", path="")
 
 
-def look(machine: Machine, *, dry_run: bool = False) -> Facts:
+def gather_facts(machine: HostSystem, *, dry_run: bool = False) -> HostFacts:
     """dry_run: do without what only root may ask, and without systemd.
 
     Raises InstallError where there is no systemd to change, or nothing can be planned.
@@ -92,7 +92,7 @@ def look(machine: Machine, *, dry_run: bool = False) -> Facts:
     record = read_record(machine.at(layout.RECORD))
     paths = {*brought.files, *record.files, layout.ENV_FILE, layout.OLLAMA_ENV_FILE}
     contents = dict(_contents(machine, {*paths, layout.DROP_IN, layout.PAUSE}))
-    facts = Facts(
+    facts = HostFacts(
         shipped=brought,
         version=specd.__version__,
         record=record,
@@ -104,7 +104,7 @@ def look(machine: Machine, *, dry_run: bool = False) -> Facts:
         has_selinux=machine.at("/sys/fs/selinux/enforce").exists(),
         runs_installed=Path(sys.prefix) == machine.at(layout.ENVIRONMENT),
         read_only=tuple(_read_only(machine)),
-        free_bytes=shutil.disk_usage(_nearest(machine.at(layout.ENVIRONMENT))).free,
+        free_bytes=shutil.disk_usage(_nearest_existing(machine.at(layout.ENVIRONMENT))).free,
     )
     if not has_systemd:
         return _without_systemd(facts, machine, NO_SYSTEMD)
@@ -116,23 +116,23 @@ def look(machine: Machine, *, dry_run: bool = False) -> Facts:
         return _without_systemd(facts, machine, str(error))
 
 
-def _with_units(facts: Facts, machine: Machine) -> Facts:
+def _with_units(facts: HostFacts, machine: HostSystem) -> HostFacts:
     """Raises CommandFailed."""
     ollama = machine.unit(layout.OLLAMA)
-    theirs, unread = _of_ollama(machine) if ollama.is_there else ({}, "")
+    ollama_settings, unread = _ollama_environment(machine) if ollama.is_there else ({}, "")
     return replace(
         facts,
         service=machine.unit(layout.SERVICE),
         socket=machine.unit(layout.SOCKET),
         ollama=ollama,
-        environment=shown_environment(machine.value(layout.SERVICE, "Environment"))
+        environment=parse_environment(machine.value(layout.SERVICE, "Environment"))
         | _from_files(machine),
-        ollama_environment=theirs,
+        ollama_environment=ollama_settings,
         unread=unread,
     )
 
 
-def _without_systemd(facts: Facts, machine: Machine, why: str) -> Facts:
+def _without_systemd(facts: HostFacts, machine: HostSystem, why: str) -> HostFacts:
     """What files say by themselves."""
     service, socket, ollama = (
         UnitState(name, is_there=_has_unit(machine, name), is_known=False)
@@ -148,11 +148,11 @@ def _without_systemd(facts: Facts, machine: Machine, why: str) -> Facts:
     )
 
 
-def _has_unit(machine: Machine, name: str) -> bool:
+def _has_unit(machine: HostSystem, name: str) -> bool:
     return any(machine.at(f"{folder}/{name}").exists() for folder in UNIT_FOLDERS)
 
 
-def _of_ollama(machine: Machine) -> tuple[dict[str, str], str]:
+def _ollama_environment(machine: HostSystem) -> tuple[dict[str, str], str]:
     """What it has, and why that is not known.  A migration alone needs it, and fails without."""
     try:
         from_units, from_files = read_environment(machine)
@@ -163,23 +163,23 @@ def _of_ollama(machine: Machine) -> tuple[dict[str, str], str]:
     return {**from_units, **from_files}, ""
 
 
-def _from_files(machine: Machine) -> dict[str, str]:
+def _from_files(machine: HostSystem) -> dict[str, str]:
     """Of specd.service; stronger than its units' Environment=."""
     return _from_file(machine, layout.OLLAMA_ENV_FILE) | _from_file(machine, layout.ENV_FILE)
 
 
-def _from_file(machine: Machine, path: str) -> dict[str, str]:
+def _from_file(machine: HostSystem, path: str) -> dict[str, str]:
     try:
         return read_env_file(machine.at(path))
     except BadSetting:  # a dry run may not see it
         return {}
 
 
-def who_has_port(
-    facts: Facts, address: HostAddress, *, replaced: Iterable[str] = ()
-) -> Holder | None:
+def find_port_holder(
+    facts: HostFacts, address: HostAddress, *, replaced: Iterable[str] = ()
+) -> PortOwner | None:
     """Whoever is neither specd nor about to be stopped."""
-    holder = holder_of(address)
+    holder = find_port_owner(address)
     if holder is None or holder.unit in {layout.SERVICE, *replaced}:
         return None
     is_ours = facts.socket.is_active and holder.pid in {0, 1}
@@ -191,7 +191,7 @@ def who_has_port(
     return None if is_ours or is_unseen else holder
 
 
-def _contents(machine: Machine, paths: Iterable[str]) -> Iterable[tuple[str, bytes]]:
+def _contents(machine: HostSystem, paths: Iterable[str]) -> Iterable[tuple[str, bytes]]:
     for path in paths:
         try:
             yield path, machine.at(path).read_bytes()
@@ -201,7 +201,7 @@ def _contents(machine: Machine, paths: Iterable[str]) -> Iterable[tuple[str, byt
             yield path, b""
 
 
-def _folders(machine: Machine) -> frozenset[str]:
+def _folders(machine: HostSystem) -> frozenset[str]:
     places = (
         layout.ENVIRONMENT,
         layout.STAGED,
@@ -227,14 +227,14 @@ def _has_user(name: str) -> bool:
     return True
 
 
-def _read_only(machine: Machine) -> Iterable[str]:
+def _read_only(machine: HostSystem) -> Iterable[str]:
     """Of file systems, not of rights: root has those, and a dry run needs none."""
     for place in (layout.ENVIRONMENT, layout.UNITS, layout.CONFIG, layout.RECORD, layout.COMMAND):
-        folder = _nearest(machine.at(place).parent)
+        folder = _nearest_existing(machine.at(place).parent)
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             yield place
 
 
-def _nearest(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     """The path, or what is there of it."""
     return next(place for place in (path, *path.parents) if place.exists())

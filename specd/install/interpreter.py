@@ -43,7 +43,7 @@ class Interpreter:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PythonChoice:
     """is_copied: the interpreter itself goes into the environment too."""
 
     interpreter: Interpreter
@@ -57,7 +57,7 @@ class Choice:
         return f"Python {python.version} at {python.executable}"
 
 
-def running() -> Interpreter:
+def current_interpreter() -> Interpreter:
     """What runs now, without its virtual environment."""
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     found = inspect(str(base)) or inspect(str(Path(sys.executable).resolve()))
@@ -66,7 +66,7 @@ def running() -> Interpreter:
     return found
 
 
-def candidates(version: str) -> list[Interpreter]:
+def find_interpreters(version: str) -> list[Interpreter]:
     """The machine's own Pythons of that version."""
     found = (inspect(f"{place}/python{version}") for place in _PLACES)
     return [python for python in found if python is not None]
@@ -83,15 +83,17 @@ def inspect(executable: str) -> Interpreter | None:
         return None
 
 
-def choose(now: Interpreter, others: Sequence[Interpreter], asked: str = "") -> Choice:
+def choose_interpreter(
+    now: Interpreter, others: Sequence[Interpreter], asked: str = ""
+) -> PythonChoice:
     """asked: an executable that the user named.  Raises InstallError with what would help."""
     if asked:
-        return Choice(_asked(now, asked, inspect(asked)))
+        return PythonChoice(_asked(now, asked, inspect(asked)))
     for python in (now, *others):
         if python.is_visible and python.abi == now.abi:
-            return Choice(python)
+            return PythonChoice(python)
     if Path(now.prefix, "lib", f"python{now.version}").is_dir() and now.prefix != "/usr":
-        return Choice(now, is_copied=True)
+        return PythonChoice(now, is_copied=True)
     raise InstallError(
         f"the service cannot see {now.executable}: its sandbox hides {_listed(HIDDEN)}."
         f"  Install Python {now.version} of the system (Debian, Ubuntu: apt install"

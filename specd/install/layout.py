@@ -53,7 +53,7 @@ TMPFILES: Final = "/etc/tmpfiles.d/specd.conf"
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class ShippedFiles:
     """What specd brings for systemd.
 
     files: by the path they are put at.  env_file: every setting, commented out.
@@ -67,7 +67,7 @@ class Shipped:
         return tuple(path for path in self.files if path.startswith(f"{UNITS}/"))
 
 
-def shipped() -> Shipped:
+def shipped() -> ShippedFiles:
     """Raises InstallError where the package lacks it."""
     files = {
         f"{target}/{path.name}": path.read_bytes()
@@ -76,7 +76,7 @@ def shipped() -> Shipped:
     }
     if f"{UNITS}/{SERVICE}" not in files:
         raise InstallError(f"this copy of specd lacks its units ({packaged('systemd')})")
-    return Shipped(files, (packaged("configs") / "specd.env").read_bytes())
+    return ShippedFiles(files, (packaged("configs") / "specd.env").read_bytes())
 
 
 def packaged(name: str) -> Path:

@@ -12,7 +12,7 @@ import msgspec
 from specd.errors import InstallError
 
 
-class TakenOver(msgspec.Struct, frozen=True):
+class MigrationState(msgspec.Struct, frozen=True):
     """How things were before `specd migrate`.
 
     ollama_active: None where no ollama.service was there.  ollama_folder_made: its drop-in folder
@@ -38,7 +38,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_environment: bool = False
     has_command: bool = False
     made_user: bool = False
-    taken_over: TakenOver | None = None
+    taken_over: MigrationState | None = None
 
     @property
     def is_installed(self) -> bool:

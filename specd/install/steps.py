@@ -1,12 +1,12 @@
 """What is done to the machine, one step at a time; each can be undone.
 
 Step          words for the plan; do, undo, finish
-├── PutFile, PutLink, RemoveFile, KeepCopy
+├── PutFile, PutLink, RemoveFile, BackUpFile
 ├── RemoveTree
 ├── Run           a command that needs no undoing by itself
 ├── RemoveUser    last of a plan, as nothing brings a user back
-├── KeepUnits     first of every plan: should a step fail, the services are again as they were
-├── StartUnit, BringTo
+├── SaveUnitStates     first of every plan: should a step fail, the services are again as they were
+├── StartUnit, SetUnitStates
 └── environment.py: Build, Swap;  answer.py: Answers
 """
 
@@ -20,8 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specd.errors import InstallError
-from specd.install.files import File, free_name, put_link, staged_beside, write_whole
-from specd.install.machine import CommandFailed, Machine, UnitState
+from specd.install.file_snapshot import (
+    FileSnapshot,
+    put_link,
+    staging_path,
+    unused_path,
+    write_whole,
+)
+from specd.install.host_system import CommandFailed, HostSystem, UnitState
 
 _N_JOURNAL_LINES = 8
 
@@ -39,13 +45,13 @@ class Step(ABC):
         return ()
 
     @abstractmethod
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         """Raises InstallError or OSError."""
 
-    def undo(self, machine: Machine) -> None:  # noqa: B027 - most steps change nothing else
+    def undo(self, machine: HostSystem) -> None:  # noqa: B027 - most steps change nothing else
         """Raises InstallError or OSError."""
 
-    def finish(self, machine: Machine) -> None:  # noqa: B027
+    def finish(self, machine: HostSystem) -> None:  # noqa: B027
         """Let go of what undo would have needed."""
 
 
@@ -59,7 +65,7 @@ class PutFile(Step):
     group: str = "root"
     why: str = ""
     shows: bool = False
-    _before: File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
     _folders: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
     _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -72,21 +78,21 @@ class PutFile(Step):
     def details(self) -> tuple[str, ...]:
         return tuple(self.content.decode().splitlines()) if self.shows else ()
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         path = machine.at(self.path)
-        self._before = File.of(path)
+        self._before = FileSnapshot.of(path)
         self._was_reached = True
         missing = [folder for folder in path.parents if not folder.exists()]
         self._folders = missing
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, self.content, self.mode, own=lambda new: machine.own(new, self.group))
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, machine: HostSystem) -> None:
         if not self._was_reached:
             return
         path = machine.at(self.path)
         if self._before is not None:
-            self._before.put_back(path)
+            self._before.restore(path)
             return
         path.unlink(missing_ok=True)
         for folder in self._folders:
@@ -98,22 +104,22 @@ class PutFile(Step):
 class PutLink(Step):
     path: str
     target: str
-    _before: File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def words(self) -> str:
         return f"link {self.path} to {self.target}"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         path = machine.at(self.path)
-        self._before = File.of(path)
+        self._before = FileSnapshot.of(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         put_link(path, self.target)
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, machine: HostSystem) -> None:
         path = machine.at(self.path)
         if self._before is not None:
-            self._before.put_back(path)
+            self._before.restore(path)
         elif path.is_symlink() and str(path.readlink()) == self.target:
             path.unlink()
 
@@ -124,28 +130,28 @@ class RemoveFile(Step):
 
     path: str
     with_folder: bool = False
-    _before: File | None = field(default=None, init=False, repr=False, compare=False)
+    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def words(self) -> str:
         return f"remove {self.path}"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         path = machine.at(self.path)
-        self._before = File.of(path)
+        self._before = FileSnapshot.of(path)
         path.unlink(missing_ok=True)
-        staged_beside(path).unlink(missing_ok=True)
+        staging_path(path).unlink(missing_ok=True)
         if self.with_folder:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, machine: HostSystem) -> None:
         if self._before is not None:
-            self._before.put_back(machine.at(self.path))
+            self._before.restore(machine.at(self.path))
 
 
 @dataclass
-class KeepCopy(Step):
+class BackUpFile(Step):
     """Of a file that somebody changed, before it is replaced or removed.
 
     An earlier copy, which may hold the only words of somebody else, moves on: `copy.1`, `copy.2`.
@@ -160,18 +166,18 @@ class KeepCopy(Step):
     def words(self) -> str:
         return f"keep {self.path}, which was changed by hand, as {self.copy}"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         path, copy = machine.at(self.path), machine.at(self.copy)
-        changed, kept = File.of(path), File.of(copy)
+        changed, kept = FileSnapshot.of(path), FileSnapshot.of(copy)
         if changed is None or changed == kept:
             return
         if kept is not None:
-            self._earlier = free_name(copy)
+            self._earlier = unused_path(copy)
             copy.rename(self._earlier)
         self._has_written = True
-        changed.put_back(copy)
+        changed.restore(copy)
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, machine: HostSystem) -> None:
         copy = machine.at(self.copy)
         if self._has_written:
             copy.unlink(missing_ok=True)
@@ -193,23 +199,23 @@ class RemoveTree(Step):
     def words(self) -> str:
         return f"delete {self.path}{self.why and ': '}{self.why}"
 
-    def _aside(self, machine: Machine) -> Path:
+    def _trash_path(self, machine: HostSystem) -> Path:
         path = machine.at(self.path)
         return path.with_name(f".{path.name}.removed-by-specd")
 
-    def do(self, machine: Machine) -> None:
-        path, aside = machine.at(self.path), self._aside(machine)
+    def do(self, machine: HostSystem) -> None:
+        path, trash_path = machine.at(self.path), self._trash_path(machine)
         if not path.exists() or path.is_mount():
             return
-        delete_tree(aside)
-        path.rename(aside)
+        delete_tree(trash_path)
+        path.rename(trash_path)
 
-    def undo(self, machine: Machine) -> None:
-        if (aside := self._aside(machine)).exists():
-            aside.rename(machine.at(self.path))
+    def undo(self, machine: HostSystem) -> None:
+        if (trash_path := self._trash_path(machine)).exists():
+            trash_path.rename(machine.at(self.path))
 
-    def finish(self, machine: Machine) -> None:
-        delete_tree(self._aside(machine))
+    def finish(self, machine: HostSystem) -> None:
+        delete_tree(self._trash_path(machine))
         path = machine.at(self.path)
         if path.is_mount():
             for entry in path.iterdir():
@@ -217,7 +223,7 @@ class RemoveTree(Step):
 
 
 @dataclass
-class Run(Step):
+class RunProgram(Step):
     says: str
     command: tuple[str, ...]
 
@@ -225,7 +231,7 @@ class Run(Step):
     def words(self) -> str:
         return f"{self.says}: {' '.join(self.command)}" if self.says else " ".join(self.command)
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         machine.run(*self.command)
 
 
@@ -239,7 +245,7 @@ class RemoveUser(Step):
     def words(self) -> str:
         return f"remove the user {self.name}, and its group"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         machine.run("userdel", self.name)
         if machine.has_group(self.name):
             with contextlib.suppress(CommandFailed):  # others were given it: it is theirs
@@ -247,7 +253,7 @@ class RemoveUser(Step):
 
 
 @dataclass
-class KeepUnits(Step):
+class SaveUnitStates(Step):
     """Undone last, when all files are again what they were."""
 
     units: tuple[UnitState, ...]
@@ -257,11 +263,11 @@ class KeepUnits(Step):
         states = "; ".join(unit.words for unit in self.units)
         return f"from here on, if a step fails, bring everything back to what it is now ({states})"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         pass
 
-    def undo(self, machine: Machine) -> None:
-        machine.bring_to(*self.units)
+    def undo(self, machine: HostSystem) -> None:
+        machine.set_unit_states(*self.units)
 
 
 @dataclass
@@ -278,7 +284,7 @@ class StartUnit(Step):
         at_boot = ", now and at every boot" if self.enable else ""
         return f"start {self.unit}{at_boot}, and wait until it is ready"
 
-    def do(self, machine: Machine) -> None:
+    def do(self, machine: HostSystem) -> None:
         self._was_reached = True
         if self.enable and not machine.unit(self.unit).is_enabled:
             self._has_enabled = True
@@ -292,7 +298,7 @@ class StartUnit(Step):
                 f"{self.unit} does not start: {error}{_journal(machine, self.unit)}"
             ) from error
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, machine: HostSystem) -> None:
         try:
             if self._was_reached:
                 machine.run("systemctl", "stop", self.unit)
@@ -302,8 +308,8 @@ class StartUnit(Step):
 
 
 @dataclass
-class BringTo(Step):
-    """Units as they are to be after a migration; undoing is KeepUnits' business."""
+class SetUnitStates(Step):
+    """Units as they are to be after a migration; undoing is SaveUnitStates' business."""
 
     units: tuple[UnitState, ...]
 
@@ -311,11 +317,11 @@ class BringTo(Step):
     def words(self) -> str:
         return f"from then on: {'; '.join(unit.words for unit in self.units)}"
 
-    def do(self, machine: Machine) -> None:
-        machine.bring_to(*self.units)
+    def do(self, machine: HostSystem) -> None:
+        machine.set_unit_states(*self.units)
 
 
-def _journal(machine: Machine, unit: str) -> str:
+def _journal(machine: HostSystem, unit: str) -> str:
     """What the unit said last, "" where nobody knows."""
     try:
         lines = machine.run(

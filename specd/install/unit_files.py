@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.install import layout
-from specd.install.machine import Machine
+from specd.install.host_system import HostSystem
 
 #: Where units are, those of a distribution first: a later folder wins.
 UNIT_FOLDERS: Final = (
@@ -24,7 +24,7 @@ class UnitFiles:
     Specifiers other than `%%` are left as they are.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: HostSystem) -> None:
         self._machine = machine
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from specd.ipc.messages import ToDaemon, ToEngine
 from specd.ipc.outbox import Outbox
 
 #: Most bytes of a long message that one call reads.
-_PIECE_BYTES = 1 << 18
+_READ_BYTES = 1 << 18
 
 
 class EngineChannel:
@@ -46,14 +46,14 @@ class EngineChannel:
 
     def _read(self, n: int) -> bytearray:
         """Read exactly n bytes.  EOFError if the other end closes before."""
-        found = bytearray()
-        while len(found) < n:
+        received = bytearray()
+        while len(received) < n:
             self._input.poll()
-            piece = self._sock.recv(min(n - len(found), _PIECE_BYTES))
+            piece = self._sock.recv(min(n - len(received), _READ_BYTES))
             if not piece:
                 raise EOFError
-            found += piece
-        return found
+            received += piece
+        return received
 
     def send(self, message: ToDaemon) -> None:
         """Send without waiting, even while the daemon does not read."""
@@ -85,7 +85,7 @@ class DaemonChannel(asyncio.Protocol):
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> DaemonChannel:
+    async def from_socket(cls, sock: socket.socket) -> DaemonChannel:
         loop = asyncio.get_running_loop()
         _, channel = await loop.create_unix_connection(cls, sock=sock)
         return channel
@@ -99,7 +99,7 @@ class DaemonChannel(asyncio.Protocol):
         if self._transport.is_closing():
             raise ConnectionResetError("the engine has closed its end")
 
-    def post(self, message: ToEngine) -> None:
+    def send_nowait(self, message: ToEngine) -> None:
         """Send without waiting: for small words that must also go out while a task is cancelled."""
         if not self._transport.is_closing():
             self._transport.write(codec.encode(message))

@@ -33,13 +33,13 @@ _WireToDaemon = (
     messages.LoadProgress
     | messages.Loaded
     | messages.LoadRefused
-    | messages.Begun
+    | messages.Started
     | messages.Tokens
     | _Finished
     | messages.Tokenized
     | messages.Detokenized
     | messages.Embedded
-    | messages.Learned
+    | messages.PairHistoryUpdate
     | messages.Pong
 )
 _encoder = msgspec.msgpack.Encoder()

@@ -1,9 +1,9 @@
-"""Every word that daemon and engine say to each other, and nothing else.
+"""Every message between the daemon and an engine process.
 
 Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Detokenize, Ping, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused; then per request Begun, Tokens* and Finished
-(one), or Embedded, Tokenized or Detokenized; Learned in between, and after Shutdown once more.
-Pong at once for a Ping.
+Engine → daemon: LoadProgress*, Loaded or LoadRefused. Then for each request Started, Tokens* and
+one Finished, or one Embedded, Tokenized or Detokenized. PairHistoryUpdate at any time, and once
+more after Shutdown. Pong at once after each Ping.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LoadRefused(_Message, frozen=True):
     out_of_memory: bool = False
 
 
-class Begun(_Message, frozen=True):
+class Started(_Message, frozen=True):
     """A slot has the request.  Who waits for one until the end has none."""
 
     request_id: int
@@ -127,7 +127,7 @@ class Embedded(_Message, frozen=True):
     embedding: core.Embedding
 
 
-class Learned(_Message, frozen=True):
+class PairHistoryUpdate(_Message, frozen=True):
     """All that is known of the pair by now; each one replaces those before it."""
 
     history: core.PairHistory
@@ -144,12 +144,12 @@ ToDaemon = (
     LoadProgress
     | Loaded
     | LoadRefused
-    | Begun
+    | Started
     | Tokens
     | Finished
     | Tokenized
     | Detokenized
     | Embedded
-    | Learned
+    | PairHistoryUpdate
     | Pong
 )

@@ -48,7 +48,7 @@ class Outbox:
         with self._lock:
             if self._is_full:
                 return
-            frames = self._taken()
+            frames = self._take_frames()
             rest = frames[self._write_now(frames) :]
             if rest:
                 self._frames.append(rest)
@@ -62,7 +62,7 @@ class Outbox:
         self._filled.release()
         self._thread.join()
 
-    def _taken(self) -> bytes:
+    def _take_frames(self) -> bytes:
         """Take what was put; the lock is held."""
         frames = b"".join(self._frames)
         self._frames.clear()
@@ -82,7 +82,7 @@ class Outbox:
             self._filled.acquire()
             # Asked before the rest: what was put before the end is in it.
             is_last = self._is_closed
-            while frames := self._rest():
+            while frames := self._unsent():
                 try:
                     self._sock.sendall(frames)
                 except OSError:
@@ -90,9 +90,9 @@ class Outbox:
             if is_last:
                 return
 
-    def _rest(self) -> bytes:
+    def _unsent(self) -> bytes:
         """Take what the socket had no room for; b"" if nothing is left."""
         with self._lock:
-            frames = self._taken()
+            frames = self._take_frames()
             self._is_full = bool(frames)
             return frames

@@ -1,22 +1,29 @@
 """What is counted, and the line that each request leaves in the log."""
 
-from specd.metrics.metrics import Metrics, Observer
-from specd.metrics.record import Record, current, current_id, new_id, request_id, serving
+from specd.metrics.metrics import Metrics, SchedulerObserver
+from specd.metrics.record import (
+    RequestRecord,
+    current_record,
+    current_request_id,
+    new_id,
+    record_context,
+    request_id,
+)
 from specd.metrics.request_line import log_request
-from specd.metrics.state import Device, Loaded, Process, State
+from specd.metrics.state import Device, LoadedModel, Process, State
 
 __all__ = [
     "Device",
-    "Loaded",
+    "LoadedModel",
     "Metrics",
-    "Observer",
     "Process",
-    "Record",
+    "RequestRecord",
+    "SchedulerObserver",
     "State",
-    "current",
-    "current_id",
+    "current_record",
+    "current_request_id",
     "log_request",
     "new_id",
+    "record_context",
     "request_id",
-    "serving",
 ]

@@ -24,33 +24,33 @@ import specd
 from specd import core, errors
 from specd.metrics import families
 from specd.metrics.families import FAMILIES, Family, Kind
-from specd.metrics.labels import Names
-from specd.metrics.record import Record
-from specd.metrics.state import Gathered, State, gathered
+from specd.metrics.label_limit import BoundedLabels
+from specd.metrics.record import RequestRecord
+from specd.metrics.state import SampleSet, State, collect_samples
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-class Observer:
+class SchedulerObserver:
     """What the scheduler tells of; this one does not listen."""
 
     def loaded(self, model: str, took_s: float) -> None: ...
     def load_failed(self, model: str, error: errors.SpecdError) -> None: ...
     def left(self, model: str, reason: str) -> None: ...
-    def crashed(self, model: str) -> None: ...
+    def engine_crashed(self, model: str) -> None: ...
     def refused(self) -> None: ...
 
 
-class Metrics(Observer):
+class Metrics(SchedulerObserver):
     """clock: seconds.  For the thread of the event loop, but for what `scrape` returns."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.perf_counter, names: Names | None = None
+        self, *, clock: Callable[[], float] = time.perf_counter, names: BoundedLabels | None = None
     ) -> None:
         # A second series for each, which nobody reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._clock = clock
-        self._names = names or Names()
+        self._names = names or BoundedLabels()
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         counted = [family for family in FAMILIES if not family.at_scrape]
@@ -58,15 +58,15 @@ class Metrics(Observer):
         self._histograms = {
             f: _histogram(f, self._registry) for f in counted if f.kind is Kind.HISTOGRAM
         }
-        self._open: set[Record] = set()
+        self._open: set[RequestRecord] = set()
 
     # ----------------------------------------------------------------------- requests
 
     def begin(
         self, *, request_id: str, method: str, dialect: str, route: str, path: str, client: str
-    ) -> Record:
+    ) -> RequestRecord:
         """A request that `end` is told of, whatever becomes of it."""
-        record = Record(
+        record = RequestRecord(
             id=request_id,
             method=method,
             dialect=dialect,
@@ -75,12 +75,12 @@ class Metrics(Observer):
             client=client,
             clock=self._clock,
             started=self._clock(),
-            gaps=self._gaps,
+            gaps=self._gap_observer,
         )
         self._open.add(record)
         return record
 
-    def end(self, record: Record) -> None:
+    def end(self, record: RequestRecord) -> None:
         record.ended = self._clock()
         self._open.discard(record)
         route = record.route or "unmatched"
@@ -93,15 +93,15 @@ class Metrics(Observer):
         if record.n_texts:
             self._add(families.EMBEDDED_TEXTS, record.n_texts, model)
             self._add(families.PROMPT_TOKENS, record.n_text_tokens, model)
-        if record.answers:
+        if record.is_generation:
             self._count_answer(record, model)
 
-    def _gaps(self, model: str) -> Callable[[float], None]:
+    def _gap_observer(self, model: str) -> Callable[[float], None]:
         return self._histograms[families.INTER_TOKEN].labels(self._names.model(model)).observe
 
-    def _count_answer(self, record: Record, model: str) -> None:
+    def _count_answer(self, record: RequestRecord, model: str) -> None:
         usage = record.usage
-        self._tell_tokens(record, max(usage.n_generated, record.n_tokens))
+        self._report_tokens(record, max(usage.n_generated, record.n_tokens))
         self._observe(families.E2E, record.total_s, model)
         self._observe(families.QUEUE_TIME, record.queue_s, model)
         if record.ttft_s is not None:
@@ -141,9 +141,9 @@ class Metrics(Observer):
         for position, n in enumerate(stats.accepted_per_depth):
             self._add(families.ACCEPTED_PER_POS, n, *pair, str(position))
 
-    def _tell_tokens(self, record: Record, n_tokens: int) -> None:
-        if n_tokens > record.n_told:
-            n_new, record.n_told = n_tokens - record.n_told, n_tokens
+    def _report_tokens(self, record: RequestRecord, n_tokens: int) -> None:
+        if n_tokens > record.n_reported:
+            n_new, record.n_reported = n_tokens - record.n_reported, n_tokens
             self._add(families.GENERATION_TOKENS, n_new, self._names.model(record.model))
 
     # ----------------------------------------------------------------------- models
@@ -159,7 +159,7 @@ class Metrics(Observer):
     def left(self, model: str, reason: str) -> None:
         self._add(families.EVICTIONS, 1, self._names.model(model), reason)
 
-    def crashed(self, model: str) -> None:
+    def engine_crashed(self, model: str) -> None:
         self._add(families.CRASHES, 1, self._names.model(model))
 
     def refused(self) -> None:
@@ -179,9 +179,9 @@ class Metrics(Observer):
         accept: the request's header; OpenMetrics where that asks for it.
         """
         for record in self._open:
-            if record.answers:
-                self._tell_tokens(record, record.n_tokens)
-        now = gathered(state, self._names)
+            if record.is_generation:
+                self._report_tokens(record, record.n_tokens)
+        now = collect_samples(state, self._names)
         now.add(families.HTTP_OPEN, len(self._open))
         now.add(
             families.BUILD,
@@ -191,7 +191,7 @@ class Metrics(Observer):
             platform.python_version(),
         )
         encode, content_type = _encoder(accept)
-        return lambda: (encode(_Both(self._registry, now)), content_type)
+        return lambda: (encode(_MergedCollector(self._registry, now)), content_type)
 
     def _add(self, family: Family, n: float, *labels: str) -> None:
         counter = self._counters[family]
@@ -201,10 +201,10 @@ class Metrics(Observer):
         self._histograms[family].labels(*labels).observe(value)
 
 
-class _Both(Collector):
+class _MergedCollector(Collector):
     """What was counted and what was read, as one registry."""
 
-    def __init__(self, counted: CollectorRegistry, read: Gathered) -> None:
+    def __init__(self, counted: CollectorRegistry, read: SampleSet) -> None:
         self._counted = counted
         self._read = read
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from specd import core
 
-_SANE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VALID_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def new_id() -> str:
@@ -23,11 +23,11 @@ def new_id() -> str:
 
 def request_id(sent: str) -> str:
     """The id that a client sent, where it is one that can stand in a log; else a new one."""
-    return sent if _SANE_ID.fullmatch(sent) else new_id()
+    return sent if _VALID_ID.fullmatch(sent) else new_id()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Record:
+class RequestRecord:
     """What is known of one request so far; empty fields are not known, or do not apply.
 
     Nothing in it was said by the client but `id` and `path`: model is the name of one that is in
@@ -51,35 +51,35 @@ class Record:
     error: str = ""
     left: bool = False
     model: str = ""
-    answers: bool = False
+    is_generation: bool = False
     waited_s: float = 0.0
     loading_s: float = 0.0
     first_token_at: float = 0.0
     last_token_at: float = 0.0
-    begun: core.Begun | None = None
+    begun: core.Started | None = None
     begun_at: float = 0.0
     n_tokens: int = 0
-    n_told: int = 0
+    n_reported: int = 0
     done: core.Done | None = None
     n_texts: int = 0
     n_text_tokens: int = 0
     gaps: Callable[[str], Callable[[float], None]] = lambda _model: lambda _gap_s: None
     on_gap: Callable[[float], None] = lambda _gap_s: None
 
-    def answering(self, model: str) -> None:
+    def begin_answer(self, model: str) -> None:
         """An answer of that model is to come."""
-        self.model, self.answers, self.on_gap = model, True, self.gaps(model)
+        self.model, self.is_generation, self.on_gap = model, True, self.gaps(model)
 
-    def waited(self, waited_s: float, loading_s: float) -> None:
+    def add_wait(self, waited_s: float, loading_s: float) -> None:
         """For the right to use a model; more than once where an engine died."""
         self.waited_s += waited_s
         self.loading_s += loading_s
 
-    def began(self, begun: core.Begun) -> None:
+    def slot_assigned(self, begun: core.Started) -> None:
         """An engine's slot has it; more than once where an engine died."""
         self.begun, self.begun_at = begun, self.clock()
 
-    def stepped(self, n_tokens: int) -> None:
+    def add_tokens(self, n_tokens: int) -> None:
         """Tokens of one step have come: called for each, so it does next to nothing."""
         now = self.clock()
         self.n_tokens += n_tokens
@@ -89,7 +89,7 @@ class Record:
             self.on_gap(now - self.last_token_at)
         self.last_token_at = now
 
-    def embedded(self, found: core.Embeddings) -> None:
+    def add_embeddings(self, found: core.Embeddings) -> None:
         self.n_texts = len(found.entries)
         self.n_text_tokens = sum(entry.n_tokens for entry in found.entries)
 
@@ -100,7 +100,7 @@ class Record:
         """The engine's, where it came to say it; what was seen of a broken answer."""
         if self.done is not None:
             return self.done.usage
-        begun = self.begun or core.Begun()
+        begun = self.begun or core.Started()
         return core.Usage(
             n_prompt=begun.n_prompt, n_cached=begun.n_cached, n_generated=self.n_tokens
         )
@@ -113,7 +113,7 @@ class Record:
         """
         if self.left:
             return "abort"
-        if not self.answers:
+        if not self.is_generation:
             return ""
         if self.error or self.done is None:
             return "error"
@@ -130,7 +130,7 @@ class Record:
     @property
     def queue_s(self) -> float:
         """Until an engine's slot had it, or for good where none ever did, but for the load."""
-        if not self.answers:
+        if not self.is_generation:
             return self.waited_s - self.loading_s
         until = self.begun_at or self.first_token_at or self.ended
         return max(until - self.started - self.loading_s, 0.0)
@@ -143,22 +143,22 @@ class Record:
         return (self.last_token_at - self.first_token_at) / (self.n_tokens - 1)
 
 
-_CURRENT: ContextVar[Record | None] = ContextVar("specd_request", default=None)
+_CURRENT: ContextVar[RequestRecord | None] = ContextVar("specd_request", default=None)
 
 
-def current() -> Record:
+def current_record() -> RequestRecord:
     """Of the request that this code works for; one that nobody reads where there is none."""
-    return _CURRENT.get() or Record()
+    return _CURRENT.get() or RequestRecord()
 
 
-def current_id() -> str:
+def current_request_id() -> str:
     """Its id, "" where no request is served."""
     record = _CURRENT.get()
     return record.id if record is not None else ""
 
 
 @contextmanager
-def serving(record: Record) -> Iterator[None]:
+def record_context(record: RequestRecord) -> Iterator[None]:
     """What runs in this block, and the tasks that it starts, work for that request."""
     token = _CURRENT.set(record)
     try:

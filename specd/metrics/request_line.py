@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from specd.metrics.record import Record
+from specd.metrics.record import RequestRecord
 
 log = logging.getLogger("specd.requests")
 
@@ -54,32 +54,32 @@ FIELDS: Final[Mapping[str, str]] = {
     "error": "The kind of the error, not its words.",
 }
 #: Asked every few seconds by whoever watches: they would bury all else.
-POLLS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
+POLL_PATHS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 
 
 #: Answered by 500 or 501, as Ollama does, though the request alone was wrong.
-_THEIRS: Final = frozenset({"EmbeddingsUnsupported"})
+_CLIENT_ERRORS: Final = frozenset({"EmbeddingsUnsupported"})
 
 
-def log_request(record: Record) -> None:
+def log_request(record: RequestRecord) -> None:
     """A warning where we are to blame, at debug level of those who only look."""
     level = logging.INFO
-    if record.route in POLLS:
+    if record.route in POLL_PATHS:
         level = logging.DEBUG
-    elif _is_our_fault(record):
+    elif _is_server_error(record):
         level = logging.WARNING
     if log.isEnabledFor(level):
         fields = request_fields(record)
         log.log(level, "request %s", logfmt(fields), extra={"fields": fields})
 
 
-def _is_our_fault(record: Record) -> bool:
-    if record.error in _THEIRS:
+def _is_server_error(record: RequestRecord) -> bool:
+    if record.error in _CLIENT_ERRORS:
         return False
     return record.status >= 500 or (record.status < 400 and record.finish == "error")
 
 
-def request_fields(record: Record) -> dict[str, Value]:
+def request_fields(record: RequestRecord) -> dict[str, Value]:
     """FIELDS; what is not known, or does not apply, is left out."""
     known: dict[str, Value | None] = {
         "request_id": record.id,
@@ -91,14 +91,14 @@ def request_fields(record: Record) -> dict[str, Value]:
         "client": record.client,
         "key": record.key,
         "model": record.model,
-        **(_answer(record) if record.answers else _work(record)),
+        **(_answer(record) if record.is_generation else _work(record)),
         "total_ms": _ms(record.total_s),
         "error": record.error,
     }
     return {name: value for name, value in known.items() if value not in {None, ""}}
 
 
-def _work(record: Record) -> dict[str, Value | None]:
+def _work(record: RequestRecord) -> dict[str, Value | None]:
     """Of a request that wanted no text."""
     fields: dict[str, Value | None] = {}
     if record.n_texts:
@@ -108,7 +108,7 @@ def _work(record: Record) -> dict[str, Value | None]:
     return fields | {"finish": record.finish}
 
 
-def _answer(record: Record) -> dict[str, Value | None]:
+def _answer(record: RequestRecord) -> dict[str, Value | None]:
     usage, done = record.usage, record.done
     ttft_s = record.ttft_s
     fields: dict[str, Value | None] = {"generated_tokens": usage.n_generated}

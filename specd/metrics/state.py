@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from specd.metrics import families
 from specd.metrics.families import Family, Kind
-from specd.metrics.labels import Names
+from specd.metrics.label_limit import BoundedLabels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model that is there.  memory: part (target, drafter), device, bytes.
 
     n_users: who has the right to use it; more than `n_slots` wait in its engine.
@@ -60,13 +60,13 @@ class State:
 
     ready: bool = True
     n_stuck: int = 0
-    loaded: tuple[Loaded, ...] = ()
+    loaded: tuple[LoadedModel, ...] = ()
     waiting: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
     devices: tuple[Device, ...] = ()
 
 
-class Gathered:
+class SampleSet:
     """Samples of one scrape; those of one series are added up, for labels are bounded."""
 
     def __init__(self) -> None:
@@ -85,38 +85,38 @@ class Gathered:
             yield metric
 
 
-def gathered(state: State, names: Names) -> Gathered:
+def collect_samples(state: State, names: BoundedLabels) -> SampleSet:
     """What the state says, in the declared families."""
-    found = Gathered()
-    found.add(families.READY, state.ready)
-    found.add(families.STUCK, state.n_stuck)
+    samples = SampleSet()
+    samples.add(families.READY, state.ready)
+    samples.add(families.STUCK, state.n_stuck)
     for model in state.loaded:
-        _add_model(found, model, names)
+        _add_model(samples, model, names)
     for waiting in state.waiting:
-        found.add(families.WAITING, 1, names.model(waiting))
+        samples.add(families.WAITING, 1, names.model(waiting))
     for process in state.processes:
         name = names.model(process.model)
-        found.add(families.ENGINE_RSS, process.rss_bytes, name)
-        found.add(families.ENGINE_FDS, process.n_fds, name)
-        found.add(families.ENGINE_CPU, process.cpu_s, name)
+        samples.add(families.ENGINE_RSS, process.rss_bytes, name)
+        samples.add(families.ENGINE_FDS, process.n_fds, name)
+        samples.add(families.ENGINE_CPU, process.cpu_s, name)
     for device in state.devices:
-        found.add(families.DEVICE_FREE, device.free_bytes, device.name, device.id)
-        found.add(families.DEVICE_TOTAL, device.total_bytes, device.name, device.id)
-    return found
+        samples.add(families.DEVICE_FREE, device.free_bytes, device.name, device.id)
+        samples.add(families.DEVICE_TOTAL, device.total_bytes, device.name, device.id)
+    return samples
 
 
-def _add_model(found: Gathered, model: Loaded, names: Names) -> None:
+def _add_model(samples: SampleSet, model: LoadedModel, names: BoundedLabels) -> None:
     name, drafter = pair = names.pair(model.model, model.drafter)
-    found.add(families.RESIDENT, 1, *pair)
-    found.add(families.RUNNING, min(model.n_users, model.n_slots), name)
-    found.add(families.WAITING, max(model.n_users - model.n_slots, 0), name)
-    found.add(families.SLOTS, model.n_slots, name)
-    found.add(families.CONTEXT, model.n_ctx, name)
+    samples.add(families.RESIDENT, 1, *pair)
+    samples.add(families.RUNNING, min(model.n_users, model.n_slots), name)
+    samples.add(families.WAITING, max(model.n_users - model.n_slots, 0), name)
+    samples.add(families.SLOTS, model.n_slots, name)
+    samples.add(families.CONTEXT, model.n_ctx, name)
     for part, device, n_bytes in model.memory:
-        found.add(families.RESIDENT_BYTES, n_bytes, name, part, device)
+        samples.add(families.RESIDENT_BYTES, n_bytes, name, part, device)
     if model.gain is not None and names.OTHER not in pair:
-        found.add(families.GAIN, model.gain, name, drafter)
+        samples.add(families.GAIN, model.gain, name, drafter)
     if model.threshold is not None and names.OTHER not in pair:
-        found.add(families.THRESHOLD, model.threshold, name, drafter)
+        samples.add(families.THRESHOLD, model.threshold, name, drafter)
     if model.plain_tokens_per_s and name != names.OTHER:
-        found.add(families.PLAIN_SPEED, model.plain_tokens_per_s, name)
+        samples.add(families.PLAIN_SPEED, model.plain_tokens_per_s, name)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from specd.pairs.fetching import Fetching
-from specd.pairs.finder import SHELF, Pairs
-from specd.pairs.history import HISTORY_FILE, Entry, History, Key
-from specd.pairs.notebook import Notebooks
-from specd.pairs.registry import RuleFiles, load_rules
+from specd.pairs.drafter_fetcher import DrafterFetcher
+from specd.pairs.finder import LOCAL_STORE, Pairs
+from specd.pairs.history import HISTORY_FILE, History, HistoryEntry, HistoryKey
+from specd.pairs.history_writer import HistoryWriter
+from specd.pairs.rule_files import RuleFiles, load_rules
 from specd.pairs.rules import Rule, RuleBook, Rules
 from specd.pairs.vocabularies import Vocabularies
-from specd.store.identity import identities_of, identity_of
+from specd.store.file_identity import file_identities, file_identity
 
 __all__ = [
     "HISTORY_FILE",
-    "SHELF",
-    "Entry",
-    "Fetching",
+    "LOCAL_STORE",
+    "DrafterFetcher",
     "History",
-    "Key",
-    "Notebooks",
+    "HistoryEntry",
+    "HistoryKey",
+    "HistoryWriter",
     "Pairs",
     "Rule",
     "RuleBook",
     "RuleFiles",
     "Rules",
     "Vocabularies",
-    "identities_of",
-    "identity_of",
+    "file_identities",
+    "file_identity",
     "load_rules",
 ]

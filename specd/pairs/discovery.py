@@ -10,32 +10,32 @@ from typing import Final, Protocol
 
 from specd import core
 from specd.errors import StoreError
-from specd.pairs.step_cost import MAX_STEP_COST, is_mixture, is_too_quick, step_cost
+from specd.pairs.step_cost import MAX_STEP_COST, is_mixture, is_too_fast_to_draft, step_cost
 from specd.pairs.vocabularies import Vocabularies
-from specd.store.architectures import HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
-from specd.store.facts import GgufFacts, human_count
-from specd.store.stored import Stored
+from specd.store.architectures import DIFFUSION, DRAFT_HEADS, NO_TEXT_GENERATION
+from specd.store.gguf_metadata import GgufMetadata, format_count
+from specd.store.stored_model import StoredModel
 
-_CANNOT_DRAFT: Final = NOT_TOKEN_BY_TOKEN | HEADS | NOT_FOR_TEXT
+_CANNOT_DRAFT: Final = DIFFUSION | DRAFT_HEADS | NO_TEXT_GENERATION
 
 
 class Store(Protocol):
     """What discovery asks of the store; `store.Library` is one."""
 
-    def stored(self) -> Iterator[Stored]: ...
+    def stored(self) -> Iterator[StoredModel]: ...
     def stamp(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class LocalModel:
     """A model that could draft."""
 
     name: str
     weights: Path
-    facts: GgufFacts
+    facts: GgufMetadata
 
 
-class Shelf:
+class DrafterDiscovery:
     """Looked through once per state of the store; the vocabularies say what each file is.
 
     on_gpu: says whether a GPU will compute.
@@ -47,17 +47,17 @@ class Shelf:
         self._store = store
         self._on_gpu = on_gpu
         self._vocabularies = vocabularies
-        self._seen: tuple[object, tuple[Shelved, ...]] | None = None
+        self._seen: tuple[object, tuple[LocalModel, ...]] | None = None
 
-    def survey(self, is_over: Callable[[], bool]) -> None:
+    def scan(self, should_stop: Callable[[], bool]) -> None:
         """Read what nobody has read yet, until it is over."""
         for stored in self._store.stored():
-            if is_over():
+            if should_stop():
                 return
             with contextlib.suppress(StoreError):
                 self._vocabularies.facts(stored.weights)
 
-    def drafters_for(self, target: core.ModelRef) -> Iterator[Shelved]:
+    def drafters_for(self, target: core.ModelRef) -> Iterator[LocalModel]:
         """Those that speak its vocabulary and are small enough, the smallest first.  StoreError."""
         whole = self._vocabularies.facts(target.weights)
         on_gpu = self._on_gpu()
@@ -70,21 +70,21 @@ class Shelf:
     def refusal_of(self, target: core.ModelRef) -> str | None:
         """Why the target is not worth a search, as the end of a sentence.  StoreError."""
         facts = self._vocabularies.facts(target.weights)
-        if not is_too_quick(facts, on_gpu=self._on_gpu()):
+        if not is_too_fast_to_draft(facts, on_gpu=self._on_gpu()):
             return None
-        n_active = human_count(facts.n_active_parameters)
+        n_active = format_count(facts.n_active_parameters)
         what = f"it has only {n_active} parameters"
         if is_mixture(facts):
             what = f"it is a mixture of experts of which a token meets only {n_active} parameters"
         return f"{what}: it is about as quick as a drafter would be"
 
-    def _fits(self, target: core.ModelRef, model: Shelved) -> bool:
+    def _fits(self, target: core.ModelRef, model: LocalModel) -> bool:
         try:
             return self._vocabularies.fits(target.weights, model.weights)
         except StoreError:  # it has gone since
             return False
 
-    def _models(self) -> tuple[Shelved, ...]:
+    def _models(self) -> tuple[LocalModel, ...]:
         stamp = self._store.stamp()
         if self._seen is None or self._seen[0] != stamp:
             # Of models under several names the first one's will do.
@@ -93,7 +93,7 @@ class Shelf:
             self._seen = stamp, tuple(order)
         return self._seen[1]
 
-    def _look(self) -> Iterator[Shelved]:
+    def _look(self) -> Iterator[LocalModel]:
         for stored in self._store.stored():
             # One that adapters change is not what its weights say.
             if stored.config.remote_host or stored.paths("adapter"):
@@ -104,4 +104,4 @@ class Shelf:
             except StoreError:
                 continue
             if not facts.has_pooling and facts.architecture not in _CANNOT_DRAFT:
-                yield Shelved(stored.name.short, weights, facts)
+                yield LocalModel(stored.name.short, weights, facts)

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from specd import core
-from specd.core import Drafter, NoPair, Pair, PassedOver
+from specd.core import Drafter, NoPair, Pair, SkippedDrafter
 from specd.errors import SpecdError, StoreError
 from specd.pairs import refusals
-from specd.pairs.discovery import Shelf, Store
+from specd.pairs.discovery import DrafterDiscovery, Store
 from specd.pairs.history import History
 from specd.pairs.refusals import Refusal
 from specd.pairs.rules import USER, Rule, RuleBook, is_file, matches
-from specd.pairs.verdict import Standing, Verdict, Verdicts
+from specd.pairs.verdict import PairOutcome, Verdict, Verdicts
 from specd.pairs.vocabularies import Vocabularies
 from specd.store import demo
 from specd.store.name import Name
 
 MANIFEST: Final = "manifest"
-SHELF: Final = "shelf"
+LOCAL_STORE: Final = "shelf"
 #: Decisions that are remembered; more targets than anybody has.
 _MAX_DECIDED: Final = 1000
 
@@ -76,8 +76,8 @@ class Pairs:
         self._rules = rules
         self.enabled = enabled
         self._verdicts = Verdicts(history, machine)
-        self._vocabularies = vocabularies or Vocabularies.beside(history)
-        self._shelf = Shelf(library, self._vocabularies, on_gpu)
+        self._vocabularies = vocabularies or Vocabularies.in_state_dir(history)
+        self._discovery = DrafterDiscovery(library, self._vocabularies, on_gpu)
         self._decided: dict[tuple[str, str], _Decided] = {}
 
     def pair(self, target: core.ModelRef) -> Pair:
@@ -88,22 +88,22 @@ class Pairs:
         rule = self._rules.rule_for(target.name)
         key, seen = (target.name, target.digest), self._seen(rule)
         known = self._decided.get(key)
-        if known is None or known.seen != seen or not _is_there(known.pair.drafter):
+        if known is None or known.seen != seen or not _is_installed(known.pair.drafter):
             known = _Decided(seen, self._decide(target, rule))
-            if _may_be_remembered(known.pair, rule):
+            if _can_be_cached(known.pair, rule):
                 if len(self._decided) >= _MAX_DECIDED:
                     self._decided.clear()
                 self._decided[key] = known
         self._vocabularies.save()
         return replace(known.pair, target=target)
 
-    def survey(self, is_over: Callable[[], bool]) -> None:
+    def scan(self, should_stop: Callable[[], bool]) -> None:
         """Read the headers of the whole store, which takes seconds on its first day: a request that
         is the first to need a drafter from the shelf need not wait for them.
         """
         if self.enabled:
             with contextlib.suppress(StoreError):
-                self._shelf.survey(is_over)
+                self._discovery.scan(should_stop)
             self._vocabularies.save()
 
     def _seen(self, rule: Rule | None) -> object:
@@ -115,10 +115,10 @@ class Pairs:
         if not lost:
             return pair
         pays = pair.drafter
-        if pays is not None and self._verdict(target, pays).standing is not Standing.PAYS:
+        if pays is not None and self._verdict(target, pays).outcome is not PairOutcome.PAYS:
             pays = None
-        passed_over = (_passed_over(target, *one, pays) for one in lost.values())
-        return replace(pair, passed_over=tuple(passed_over))
+        skipped_drafters = (_skipped_drafter(target, *one, pays) for one in lost.values())
+        return replace(pair, skipped_drafters=tuple(skipped_drafters))
 
     def _chosen(self, target: core.ModelRef, rule: Rule | None, lost: _Lost) -> Pair:
         """Choose the pair; add to `lost` the drafters that are skipped."""
@@ -130,8 +130,8 @@ class Pairs:
                 return _paired(target, candidate, rule)
             first_refusal = first_refusal or refusal
         shelf = ""
-        if _leaves_the_shelf_its_turn(rule, was_tried=first_refusal is not None):
-            found = self._on_the_shelf(target, lost)
+        if _allows_discovery(rule, was_tried=first_refusal is not None):
+            found = self._discover(target, lost)
             if isinstance(found, Drafter):
                 pull = self._missing(rule) if first_refusal is None else ()
                 return _paired(target, found, rule, pull)
@@ -172,20 +172,20 @@ class Pairs:
             return refusals.unreadable(name, error)
         return _of_rule(model.name, model.weights, rule)
 
-    def _on_the_shelf(self, target: core.ModelRef, lost: _Lost) -> Drafter | Refusal | str:
+    def _discover(self, target: core.ModelRef, lost: _Lost) -> Drafter | Refusal | str:
         """Return a drafter that pays, else the smallest unknown one, else why there is none."""
         unknown: Drafter | None = None
         does_not_pay: Refusal | None = None
         try:
-            if not_worth_it := self._shelf.refusal_of(target):
+            if not_worth_it := self._discovery.refusal_of(target):
                 return not_worth_it
-            for model in self._shelf.drafters_for(target):
-                drafter = Drafter(name=model.name, weights=model.weights, source=SHELF)
+            for model in self._discovery.drafters_for(target):
+                drafter = Drafter(name=model.name, weights=model.weights, source=LOCAL_STORE)
                 verdict = self._verdict(target, drafter)
-                if verdict.standing is Standing.PAYS:
+                if verdict.outcome is PairOutcome.PAYS:
                     return drafter
-                if verdict.standing is Standing.LOSES:
-                    refusal = _pass_over(target, drafter, verdict, lost)
+                if verdict.outcome is PairOutcome.LOSES:
+                    refusal = _skip_drafter(target, drafter, verdict, lost)
                     does_not_pay = does_not_pay or refusal
                 else:
                     unknown = unknown or drafter
@@ -215,8 +215,8 @@ class Pairs:
         if drafter.source == USER or _is_demo(target):
             return None  # who asks for it by name, shall have it
         verdict = self._verdict(target, drafter)
-        if verdict.standing is Standing.LOSES:
-            return _pass_over(target, drafter, verdict, lost)
+        if verdict.outcome is PairOutcome.LOSES:
+            return _skip_drafter(target, drafter, verdict, lost)
         return None
 
     def _verdict(self, target: core.ModelRef, drafter: Drafter) -> Verdict:
@@ -230,31 +230,33 @@ def _of_rule(name: str, weights: Path, rule: Rule) -> Drafter:
 def _paired(
     target: core.ModelRef, drafter: Drafter, rule: Rule | None, pull: tuple[str, ...] = ()
 ) -> Pair:
-    if rule is None or drafter.source not in {rule.origin, SHELF}:
+    if rule is None or drafter.source not in {rule.origin, LOCAL_STORE}:
         return Pair(target=target, drafter=drafter)
     # What was published, was measured with the drafters of the rule.
     expected = rule.expected if drafter.source == rule.origin else {}
     return Pair(target=target, drafter=drafter, rule=rule.said, expected=expected, pull=pull)
 
 
-def _pass_over(target: core.ModelRef, drafter: Drafter, verdict: Verdict, lost: _Lost) -> Refusal:
+def _skip_drafter(
+    target: core.ModelRef, drafter: Drafter, verdict: Verdict, lost: _Lost
+) -> Refusal:
     """Add a drafter that loses to `lost`; return the refusal."""
     lost[drafter.weights] = drafter, verdict
     return refusals.does_not_pay(target.name, drafter.name, verdict)
 
 
-def _passed_over(
+def _skipped_drafter(
     target: core.ModelRef, drafter: Drafter, verdict: Verdict, pays: Drafter | None
-) -> PassedOver:
+) -> SkippedDrafter:
     """pays: the drafter that is used instead, if it pays."""
     instead = pays.name if pays is not None else ""
-    return PassedOver(
+    return SkippedDrafter(
         name=drafter.name,
         weights=drafter.weights,
         gain=verdict.gain or 0.0,
         n_requests=verdict.n_requests,
-        n_drafted=verdict.n_guessed,
-        n_accepted=verdict.n_kept,
+        n_drafted=verdict.n_drafted,
+        n_accepted=verdict.n_accepted,
         n_answers_left=verdict.n_answers_left if pays is None else None,
         n_retries=verdict.n_retries,
         detail=refusals.does_not_pay(target.name, drafter.name, verdict, instead).detail,
@@ -274,7 +276,7 @@ def _unpaired(
     )
 
 
-def _leaves_the_shelf_its_turn(rule: Rule | None, *, was_tried: bool) -> bool:
+def _allows_discovery(rule: Rule | None, *, was_tried: bool) -> bool:
     """A rule that forbids is final; so is a user's, once one of the drafters it names was there."""
     if rule is None:
         return True
@@ -286,11 +288,11 @@ def _is_demo(target: core.ModelRef) -> bool:
     return built_in is not None and target.weights == built_in.weights
 
 
-def _is_there(drafter: Drafter | None) -> bool:
+def _is_installed(drafter: Drafter | None) -> bool:
     return drafter is None or os.path.exists(drafter.weights)  # noqa: PTH110 - asked at every request
 
 
-def _may_be_remembered(pair: Pair, rule: Rule | None) -> bool:
+def _can_be_cached(pair: Pair, rule: Rule | None) -> bool:
     """Not what a file decided that may be mended, or exchanged, without the store's knowledge."""
     names_files = rule is not None and any(map(is_file, rule.drafters))
     return pair.reason is not NoPair.UNREADABLE and not names_files

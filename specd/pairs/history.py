@@ -19,8 +19,8 @@ import msgspec
 
 from specd import core
 from specd.pairs.retries import PairKey, Retry, newest, without_drafter
-from specd.store.identity import identities_of, identity_of
-from specd.store.state_file import Stamp, StateFile, sound
+from specd.store.file_identity import file_identities, file_identity
+from specd.store.state_file import Stamp, StateFile, valid_rows
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _V = TypeVar("_V")
 _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
 
-class Key(msgspec.Struct, frozen=True):
+class HistoryKey(msgspec.Struct, frozen=True):
     """target, drafter, adapters: as `identity_of` says; no drafter is "".  machine: its name."""
 
     target: str
@@ -56,15 +56,15 @@ class Key(msgspec.Struct, frozen=True):
     def of(cls, spec: core.EngineSpec, machine: str) -> Self:
         """OSError where a file is not there."""
         return cls(
-            target=identity_of(Path(spec.weights)),
-            drafter=identity_of(Path(spec.drafter)) if spec.drafter else "",
+            target=file_identity(Path(spec.weights)),
+            drafter=file_identity(Path(spec.drafter)) if spec.drafter else "",
             kv_cache_type=spec.kv_cache_type,
             flash_attention=spec.flash_attention,
             n_gpu_layers=spec.n_gpu_layers,
             main_gpu=spec.main_gpu,
             n_threads=spec.n_threads,
             machine=machine,
-            adapters=identities_of(spec.adapters),
+            adapters=file_identities(spec.adapters),
         )
 
     @property
@@ -72,17 +72,17 @@ class Key(msgspec.Struct, frozen=True):
         return PairKey(self.target, self.drafter, self.machine, self.adapters)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HistoryEntry(msgspec.Struct, frozen=True):
     """used_at: unix seconds of the last lesson."""
 
-    key: Key
+    key: HistoryKey
     used_at: Annotated[float, msgspec.Meta(ge=0, le=_MAX_COUNT)]
     history: core.PairHistory
 
 
 class _File(msgspec.Struct, frozen=True):
     version: int
-    pairs: list[Entry]
+    pairs: list[HistoryEntry]
     retries: list[Retry] = []
 
 
@@ -98,7 +98,7 @@ class _Rows(msgspec.Struct, frozen=True):
 class _Known:
     """What a file says."""
 
-    pairs: dict[Key, Entry]
+    pairs: dict[HistoryKey, HistoryEntry]
     retries: dict[PairKey, Retry]
 
 
@@ -114,29 +114,29 @@ class History:
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
         self._file = StateFile(path, MAX_BYTES) if path is not None else None
         self._unix_time = unix_time
-        self._unsaved: dict[Key, Entry] = {}
+        self._unsaved: dict[HistoryKey, HistoryEntry] = {}
         #: Answers counted since the last `save`, and the retries that they started.
         self._unsaved_retries: dict[PairKey, Retry] = {}
         self._read_last: tuple[Stamp | None, _Known] = None, _NOTHING
         self._n_put = 0
-        self._known: tuple[_Known, int, tuple[Entry, ...]] = _NOTHING, 0, ()
+        self._known: tuple[_Known, int, tuple[HistoryEntry, ...]] = _NOTHING, 0, ()
         self._lock = threading.Lock()  # of _unsaved and _unsaved_retries
 
-    def get(self, key: Key) -> core.PairHistory | None:
+    def get(self, key: HistoryKey) -> core.PairHistory | None:
         """What is known of the pair, from whichever daemon."""
-        entry = self._unsaved.get(key) or self._read_or_complain().pairs.get(key)
+        entry = self._unsaved.get(key) or self._read_or_log().pairs.get(key)
         return entry.history if entry is not None else None
 
-    def put(self, key: Key, history: core.PairHistory) -> None:
+    def put(self, key: HistoryKey, history: core.PairHistory) -> None:
         """Keep it until the next `save`; figures that cannot be are left out."""
-        entry = Entry(key, max(self._unix_time(), 0.0), _sound(history))
+        entry = HistoryEntry(key, max(self._unix_time(), 0.0), _without_invalid(history))
         with self._lock:
             _put_last(self._unsaved, key, entry)
             self._n_put += 1
 
     def retry(self, pair: PairKey) -> Retry:
         """Return how many answers a pair that lost has waited, by all daemons."""
-        return self._retry(self._read_or_complain(), pair)
+        return self._retry(self._read_or_log(), pair)
 
     def count_answer(self, pair: PairKey, n_retries: int) -> None:
         """Count an answer that a pair's target gave without the drafter; `save` writes the count.
@@ -144,7 +144,7 @@ class History:
         The last answer of a wait removes the drafter's figures: the next load tries it again.
         n_retries: identifies the wait that the answer belongs to; it does not count in a later one.
         """
-        known = self._read_or_complain()
+        known = self._read_or_log()
         with self._lock:
             before = self._retry(known, pair)
             if before.n_retries != n_retries:
@@ -179,7 +179,7 @@ class History:
             }
             self._write(_Known(known.pairs | unsaved, known.retries | counted))
         except OSError as error:
-            self._complain("cannot keep what was learned of the pairs in %s: %s", error)
+            self._log_error("cannot keep what was learned of the pairs in %s: %s", error)
             return False
         with self._lock:
             for key, entry in unsaved.items():
@@ -194,24 +194,24 @@ class History:
     def is_saved(self) -> bool:
         return self._file is None or not (self._unsaved or self._unsaved_retries)
 
-    def beside(self, name: str) -> Path | None:
+    def in_state_dir(self, name: str) -> Path | None:
         """Another file of the same state."""
         return self._file.path.with_name(name) if self._file is not None else None
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HistoryEntry]:
         """All that is written, the last used first."""
-        return _by_use(self._read_or_complain().pairs)
+        return _by_use(self._read_or_log().pairs)
 
-    def known(self) -> tuple[Entry, ...]:
+    def known(self) -> tuple[HistoryEntry, ...]:
         """All, written or not; cheap as long as nothing was learned, and the same object then."""
-        written = self._read_or_complain()
+        written = self._read_or_log()
         if self._known[0] is not written or self._known[1] != self._n_put:
             with self._lock:
                 entries = written.pairs | self._unsaved
                 self._known = written, self._n_put, tuple(entries.values())
         return self._known[2]
 
-    def forget(self, which: Callable[[Key], bool]) -> int:
+    def forget(self, which: Callable[[HistoryKey], bool]) -> int:
         """Remove pairs from the file; says how many.  OSError where it cannot be written."""
         known = self._read()
         kept = {key: entry for key, entry in known.pairs.items() if not which(key)}
@@ -221,11 +221,11 @@ class History:
 
     # ----------------------------------------------------------------------- the file
 
-    def _read_or_complain(self) -> _Known:
+    def _read_or_log(self) -> _Known:
         try:
             return self._read()
         except OSError as error:
-            self._complain("cannot read what was learned of the pairs in %s: %s", error)
+            self._log_error("cannot read what was learned of the pairs in %s: %s", error)
             return _NOTHING
 
     def _read(self) -> _Known:
@@ -246,9 +246,9 @@ class History:
         retries = [retry for retry in known.retries.values() if retry.pair in pairs]
         self._file.write(msgspec.json.encode(_File(_VERSION, entries, retries)))
 
-    def _complain(self, words: str, error: Exception) -> None:
+    def _log_error(self, words: str, error: Exception) -> None:
         assert self._file is not None
-        self._file.complain(words, error)
+        self._file.warn_once(words, error)
 
 
 def _decode(data: bytes) -> _Known:
@@ -260,8 +260,8 @@ def _decode(data: bytes) -> _Known:
     if file.version != _VERSION:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
     pairs = {
-        entry.key: msgspec.structs.replace(entry, history=_sound(entry.history))
-        for _, entry in sound(enumerate(file.pairs), Entry)
+        entry.key: msgspec.structs.replace(entry, history=_without_invalid(entry.history))
+        for _, entry in valid_rows(enumerate(file.pairs), HistoryEntry)
     }
     return _Known(pairs, _decode_retries(file.retries))
 
@@ -270,7 +270,7 @@ def _decode_retries(raw: msgspec.Raw) -> dict[PairKey, Retry]:
     """Decode the counts; if they are damaged, drop them, and pairs that lost wait anew."""
     try:
         rows = msgspec.json.decode(raw, type=list[msgspec.Raw])
-        return {retry.pair: retry for _, retry in sound(enumerate(rows), Retry)}
+        return {retry.pair: retry for _, retry in valid_rows(enumerate(rows), Retry)}
     except ValueError as error:
         log.warning("the counts of answers until drafters are tried again are damaged: %s", error)
         return {}
@@ -284,18 +284,18 @@ def _put_last(unsaved: dict[_K, _V], key: _K, value: _V) -> None:
         del unsaved[next(iter(unsaved))]
 
 
-def _by_use(entries: dict[Key, Entry]) -> list[Entry]:
+def _by_use(entries: dict[HistoryKey, HistoryEntry]) -> list[HistoryEntry]:
     return sorted(entries.values(), key=lambda entry: entry.used_at, reverse=True)
 
 
 # --------------------------------------------------------------------------- what can be
 
 
-def _sound(history: core.PairHistory) -> core.PairHistory:
+def _without_invalid(history: core.PairHistory) -> core.PairHistory:
     """The same without figures that nobody can have measured."""
     return replace(
         history,
-        bands=tuple(filter(_is_sound, history.bands[:_MAX_BINS])),
+        bands=tuple(filter(_is_valid, history.bands[:_MAX_BINS])),
         target_s=tuple(
             (width, seconds)
             for width, seconds in history.target_s[:_MAX_BINS]
@@ -304,7 +304,7 @@ def _sound(history: core.PairHistory) -> core.PairHistory:
     )
 
 
-def _is_sound(band: core.BandHistory) -> bool:
+def _is_valid(band: core.BandHistory) -> bool:
     estimates = (*band.by_confidence, *band.by_depth)
     counts = (band.band, band.n_requests, band.n_drafted, band.n_accepted)
     return (

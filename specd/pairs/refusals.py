@@ -9,8 +9,8 @@ from specd.core import NoPair
 from specd.errors import SpecdError
 from specd.pairs.rules import Rule, has_wildcards
 from specd.pairs.verdict import Verdict
-from specd.store.architectures import CANNOT_REWIND, HEADS, NOT_FOR_TEXT, NOT_TOKEN_BY_TOKEN
-from specd.store.facts import GgufFacts
+from specd.store.architectures import CANNOT_REWIND, DIFFUSION, DRAFT_HEADS, NO_TEXT_GENERATION
+from specd.store.gguf_metadata import GgufMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ SWITCHED_OFF = Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switche
 
 def of_target(target: core.ModelRef) -> Refusal | None:
     """What is wrong with it whatever drafts."""
-    if target.only_embeds:
+    if target.is_embedding_only:
         return Refusal(
             NoPair.EMBEDS,
             f"{target.name} gives vectors instead of text, so there is nothing to draft.",
@@ -38,11 +38,11 @@ def of_target(target: core.ModelRef) -> Refusal | None:
     return _of_architecture(target.name, target.architecture)
 
 
-def of_drafter(name: str, facts: GgufFacts) -> Refusal | None:
+def of_drafter(name: str, facts: GgufMetadata) -> Refusal | None:
     who, architecture = f"The drafter {name}", facts.architecture
     if facts.has_pooling:
         return Refusal(NoPair.UNREADABLE, f"{who} gives vectors instead of text.")
-    if architecture in NOT_FOR_TEXT:
+    if architecture in NO_TEXT_GENERATION:
         return Refusal(
             NoPair.UNREADABLE,
             f"{who} is of the architecture {architecture}, which does not go on with a text.",
@@ -51,12 +51,12 @@ def of_drafter(name: str, facts: GgufFacts) -> Refusal | None:
 
 
 def _of_architecture(who: str, architecture: str) -> Refusal | None:
-    if architecture in NOT_TOKEN_BY_TOKEN:
+    if architecture in DIFFUSION:
         return Refusal(
             NoPair.CANNOT_REWIND,
             f"{who} is of the architecture {architecture}, which does not write token by token.",
         )
-    if architecture in HEADS:
+    if architecture in DRAFT_HEADS:
         return Refusal(
             NoPair.UNREADABLE,
             f"{who} is a drafting head ({architecture}), not a model that can be run by itself.",
@@ -78,7 +78,7 @@ def unreadable(drafter: str, error: SpecdError) -> Refusal:
 
 def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "") -> Refusal:
     """verdict: one that loses.  instead: the drafter that is used and pays, "" for none."""
-    share = verdict.n_kept / max(verdict.n_guessed, 1)
+    share = verdict.n_accepted / max(verdict.n_drafted, 1)
     n_left = verdict.n_answers_left
     again = f"after {n_left} more answer{'s' * (n_left != 1)}"
     if instead:
@@ -86,7 +86,7 @@ def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "")
     return Refusal(
         NoPair.DOES_NOT_PAY,
         f"The drafter {drafter} made {target} slower here: at best {verdict.gain or 0.0:.2f} times"
-        f" the plain speed over {verdict.n_requests} answers, {share:.0%} of {verdict.n_guessed}"
+        f" the plain speed over {verdict.n_requests} answers, {share:.0%} of {verdict.n_drafted}"
         f" guesses accepted. It is tried again {again}, or after `specd pairs {target} --forget`.",
     )
 

@@ -40,7 +40,7 @@ class Rule:
     draft_length: tuple[int, int] | None = None
     source: str = ""
     file: Path | None = field(default=None, compare=False)
-    won: str = field(default="", compare=False)
+    winning_pattern: str = field(default="", compare=False)
 
     @property
     def max_draft(self) -> int | None:
@@ -49,8 +49,8 @@ class Rule:
     @property
     def said(self) -> str:
         """What decided, for the user: "registry: llama3.3:70b*"."""
-        where = home_short(self.file) if self.file is not None else self.origin
-        return f"{where}: {self.won or self.targets[0]}"
+        where = shorten_home(self.file) if self.file is not None else self.origin
+        return f"{where}: {self.winning_pattern or self.targets[0]}"
 
     def weight(self, target: str) -> int:
         """How closely the rule is about that target: −1 not at all, more is closer."""
@@ -58,10 +58,10 @@ class Rule:
 
     def about(self, target: str) -> Rule:
         """The same, knowing which of its patterns is the closest to the target."""
-        return replace(self, won=self._closest_pattern(target)[1])
+        return replace(self, winning_pattern=self._closest_pattern(target)[1])
 
     def _closest_pattern(self, target: str) -> tuple[int, str]:
-        matching = ((letters(p), p) for p in self.targets if matches(p, target))
+        matching = ((n_literal_letters(p), p) for p in self.targets if matches(p, target))
         return max(matching, key=lambda weighed: weighed[0], default=(-1, ""))
 
 
@@ -90,7 +90,7 @@ class Rules:
         return None
 
 
-def letters(pattern: str) -> int:
+def n_literal_letters(pattern: str) -> int:
     """How many of a pattern's letters stand for themselves."""
     return sum(letter not in WILDCARDS for letter in pattern)
 
@@ -114,7 +114,7 @@ def has_wildcards(pattern: str) -> bool:
     return any(letter in WILDCARDS for letter in pattern)
 
 
-def home_short(path: Path) -> str:
+def shorten_home(path: Path) -> str:
     """The path with `~` for the user's home."""
     try:
         return f"~/{path.relative_to(Path.home())}"

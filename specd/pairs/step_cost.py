@@ -25,8 +25,8 @@ GPU_LEAST_PARAMETERS: Final = 3_000_000_000
 MAX_STEP_COST: Final = 0.25
 
 
-class Read(Protocol):
-    """What a token of a model needs: `store.facts.GgufFacts` says it.
+class ModelSize(Protocol):
+    """What a token of a model needs: `store.facts.GgufMetadata` says it.
 
     read_bytes: of weights.  n_active_parameters: those that it meets.
     n_parameters: all of them; far more where experts take turns.
@@ -40,18 +40,18 @@ class Read(Protocol):
     def n_parameters(self) -> int: ...
 
 
-def step_cost(target: Read, drafter: Read, *, on_gpu: bool) -> float:
+def step_cost(target: ModelSize, drafter: ModelSize, *, on_gpu: bool) -> float:
     """Return the seconds of a draft step ÷ those of a pass of the target, estimated.
 
     on_gpu: whether a GPU computes them.  A target that is too quick for any drafter gives 1.
     """
-    if is_too_quick(target, on_gpu=on_gpu):
+    if is_too_fast_to_draft(target, on_gpu=on_gpu):
         return 1.0
     floor_bytes = 0 if on_gpu else CPU_FLOOR_BYTES
     return (floor_bytes + drafter.read_bytes) / max(floor_bytes + target.read_bytes, 1)
 
 
-def is_too_quick(target: Read, *, on_gpu: bool) -> bool:
+def is_too_fast_to_draft(target: ModelSize, *, on_gpu: bool) -> bool:
     """Return whether no drafter, however small, costs little enough beside this target.
 
     A mixture of few active parameters is too quick on a CPU as well: each drafted token wakes
@@ -62,6 +62,6 @@ def is_too_quick(target: Read, *, on_gpu: bool) -> bool:
     return MAX_STEP_COST * (CPU_FLOOR_BYTES + target.read_bytes) < CPU_FLOOR_BYTES
 
 
-def is_mixture(model: Read) -> bool:
+def is_mixture(model: ModelSize) -> bool:
     """What sees and hears is counted among all parameters, so a few more are no experts yet."""
     return model.n_parameters >= 2 * model.n_active_parameters

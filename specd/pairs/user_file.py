@@ -18,9 +18,9 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array, InlineTable, Table
 
 from specd.errors import BadSetting
-from specd.pairs.registry import Places, parse_rules, text_of
+from specd.pairs.rule_files import RuleFilePaths, parse_rules, read_text
 from specd.pairs.rules import USER, key_of
-from specd.store.durable import locked, replacing, store_errors
+from specd.store.atomic_files import atomic_write, exclusive_lock, to_store_errors
 
 _HEADER: Final = (
     "Which drafter serves which model here, before specd's own registry (docs/pairs.md)."
@@ -29,7 +29,7 @@ _HEADER: Final = (
 _OF_DRAFTERS: Final = ("drafters", "reason", "pull", "expected", "draft_length", "measured")
 
 
-def file_to_write(places: Places, *, of_machine: bool) -> Path:
+def file_to_write(places: RuleFilePaths, *, of_machine: bool) -> Path:
     """Return the file that SPECD_PAIRS names, else the user's own.
 
     of_machine: the machine's instead.  Raises BadSetting where there is none.
@@ -83,10 +83,10 @@ def remove(path: Path, target: str) -> bool:
 
 
 def _change(path: Path, change: Callable[[TOMLDocument], None]) -> None:
-    with store_errors(f"write the pairs file {path}"):
+    with to_store_errors(f"write the pairs file {path}"):
         path = path.resolve()  # a link stays one
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.parent):
+        with exclusive_lock(path.parent):
             before = _read(path)
             document = _parsed(before, path)
             change(document)
@@ -98,7 +98,7 @@ def _change(path: Path, change: Callable[[TOMLDocument], None]) -> None:
 
 
 def _read(path: Path) -> str:
-    return text_of(path) if path.exists() else f"# {_HEADER}\n"
+    return read_text(path) if path.exists() else f"# {_HEADER}\n"
 
 
 def _parsed(text: str, path: Path) -> TOMLDocument:
@@ -112,7 +112,7 @@ def _parsed(text: str, path: Path) -> TOMLDocument:
 def _write(path: Path, text: str) -> None:
     """Whole or not at all, with the owner and the rights that it had."""
     was = path.stat() if path.exists() else None
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
         part.chmod(was.st_mode & 0o777 if was is not None else 0o644)
         if was is not None:

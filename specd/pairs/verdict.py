@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import BandHistory, DrafterKind
-from specd.pairs.history import Entry, History
+from specd.pairs.history import History, HistoryEntry
 from specd.pairs.retries import PairKey
-from specd.store.identity import identities_of, identity_of
+from specd.store.file_identity import file_identities, file_identity
 
 #: A pair loses only after so many requests and guesses.  One text may be hard to guess; twenty
 #: answers cover several texts.  200 guesses give the accepted share to within 3.5 points.
-ENOUGH_REQUESTS: Final = 20
-ENOUGH_GUESSES: Final = 200
+MIN_REQUESTS: Final = 20
+MIN_DRAFTED: Final = 200
 
 
-class Standing(Enum):
+class PairOutcome(Enum):
     PAYS = "pays"
     LOSES = "loses"
     UNKNOWN = "unknown"
@@ -33,16 +33,16 @@ class Verdict:
     n_retries: how often it was tried again so far.
     """
 
-    standing: Standing = Standing.UNKNOWN
+    outcome: PairOutcome = PairOutcome.UNKNOWN
     gain: float | None = None
     n_requests: int = 0
-    n_guessed: int = 0
-    n_kept: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
     n_answers_left: int = 0
     n_retries: int = 0
 
 
-NOTHING_KNOWN: Final = Verdict()
+UNKNOWN_VERDICT: Final = Verdict()
 
 
 class Verdicts:
@@ -51,25 +51,28 @@ class Verdicts:
     def __init__(self, history: History | None, machine: str) -> None:
         self._history = history
         self._machine = machine
-        self._known: Sequence[Entry] | None = None
+        self._known: Sequence[HistoryEntry] | None = None
         self._n_looks = 0
-        self._by_pair: dict[PairKey, list[Entry]] = {}
+        self._by_pair: dict[PairKey, list[HistoryEntry]] = {}
 
     def of(self, target: Path, adapters: Iterable[Path], drafter: Path) -> Verdict:
         """Judge a pair by all loads of these weights, whatever their settings."""
         if self._history is None or not self._history.known():
-            return NOTHING_KNOWN
+            return UNKNOWN_VERDICT
         try:
             pair = PairKey(
-                identity_of(target), identity_of(drafter), self._machine, identities_of(adapters)
+                file_identity(target),
+                file_identity(drafter),
+                self._machine,
+                file_identities(adapters),
             )
         except OSError:
-            return NOTHING_KNOWN
+            return UNKNOWN_VERDICT
         # Read before the figures: an answer judged by old figures must not count in a new wait.
         retry = self._history.retry(pair)
         self._look(self._history)
         verdict = judge(b for entry in self._by_pair.get(pair, ()) for b in entry.history.bands)
-        if verdict.standing is not Standing.LOSES:
+        if verdict.outcome is not PairOutcome.LOSES:
             return verdict
         return replace(verdict, n_answers_left=retry.n_answers_left, n_retries=retry.n_retries)
 
@@ -84,7 +87,7 @@ class Verdicts:
         known = history.known()
         if known is self._known:
             return
-        by_pair: dict[PairKey, list[Entry]] = {}
+        by_pair: dict[PairKey, list[HistoryEntry]] = {}
         for entry in known:
             if entry.key.machine == self._machine and entry.key.drafter:
                 by_pair.setdefault(entry.key.pair, []).append(entry)
@@ -103,20 +106,20 @@ def judge(bands: Iterable[BandHistory]) -> Verdict:
         if band.drafter == DrafterKind.MODEL and band.n_drafted and band.gain is not None
     ]
     n_requests = sum(band.n_requests for band, _ in tried)
-    n_guessed = sum(band.n_drafted for band, _ in tried)
-    standing = Standing.UNKNOWN
-    if any(band.n_drafted >= ENOUGH_GUESSES and gain > 1.0 for band, gain in tried):
-        standing = Standing.PAYS
+    n_drafted = sum(band.n_drafted for band, _ in tried)
+    outcome = PairOutcome.UNKNOWN
+    if any(band.n_drafted >= MIN_DRAFTED and gain > 1.0 for band, gain in tried):
+        outcome = PairOutcome.PAYS
     elif (
-        n_requests >= ENOUGH_REQUESTS
-        and n_guessed >= ENOUGH_GUESSES
+        n_requests >= MIN_REQUESTS
+        and n_drafted >= MIN_DRAFTED
         and all(gain < 1.0 for _, gain in tried)
     ):
-        standing = Standing.LOSES
+        outcome = PairOutcome.LOSES
     return Verdict(
-        standing=standing,
+        outcome=outcome,
         gain=max((gain for _, gain in tried), default=None),
         n_requests=n_requests,
-        n_guessed=n_guessed,
-        n_kept=min(sum(band.n_accepted for band, _ in tried), n_guessed),
+        n_drafted=n_drafted,
+        n_accepted=min(sum(band.n_accepted for band, _ in tried), n_drafted),
     )

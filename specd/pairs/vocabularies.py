@@ -23,12 +23,12 @@ from specd.pairs.compatibility import difference
 from specd.pairs.fingerprints import Fingerprint, fits
 from specd.pairs.history import History
 from specd.pairs.vocabulary import Vocabulary, vocabulary_of
-from specd.store.facts import GgufFacts, facts_of
 from specd.store.file_cache import FileCache
+from specd.store.file_identity import file_identity
 from specd.store.gguf import read_header
-from specd.store.identity import identity_of
+from specd.store.gguf_metadata import GgufMetadata, metadata_of
 from specd.store.shape import Shape, shape_of
-from specd.store.state_file import StateFile, sound
+from specd.store.state_file import StateFile, valid_rows
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _V = TypeVar("_V")
 class _Header(msgspec.Struct, frozen=True):
     """vocabulary: its fingerprint's name."""
 
-    facts: GgufFacts
+    facts: GgufMetadata
     shape: Shape
     vocabulary: str
 
@@ -94,7 +94,7 @@ class Vocabularies:
     def __init__(self, path: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = StateFile(path, MAX_BYTES) if path is not None else None
         self._clock = clock
-        self._known = self._read_or_complain()
+        self._known = self._read_or_log()
         self._verdicts = {(v.target, v.drafter): v.difference for v in self._known.verdicts}
         self._fitting: dict[tuple[str, str], bool] = {}
         self._headers: FileCache[_Header] = FileCache(self._look)
@@ -103,15 +103,15 @@ class Vocabularies:
         self._next_save = clock()
 
     @classmethod
-    def beside(cls, history: History | None) -> Self:
+    def in_state_dir(cls, history: History | None) -> Self:
         """In the same folder as the history, where there is one."""
-        return cls(history.beside(VOCABULARIES_FILE) if history is not None else None)
+        return cls(history.in_state_dir(VOCABULARIES_FILE) if history is not None else None)
 
-    def facts(self, weights: Path) -> GgufFacts:
+    def facts(self, weights: Path) -> GgufMetadata:
         """Raises StoreError."""
         return self._headers.get(weights).facts
 
-    def read(self, weights: Path) -> tuple[GgufFacts, Shape]:
+    def read(self, weights: Path) -> tuple[GgufMetadata, Shape]:
         """For `store.Library`, so that no header is read for it alone.  Raises StoreError."""
         header = self._headers.get(weights)
         return header.facts, header.shape
@@ -146,14 +146,14 @@ class Vocabularies:
 
     def _look(self, weights: Path) -> _Header:
         try:
-            identity = identity_of(weights)
+            identity = file_identity(weights)
         except OSError as error:
             raise StoreError(f"cannot read {weights}: {error.strerror or error}") from error
         if identity not in self._known.files:
             header = read_header(weights)
             fingerprint = Fingerprint.of(header)
             self._known.vocabularies.setdefault(fingerprint.name, fingerprint)
-            facts, shape = facts_of(header), shape_of(header)
+            facts, shape = metadata_of(header), shape_of(header)
             self._known.files[identity] = _Header(facts, shape, fingerprint.name)
             self._unsaved = True
         return self._known.files[identity]
@@ -173,13 +173,13 @@ class Vocabularies:
             self._next_save = ended + _WRITING_SHARE * (ended - began)
         except OSError as error:
             self._unsaved, self._next_save = True, self._clock() + _AFTER_A_FAILURE_S
-            self._complain("cannot keep what was learned of vocabularies in %s: %s", error)
+            self._log_error("cannot keep what was learned of vocabularies in %s: %s", error)
         finally:
             self._lock.release()
 
     def _merged(self) -> _File:
         """With what another specd has written meanwhile."""
-        written = self._read_or_complain()
+        written = self._read_or_log()
         files = _newest({**written.files, **self._known.files}, MAX_FILES)
         all_known = {**written.vocabularies, **self._known.vocabularies}
         names = {header.vocabulary for header in files.values()}
@@ -196,18 +196,18 @@ class Vocabularies:
             ],
         )
 
-    def _read_or_complain(self) -> _File:
+    def _read_or_log(self) -> _File:
         known = None
         if self._file is not None:
             try:
                 known = self._file.read(_decode)
             except OSError as error:
-                self._complain("cannot read what is known of vocabularies in %s: %s", error)
+                self._log_error("cannot read what is known of vocabularies in %s: %s", error)
         return known or _File(_VERSION, {}, {}, [])
 
-    def _complain(self, words: str, error: Exception) -> None:
+    def _log_error(self, words: str, error: Exception) -> None:
         assert self._file is not None
-        self._file.complain(words, error)
+        self._file.warn_once(words, error)
 
 
 def _read(path: Path) -> Vocabulary:
@@ -227,9 +227,9 @@ def _decode(data: bytes) -> _File | None:
         file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    fingerprints = sound(file.vocabularies.items(), Fingerprint)
+    fingerprints = valid_rows(file.vocabularies.items(), Fingerprint)
     vocabularies = {name: found for name, found in fingerprints if found.is_whole}
-    headers = sound(file.files.items(), _Header)
+    headers = valid_rows(file.files.items(), _Header)
     files = {name: header for name, header in headers if header.vocabulary in vocabularies}
     if file.files and not files:
         raise ValueError("not one of its vocabularies is whole")
@@ -237,5 +237,5 @@ def _decode(data: bytes) -> _File | None:
         version=file.version,
         files=files,
         vocabularies=vocabularies,
-        verdicts=[verdict for _, verdict in sound(enumerate(file.verdicts), _Verdict)],
+        verdicts=[verdict for _, verdict in valid_rows(enumerate(file.verdicts), _Verdict)],
     )

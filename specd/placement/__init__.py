@@ -1,25 +1,25 @@
 """What this machine has for models, and the defaults that follow from it."""
 
+from specd.placement.backend_devices import DeviceKind
+from specd.placement.config import placement_config
 from specd.placement.cpu import Cpu
 from specd.placement.defaults import Defaults
 from specd.placement.devices import Device, Devices, devices
-from specd.placement.fit import Fit
-from specd.placement.learned import MEMORY_FILE, Learned
-from specd.placement.machine import cpu_name, machine_name
-from specd.placement.seats import Kind
-from specd.placement.wishes import wishes
+from specd.placement.hardware_name import cpu_name, machine_name
+from specd.placement.memory_corrections import MEMORY_FILE, MemoryCorrections
+from specd.placement.placer import Placer
 
 __all__ = [
     "MEMORY_FILE",
     "Cpu",
     "Defaults",
     "Device",
+    "DeviceKind",
     "Devices",
-    "Fit",
-    "Kind",
-    "Learned",
+    "MemoryCorrections",
+    "Placer",
     "cpu_name",
     "devices",
     "machine_name",
-    "wishes",
+    "placement_config",
 ]

@@ -22,7 +22,7 @@ _Card = list[Gpu]
 _NUMBER = re.compile(r"\+?(\d+)", re.ASCII)
 
 
-def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
+def visible_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
     """Those of CUDA_VISIBLE_DEVICES, in its order; without it all.
 
     A process sees one instance of split GPUs at most, and no other GPU beside it.

@@ -42,7 +42,7 @@ class Defaults:
             n_threads=self._n_threads(spec.n_threads),
         )
 
-    def least_ctx(self, n_ctx: int) -> int:
+    def min_ctx(self, n_ctx: int) -> int:
         """How far a context that this machine chose may shrink: not at all if the user set it."""
         return n_ctx if self.n_ctx else min(n_ctx, _CTX_BY_VRAM[-1][1])
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from specd.core import BackendDevice
 from specd.placement import cuda, pci
+from specd.placement.backend_devices import DeviceKind, UsableDevice, usable_devices
 from specd.placement.cpu import Cpu
 from specd.placement.nvidia import Gpu, Nvml
-from specd.placement.seats import Kind, Seat, seats
 
-__all__ = ["Device", "Devices", "Kind", "devices"]
+__all__ = ["Device", "DeviceKind", "Devices", "devices"]
 
 #: What llama.cpp can use; None where that cannot be found out.
-Offered = Sequence[BackendDevice] | None
+BackendDevices = Sequence[BackendDevice] | None
 #: Total and free bytes of a GPU that its backend could not open.
 _NOTHING = (0, 0)
 
@@ -37,7 +37,7 @@ class Device:
     total_bytes: int
     free_bytes: int
     id: str = ""
-    kind: Kind = Kind.DISCRETE
+    kind: DeviceKind = DeviceKind.DISCRETE
 
 
 class Devices:
@@ -49,9 +49,9 @@ class Devices:
 
     def __init__(
         self,
-        offered: Offered = None,
+        backend_devices: BackendDevices = None,
         *,
-        ask_again: Callable[[], Offered] = lambda: None,
+        probe_again: Callable[[], BackendDevices] = lambda: None,
         igpu: bool | None = None,
         gpus: Callable[[], list[Gpu] | None] | None = None,
         cpu: Callable[[], Cpu] = Cpu.read,
@@ -63,104 +63,121 @@ class Devices:
         igpu: OLLAMA_IGPU_ENABLE; None uses integrated GPUs where there are no others.
         gpus: NVML's.  root: where sys/ lies.
         """
-        self._offered = offered
-        self._ask_again = ask_again
+        self._backend_devices = backend_devices
+        self._probe_again = probe_again
         self._igpu = igpu
         self._gpus = gpus if gpus is not None else Nvml().gpus
         self._cpu = cpu
         self._environ = environ
         self._root = root
-        self._seats: list[Seat] = []
+        self._usable_devices: list[UsableDevice] = []
         self._lock = threading.Lock()
 
     def __call__(self) -> list[Device]:
         with self._lock:
             return self._read()
 
-    def told(self) -> list[Device]:
+    def driver_devices(self) -> list[Device]:
         """Those of whose memory the driver tells, which costs next to nothing."""
         with self._lock:
-            return self._read(patient=False)
+            return self._read(ask_backend=False)
 
-    def are_all(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether llama.cpp will find no others: False where it did not say, nor NVML of any."""
         with self._lock:
-            return self._offered is not None or bool(self._seats)
+            return self._backend_devices is not None or bool(self._usable_devices)
 
-    def complaints(self) -> list[str]:
+    def unusable_gpus(self) -> list[str]:
         """Of GPUs that are there and of no use, and why: sentences for the log."""
         gpus, used = self._gpus() or [], self()
-        shown = cuda.visible(gpus, self._environ)
+        shown = cuda.visible_gpus(gpus, self._environ)
         if gpus and not shown and not used:
             variable = self._environ.get(cuda.VARIABLE, "")
             return [f"{cuda.VARIABLE}={variable} hides all GPUs: models lie in main memory"]
-        if self._offered is not None and not self._offered:
+        if self._backend_devices is not None and not self._backend_devices:
             return [
                 f"{gpu.name} is not used: the llama.cpp that is installed cannot use it"
                 for gpu in shown
             ]
         known = {device.id for device in used}
         return [
-            f"{seat.name} is not used: how much memory it has is not known"
-            for seat in self._seats
-            if seat.id not in known
+            f"{usable_device.name} is not used: how much memory it has is not known"
+            for usable_device in self._usable_devices
+            if usable_device.id not in known
         ]
 
-    def _read(self, *, patient: bool = True) -> list[Device]:
+    def _read(self, *, ask_backend: bool = True) -> list[Device]:
         """patient: of whom the driver does not tell, an engine is asked, for a second or more."""
-        if self._offered is not None and not self._offered:
+        if self._backend_devices is not None and not self._backend_devices:
             return []
         gpus = self._gpus()
-        if is_first := not self._seats:
-            self._seats = self._allowed(seats(self._offered, gpus, self._environ, self._root))
+        if is_first := not self._usable_devices:
+            self._usable_devices = self._allowed(
+                usable_devices(self._backend_devices, gpus, self._environ, self._root)
+            )
         present = {gpu.uuid: gpu for gpu in gpus or []}
         there = {
-            index: seat
-            for index, seat in enumerate(self._seats)
-            if not seat.uuid or seat.uuid in present
+            index: usable_device
+            for index, usable_device in enumerate(self._usable_devices)
+            if not usable_device.uuid or usable_device.uuid in present
         }
-        memory = {i: self._told(seat, present.get(seat.uuid)) for i, seat in there.items()}
-        if patient and None in memory.values():
-            offered = self._offered if is_first else self._ask_again()
-            self._offered = offered or self._offered
-            said = {o.name: (o.total_bytes, o.free_bytes) for o in self._offered or ()}
-            memory |= {i: said.get(there[i].offer) for i, told in memory.items() if told is None}
+        memory = {
+            i: self._driver_memory(usable_device, present.get(usable_device.uuid))
+            for i, usable_device in there.items()
+        }
+        if ask_backend and None in memory.values():
+            backend_devices = self._backend_devices if is_first else self._probe_again()
+            self._backend_devices = backend_devices or self._backend_devices
+            said = {o.name: (o.total_bytes, o.free_bytes) for o in self._backend_devices or ()}
+            memory |= {
+                i: said.get(there[i].offer)
+                for i, driver_devices in memory.items()
+                if driver_devices is None
+            }
         return [
             self._device(index, there[index], *known)
             for index, known in memory.items()
             if known is not None and known != _NOTHING
         ]
 
-    def _allowed(self, found: list[Seat]) -> list[Seat]:
+    def _allowed(self, found: list[UsableDevice]) -> list[UsableDevice]:
         use_integrated = self._igpu
         if use_integrated is None:
-            use_integrated = all(seat.kind is Kind.INTEGRATED for seat in found)
-        return [seat for seat in found if use_integrated or seat.kind is Kind.DISCRETE]
+            use_integrated = all(
+                usable_device.kind is DeviceKind.INTEGRATED for usable_device in found
+            )
+        return [
+            usable_device
+            for usable_device in found
+            if use_integrated or usable_device.kind is DeviceKind.DISCRETE
+        ]
 
-    def _told(self, seat: Seat, gpu: Gpu | None) -> tuple[int, int] | None:
+    def _driver_memory(
+        self, usable_device: UsableDevice, gpu: Gpu | None
+    ) -> tuple[int, int] | None:
         """Total and free bytes by the driver, which costs nothing; None where it keeps silent."""
         if gpu is not None and gpu.total_bytes:
             return gpu.total_bytes, gpu.free_bytes
-        if seat.kind is Kind.DISCRETE:
-            return pci.memory(seat.bus_id, self._root)
+        if usable_device.kind is DeviceKind.DISCRETE:
+            return pci.memory(usable_device.bus_id, self._root)
         if gpu is not None:
             cpu = self._cpu()
             return cpu.total_bytes, cpu.available_bytes
         return None  # AMD's driver counts but what was set aside when the machine started
 
-    def _device(self, index: int, seat: Seat, total: int, free: int) -> Device:
-        if seat.kind is Kind.INTEGRATED:
+    def _device(self, index: int, usable_device: UsableDevice, total: int, free: int) -> Device:
+        if usable_device.kind is DeviceKind.INTEGRATED:
             cpu = self._cpu()
             total, free = min(total, cpu.total_bytes), min(free, cpu.available_bytes)
         return Device(
-            vendor=seat.vendor,
+            vendor=usable_device.vendor,
             index=index,
-            name=seat.name,
-            uuid=seat.uuid,
+            name=usable_device.name,
+            uuid=usable_device.uuid,
             total_bytes=total,
             free_bytes=free,
-            id=seat.id,
-            kind=seat.kind,
+            id=usable_device.id,
+            kind=usable_device.kind,
         )
 
 

@@ -76,7 +76,7 @@ def _n_batch(spec: core.EngineSpec) -> int:
 def _n_rewind(target: Shape, spec: core.EngineSpec, longest: int) -> int:
     """States that are kept of each slot beside the present one."""
     wanted = max(min(longest, _n_batch(spec) - 2), 0)
-    state_bytes = 4 * sum(layer.kept.state for layer in target.layers) * max(spec.n_slots, 1)
+    state_bytes = 4 * sum(layer.kv_layout.state for layer in target.layers) * max(spec.n_slots, 1)
     if not state_bytes or not target.can_rewind or not wanted:
         return 0
     affordable = int(_STATES_SHARE * target.weights_bytes) // state_bytes
@@ -85,7 +85,7 @@ def _n_rewind(target: Shape, spec: core.EngineSpec, longest: int) -> int:
 
 def _encoder(spec: core.EngineSpec, shape: Shape, extra_bytes: int) -> Footprint:
     has_head = shape.has_cache and shape.has_head
-    ends = has_head and shape.reads_on
+    ends = has_head and shape.pools_last_token
     n_ctx = spec.n_ctx
     if not ends:
         n_rows = 0 if has_head else _MAX_LOGITS_BYTES // (4 * max(shape.n_vocab, 1))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from specd import core
 from specd.placement.scratch import Pass, scratch
-from specd.store.kept import Kept
+from specd.store.kv_layout import LayerKv
 from specd.store.shape import Shape
 
 #: Bytes of 32 numbers in a cache, by llama.cpp's layout of each format.
@@ -56,7 +56,7 @@ class Footprint:
     host_scratch_bytes: int
     tied_bytes: int = 0
     staged_bytes: int = 0
-    handed_bytes: int = 0
+    transfer_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -83,13 +83,13 @@ class Footprint:
     def in_main_memory(self, n_gpu_layers: int) -> int:
         n_layers = self._n_layers(n_gpu_layers)
         first = self.blocks[: max(len(self.blocks) + 1 - n_layers, 0)]
-        kept = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
+        kv_layout = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
         if n_layers == 0:
-            kept += self.output_bytes - self.tied_bytes
-            kept += self.extra_bytes + self.device_scratch_bytes
+            kv_layout += self.output_bytes - self.tied_bytes
+            kv_layout += self.extra_bytes + self.device_scratch_bytes
         else:
-            kept += self.staged_bytes
-        return kept
+            kv_layout += self.staged_bytes
+        return kv_layout
 
     def _n_layers(self, n_gpu_layers: int) -> int:
         """The output is one more than there are blocks."""
@@ -117,18 +117,18 @@ def footprint(
     n_sequences = n_sequences or max(n_slots, 1)
     n_cells = _padded(n_ctx * n_slots)
     n_states = n_sequences * (1 + (n_rewind if shape.is_recurrent and shape.can_rewind else 0))
-    widest = max((layer.kept.value for layer in shape.layers), default=0)
+    widest = max((layer.kv_layout.value for layer in shape.layers), default=0)
 
-    def cache(kept: Kept) -> int:
+    def cache(kv_layout: LayerKv) -> int:
         n_kept = n_cells
-        if kept.window:
-            n_kept = min(n_cells, _padded(kept.window * n_sequences + n_batch))
+        if kv_layout.window:
+            n_kept = min(n_cells, _padded(kv_layout.window * n_sequences + n_batch))
         # Without flash attention the values lie in columns, as high as the largest.
-        value = widest if flash_attention is False and kept.value else kept.value
-        rows = _row_bytes(kept.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
-        return rows * n_kept + 4 * kept.state * n_states
+        value = widest if flash_attention is False and kv_layout.value else kv_layout.value
+        rows = _row_bytes(kv_layout.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
+        return rows * n_kept + 4 * kv_layout.state * n_states
 
-    windows = max((layer.kept.window for layer in shape.layers), default=0)
+    windows = max((layer.kv_layout.window for layer in shape.layers), default=0)
     needed = scratch(
         shape,
         Pass(
@@ -142,7 +142,7 @@ def footprint(
     )
     return Footprint(
         blocks=tuple(
-            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer.kept))
+            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer.kv_layout))
             for layer in shape.layers
         ),
         input_bytes=shape.input_bytes,
@@ -152,7 +152,7 @@ def footprint(
         host_scratch_bytes=needed.logits_bytes,
         tied_bytes=shape.tied_bytes,
         staged_bytes=needed.staged_bytes,
-        handed_bytes=needed.handed_bytes,
+        transfer_bytes=needed.transfer_bytes,
     )
 
 

@@ -88,10 +88,10 @@ def copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
     llama.cpp's source, where a pass that finds no memory for this does without it.
     """
     works_at_once = n_devices > 1 and n_layers > len(model.blocks)
-    return (_AT_ONCE - 1) * model.handed_bytes if works_at_once else 0
+    return (_AT_ONCE - 1) * model.transfer_bytes if works_at_once else 0
 
 
-def brought_over_bytes(model: Footprint, n_layers: int) -> int:
+def streamed_weights_bytes(model: Footprint, n_layers: int) -> int:
     """For long prompts weights in main memory are brought to the device, one block at a time."""
     kept = model.blocks[: len(model.blocks) + 1 - n_layers]
     return max((block.weights_bytes for block in kept), default=0)

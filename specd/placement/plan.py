@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from specd import core
-from specd.placement.planner import SHARE, Machine, Model, Plan, Planner
-from specd.placement.shortage import what_is_missing, why_no_drafter
-from specd.placement.wishes import ON_CPU, Wishes
+from specd.placement.config import ON_CPU, PlacementConfig
+from specd.placement.planner import SHARE, LayoutPlan, MachineMemory, Model, Planner
+from specd.placement.shortage import describe_missing_drafter, describe_shortage
 
 #: What main memory is called among devices.
 CPU: Final = "CPU"
@@ -19,27 +19,27 @@ CPU: Final = "CPU"
 ALL_LAYERS: Final = -1
 
 #: Of what an engine took that was refused its memory, so much is thought to be there.
-STILL_BELIEVED: Final = 0.75
+REFUSED_MEMORY_SHARE: Final = 0.75
 
 
 def plan(
     request: core.PlacementRequest,
     target: Model,
     drafter: Model | None,
-    machine: Machine,
-    wishes: Wishes,
+    machine: MachineMemory,
+    placement_config: PlacementConfig,
 ) -> core.Placement:
     """Raises InvalidOption where the caller names a GPU that is not there."""
     if request.n_refused_alone and request.give_up is core.GiveUp.ANYTHING:
-        machine = _as_refused(request, target, drafter, machine, wishes)
+        machine = _limit_to_refused(request, target, drafter, machine, placement_config)
         request = replace(request, n_refusals=request.n_refusals - request.n_refused_alone)
-    planner = Planner(request, target, drafter, machine, wishes)
+    planner = Planner(request, target, drafter, machine, placement_config)
     found = planner.plan()
     if found is None:
         return core.Placement(
-            spec=request.spec, fits=False, shortage=what_is_missing(planner, found)
+            spec=request.spec, fits=False, shortage=describe_shortage(planner, found)
         )
-    taken = planner.taken(found.layout, found.n_ctx, found.drafts)
+    used_bytes = planner.used_bytes(found.layout, found.n_ctx, found.drafts)
     devices = machine.devices
     return core.Placement(
         spec=_spec(planner, found),
@@ -48,41 +48,41 @@ def plan(
             (CPU, n_bytes)
             if at is None
             else (devices[at].id, n_bytes + machine.process_bytes_on(devices[at]))
-            for at, n_bytes in taken.items()
+            for at, n_bytes in used_bytes.items()
         ),
-        shortage="" if found.fits else what_is_missing(planner, found),
+        shortage="" if found.fits else describe_shortage(planner, found),
     )
 
 
-def _as_refused(
+def _limit_to_refused(
     request: core.PlacementRequest,
     target: Model,
     drafter: Model | None,
-    machine: Machine,
-    wishes: Wishes,
-) -> Machine:
+    machine: MachineMemory,
+    placement_config: PlacementConfig,
+) -> MachineMemory:
     """The machine as far as it can be believed that refused its memory to an engine all alone.
 
     It has less than that engine took of it, whatever it says.
     """
-    first = Planner(replace(request, n_refusals=0), target, drafter, machine, wishes)
+    first = Planner(replace(request, n_refusals=0), target, drafter, machine, placement_config)
     found = first.plan()
     assert found is not None, "where anything may be given up there is a plan"
-    taken = first.taken(found.layout, found.n_ctx, found.drafts)
-    share = STILL_BELIEVED**request.n_refused_alone
+    used_bytes = first.used_bytes(found.layout, found.n_ctx, found.drafts)
+    share = REFUSED_MEMORY_SHARE**request.n_refused_alone
     if not found.layout.devices:
-        ram_bytes = min(machine.ram_bytes, int(share * taken[None] / SHARE))
+        ram_bytes = min(machine.ram_bytes, int(share * used_bytes[None] / SHARE))
         return replace(machine, ram_bytes=ram_bytes)
     devices = list(machine.devices)
     for at in found.layout.devices:
         device = devices[at]
         free = min(device.free_bytes, device.total_bytes)
-        less = max(first.brims[at] - int(share * taken[at]), 0)
+        less = max(first.max_capacities[at] - int(share * used_bytes[at]), 0)
         devices[at] = replace(device, free_bytes=free - less)
     return replace(machine, devices=tuple(devices))
 
 
-def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
+def _spec(planner: Planner, found: LayoutPlan) -> core.EngineSpec:
     spec, layout = planner.request.spec, found.layout
     if spec.drafter is not None and not found.drafts:
         spec = replace(
@@ -92,12 +92,12 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
             pair_source="",
             max_draft=None,
             no_pair_reason=core.NoPair.NO_VRAM,
-            no_pair_detail=why_no_drafter(planner, found),
+            no_pair_detail=describe_missing_drafter(planner, found),
         )
     there = planner.machine.devices
     if not there:
-        draft_on_cpu = found.drafts and planner.wishes.draft_device == ON_CPU
-        if planner.machine.are_all:  # whatever was asked for of them
+        draft_on_cpu = found.drafts and planner.placement_config.draft_device == ON_CPU
+        if planner.machine.is_complete:  # whatever was asked for of them
             spec = replace(spec, devices=(), n_gpu_layers=ALL_LAYERS, main_gpu=None)
         return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
     shares = dict(layout.layers)
@@ -115,7 +115,7 @@ def _spec(planner: Planner, found: Plan) -> core.EngineSpec:
     )
 
 
-def _draft_device(planner: Planner, found: Plan) -> int | None:
+def _draft_device(planner: Planner, found: LayoutPlan) -> int | None:
     """None beside a target that lies on one device, all of it: a drafter is never cut."""
     layout = found.layout
     if not found.drafts or layout.drafter is None:
@@ -125,5 +125,5 @@ def _draft_device(planner: Planner, found: Plan) -> int | None:
     return layout.devices.index(layout.drafter)
 
 
-def _holds_all(planner: Planner, found: Plan) -> bool:
+def _holds_all(planner: Planner, found: LayoutPlan) -> bool:
     return found.layout.n_layers > len(planner.target(found.n_ctx).blocks)

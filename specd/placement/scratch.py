@@ -41,7 +41,7 @@ class Scratch:
     device_bytes: int
     staged_bytes: int
     logits_bytes: int
-    handed_bytes: int
+    transfer_bytes: int
 
 
 def scratch(shape: Shape, largest: Pass) -> Scratch:
@@ -60,7 +60,7 @@ def scratch(shape: Shape, largest: Pass) -> Scratch:
     return Scratch(
         device_bytes=masks + _FLOAT * max(moments),
         staged_bytes=masks + staged,
-        handed_bytes=masks + staged // 2,
+        transfer_bytes=masks + staged // 2,
         logits_bytes=_FLOAT * largest.n_outputs * shape.n_vocab,
     )
 
@@ -74,7 +74,7 @@ def _masks(shape: Shape, largest: Pass) -> int:
 
 def _n_seen(shape: Shape, largest: Pass) -> int:
     """Cells that a layer without a window looks at; 0 where there is none."""
-    sees = any(layer.kept.key and not layer.kept.window for layer in shape.layers)
+    sees = any(layer.kv_layout.key and not layer.kv_layout.window for layer in shape.layers)
     return largest.n_cells if sees or not shape.has_cache else 0
 
 
@@ -83,27 +83,27 @@ def _n_seen(shape: Shape, largest: Pass) -> int:
 
 def _feed_forward(width: Width) -> int:
     """The input of the graph, of the layer and of this part of it, and its inner rows."""
-    kept = width.n_embd + max(width.n_embd, width.query if not width.latent else 0)
+    kv_layout = width.n_embd + max(width.n_embd, width.query if not width.latent else 0)
     if width.n_ff > 2 * width.n_embd:
-        kept += 2 * width.n_embd  # no hole that is left over has room for what comes
+        kv_layout += 2 * width.n_embd  # no hole that is left over has room for what comes
     inner = 3 * width.n_ff if width.is_gated else width.n_ff
-    return inner + kept + width.streams
+    return inner + kv_layout + width.streams
 
 
 def _mixture(width: Width, experts: Experts) -> int:
     """As the above, for all experts of a token at once, and what each of them says."""
     n_embd, inner = width.n_embd, experts.n_used * experts.n_ff
-    kept = 3 * n_embd + max(n_embd, width.query if not width.latent else 0)
+    kv_layout = 3 * n_embd + max(n_embd, width.query if not width.latent else 0)
     if width.shares:
-        kept += n_embd
+        kv_layout += n_embd
     said = experts.n_used * n_embd
-    return 3 * inner + kept + (said if said > 2 * inner else 0)
+    return 3 * inner + kv_layout + (said if said > 2 * inner else 0)
 
 
 def _attention(shape: Shape, largest: Pass) -> int:
     width = shape.width
-    keys = max((layer.kept.key for layer in shape.layers), default=0)
-    values = max((layer.kept.value for layer in shape.layers), default=0)
+    keys = max((layer.kv_layout.key for layer in shape.layers), default=0)
+    values = max((layer.kv_layout.value for layer in shape.layers), default=0)
     rows = 3 * width.n_embd + 2 * width.query + keys + values
     if width.latent:
         rows = 4 * width.n_embd + width.query + width.latent
@@ -119,5 +119,5 @@ def _attention(shape: Shape, largest: Pass) -> int:
 def _recurrence(shape: Shape, largest: Pass) -> int:
     if not shape.width.mixer:
         return 0
-    states = max(layer.kept.state for layer in shape.layers) * largest.n_states
+    states = max(layer.kv_layout.state for layer in shape.layers) * largest.n_states
     return (shape.width.mixer + shape.width.n_embd) * largest.n_tokens + states

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import GiveUp, PlacementRequest
+from specd.placement.byte_units import size
 from specd.placement.estimate import Footprint
 from specd.placement.layout import Layout
-from specd.placement.planner import Model, Plan, Planner
-from specd.placement.sizes import size
+from specd.placement.planner import LayoutPlan, Model, Planner
 
 #: Nobody is told to chat with less than that.
 _LEAST_CTX: Final = 2048
@@ -31,23 +31,25 @@ def name_of(request: PlacementRequest) -> str:
     return request.name or short_name(request.spec.weights)
 
 
-def what_is_missing(planner: Planner, tried: Plan | None) -> str:
+def describe_shortage(planner: Planner, tried: LayoutPlan | None) -> str:
     """Of a model that finds no room.  tried: how it is loaded all the same, where it is."""
     request, machine = planner.request, planner.machine
     n_ctx = request.spec.n_ctx if tried is None else tried.n_ctx
-    drafts = request.give_up is GiveUp.NOTHING and not planner.never_drafts
+    drafts = request.give_up is GiveUp.NOTHING and not planner.is_pair_too_large
     pair = f" with {request.spec.drafter_name or 'its drafter'}" if drafts else ""
-    needed, places = planner.wanted_bytes(n_ctx, drafts), planner.allowed
+    needed, places = planner.needed_bytes(n_ctx, drafts), planner.allowed
     if tried is not None and not tried.layout.layers:
-        needed, places = planner.taken(Layout(), n_ctx, False)[None], ()
+        needed, places = planner.used_bytes(Layout(), n_ctx, False)[None], ()
     memories = [
-        (machine.devices[at].free_bytes, planner.rooms[at], _on(planner, at)) for at in places
+        (machine.devices[at].free_bytes, planner.capacities[at], _on(planner, at)) for at in places
     ] or [(machine.ram_bytes, planner.ram, "in main memory")]
     if needed > sum(free for free, _, _ in memories):
         there = [f"{size(free)} {where}" for free, _, where in memories]
         left = f"free are {', '.join(there)}"
     else:
-        there = [f"{size(room)} of {size(free)} free {where}" for free, room, where in memories]
+        there = [
+            f"{size(capacity)} of {size(free)} free {where}" for free, capacity, where in memories
+        ]
         left = f"it may take {', '.join(there)}"
     return f"{name_of(request)}{pair} needs about {size(needed)}, and {left}"
 
@@ -57,7 +59,7 @@ def _on(planner: Planner, at: int) -> str:
     return f"on {device.name} ({device.index})"
 
 
-def why_no_drafter(planner: Planner, found: Plan) -> str:
+def describe_missing_drafter(planner: Planner, found: LayoutPlan) -> str:
     name = planner.request.spec.drafter_name or "the drafter"
     places = planner.draft_places(on_devices=found.layout.n_layers > 0)
     if not places:
@@ -65,44 +67,45 @@ def why_no_drafter(planner: Planner, found: Plan) -> str:
     n_blocks = len(planner.target(found.n_ctx).blocks)
     n_there = found.layout.n_layers - 1  # the output is one, too
     if found.fits and 0 <= n_there < n_blocks:
-        means = _means(planner, found) or ["a smaller quantization of the model"]
+        remedies = _remedies(planner, found) or ["a smaller quantization of the model"]
         return (
             f"only {n_there} of the model's {n_blocks} layers fit on {_names(planner, found)}, and"
-            f" {name} would take the room of some of them: {' or '.join(means)} would help"
+            f" {name} would take the room of some of them: {' or '.join(remedies)} would help"
         )
-    taken = planner.taken(found.layout, found.n_ctx, drafts=False)
+    used_bytes = planner.used_bytes(found.layout, found.n_ctx, drafts=False)
     left = {
-        at: (planner.ram if at is None else planner.rooms[at]) - taken.get(at, 0) for at in places
+        at: (planner.ram if at is None else planner.capacities[at]) - used_bytes.get(at, 0)
+        for at in places
     }
     most = max(places, key=lambda at: left[at])
     needed = planner.draft_bytes(found.n_ctx, most)
-    means = _means(planner, found)
+    remedies = _remedies(planner, found)
     return (
         f"{name} needs {size(needed)}, and {size(left[most])} may still be taken of"
-        f" {_name(planner, most)}{_would(means)}"
+        f" {_name(planner, most)}{_remedy_clause(remedies)}"
     )
 
 
-def _would(means: list[str]) -> str:
-    return f": {' or '.join(means)} would make room" if means else ""
+def _remedy_clause(remedies: list[str]) -> str:
+    return f": {' or '.join(remedies)} would make room" if remedies else ""
 
 
-def _means(planner: Planner, found: Plan) -> list[str]:
+def _remedies(planner: Planner, found: LayoutPlan) -> list[str]:
     """What would make room for both, by planning again: one of each kind, the least change."""
     spec, n_ctx = planner.request.spec, found.n_ctx
     place = _place(planner, found)
     lengths = (n for n in _halves(n_ctx, _LEAST_CTX) if place(n, True))
     # What slots keep is their tokens, more or less.
     slots = (n for n in _halves(spec.n_slots, 1) if place(n_ctx * n // spec.n_slots, True))
-    means = [f"a num_ctx of {n}" for n in islice(lengths, 1)]
-    means += [f"OLLAMA_NUM_PARALLEL={n}" for n in islice(slots, 1)]
+    remedies = [f"a num_ctx of {n}" for n in islice(lengths, 1)]
+    remedies += [f"OLLAMA_NUM_PARALLEL={n}" for n in islice(slots, 1)]
     smaller = _with_smaller_caches(planner)
     if smaller is not None and _place(smaller, found)(n_ctx, True):
-        means.append("OLLAMA_KV_CACHE_TYPE=q8_0")
-    return means
+        remedies.append("OLLAMA_KV_CACHE_TYPE=q8_0")
+    return remedies
 
 
-def _place(planner: Planner, found: Plan) -> Callable[[int, bool], Layout | None]:
+def _place(planner: Planner, found: LayoutPlan) -> Callable[[int, bool], Layout | None]:
     return planner.on_devices if found.layout.layers else planner.in_main_memory
 
 
@@ -122,7 +125,7 @@ def _with_smaller_caches(planner: Planner) -> Planner | None:
         return Model(at=lambda n_ctx: _with_smaller_cache(at(n_ctx), at(n_ctx // 2), saved))
 
     models = smaller(planner.target), smaller(planner.drafter)
-    return Planner(planner.request, *models, planner.machine, planner.wishes)
+    return Planner(planner.request, *models, planner.machine, planner.placement_config)
 
 
 def _with_smaller_cache(whole: Footprint, half: Footprint, saved: float) -> Footprint:
@@ -134,7 +137,7 @@ def _with_smaller_cache(whole: Footprint, half: Footprint, saved: float) -> Foot
     return replace(whole, blocks=tuple(blocks))
 
 
-def _names(planner: Planner, found: Plan) -> str:
+def _names(planner: Planner, found: LayoutPlan) -> str:
     there = Counter(planner.machine.devices[at].name for at in found.layout.devices)
     return " and ".join(name if n == 1 else f"{n} × {name}" for name, n in there.items())
 

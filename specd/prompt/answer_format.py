@@ -11,18 +11,18 @@ from typing import Protocol
 
 from specd import core
 from specd.go_template import analysis
-from specd.prompt.reasoning import ReasoningParser, opened
+from specd.prompt.reasoning import ReasoningParser, is_open
 from specd.prompt.tools import HarmonyParser, ToolFormat, ToolParser, Tools, formats, harmony
 from specd.prompt.tools.parser import random_call_id
 
 #: Which of `core.THINKING_TAGS` opens the thinking, for templates that do not show it.
-_OPENED_BY = {
+_OPEN_TAGS = {
     "ministral": "[THINK]",
     "gemma4": "<|channel>thought",
     "cohere": "<|START_THINKING|>",
 }
 # Mistral's templates refuse a conversation whose calls have ids of any other length.
-_NINE_SIGNS = re.compile(r"length\s*!=\s*9")
+_NINE_CHARACTERS = re.compile(r"length\s*!=\s*9")
 
 
 class AnswerParser(Protocol):
@@ -44,11 +44,11 @@ class AnswerFormat:
     """
 
     tags: tuple[str, str] | None = None
-    thinks: bool = False
+    is_thinking: bool = False
     tools: tuple[Mapping[str, object], ...] = ()
     calls: tuple[ToolFormat, ...] = ()
     harmony: bool = False
-    short_ids: bool = False
+    has_short_ids: bool = False
 
     @classmethod
     def of(
@@ -59,16 +59,16 @@ class AnswerFormat:
         think: bool | str | None = None,
     ) -> AnswerFormat:
         """think: None is on where the model can."""
-        if speaks_harmony(model):
-            return cls(thinks=True, tools=tuple(tools), harmony=True)
-        tags, template, go = _tags(model), model.template or "", model.counting_go_template
+        if uses_harmony(model):
+            return cls(is_thinking=True, tools=tuple(tools), harmony=True)
+        tags, template, go = _tags(model), model.template or "", model.effective_go_template
         tag = None if go is None else analysis.tool_tag(go)
         return cls(
             tags=tags,
-            thinks=think is not False and tags is not None,
+            is_thinking=think is not False and tags is not None,
             tools=tuple(tools),
             calls=formats(template, parser=model.parser, tag=tag) if tools else (),
-            short_ids=bool(_NINE_SIGNS.search(template)),
+            has_short_ids=bool(_NINE_CHARACTERS.search(template)),
         )
 
     @property
@@ -83,7 +83,7 @@ class AnswerFormat:
         self, prompt: str, *, new_id: Callable[[], str] | None = None
     ) -> AnswerParser | None:
         """For what follows a rendered prompt; None where there is nothing to tell apart."""
-        name = new_id or (nine_signs if self.short_ids else random_call_id)
+        name = new_id or (mistral_call_id if self.has_short_ids else random_call_id)
         known = Tools(self.tools)
         if self.harmony:
             return HarmonyParser.after(prompt, known, new_id=name)
@@ -98,13 +98,13 @@ class AnswerFormat:
     def thinking_tags(self, prompt: str) -> tuple[str, str] | None:
         """The tags around what may be thought; an empty first one was opened by the prompt."""
         if self.harmony:
-            begun = harmony.begun_message(prompt)
+            begun = harmony.open_message(prompt)
             return None if begun and begun.channel == "final" else ("", harmony.FINAL)
         if self.tags is None:
             return None
-        if opened(prompt, self.tags[0]):
+        if is_open(prompt, self.tags[0]):
             return ("", self.tags[1])
-        return self.tags if self.thinks else None
+        return self.tags if self.is_thinking else None
 
 
 class ThinkingThenCalls:
@@ -120,23 +120,23 @@ class ThinkingThenCalls:
         self._thoughts: list[str] = []
 
     def feed(self, text: str) -> core.Delta:
-        return self._behind(self._thinking.feed(text))
+        return self._parse_calls(self._thinking.feed(text))
 
     def finish(self) -> core.Delta:
-        last = self._behind(self._thinking.finish())
-        if self._thinking.never_closed:
-            return replace(last, tool_calls=self._calls.last_words("".join(self._thoughts)))
+        last = self._parse_calls(self._thinking.finish())
+        if self._thinking.is_unclosed:
+            return replace(last, tool_calls=self._calls.trailing_calls("".join(self._thoughts)))
         end = self._calls.finish()
         content, found = last.content + end.content, last.tool_calls + end.tool_calls
         return replace(last, content=content, tool_calls=found)
 
-    def _behind(self, delta: core.Delta) -> core.Delta:
+    def _parse_calls(self, delta: core.Delta) -> core.Delta:
         self._thoughts.append(delta.thinking)
         called = self._calls.feed(delta.content) if delta.content else core.Delta()
         return replace(called, thinking=delta.thinking)
 
 
-def speaks_harmony(model: core.ModelRef) -> bool:
+def uses_harmony(model: core.ModelRef) -> bool:
     """gpt-oss, or any model whose template writes messages on channels."""
     template = model.template or ""
     marks = (harmony.START, harmony.CHANNEL, harmony.MESSAGE)
@@ -145,17 +145,17 @@ def speaks_harmony(model: core.ModelRef) -> bool:
     return bool(core.GPT_OSS & {model.family, model.architecture}) and harmony.START in template
 
 
-def nine_signs() -> str:
+def mistral_call_id() -> str:
     """An id for Mistral's templates."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
 
 def _tags(model: core.ModelRef) -> tuple[str, str] | None:
     """Where the model thinks, as its template shows, or else its parser's name."""
-    if (go := model.counting_go_template) is not None and (found := analysis.thinking_tags(go)):
+    if (go := model.effective_go_template) is not None and (found := analysis.thinking_tags(go)):
         return found
     if found := core.thinking_tags(model.template or ""):
         return found
-    if (opening := _OPENED_BY.get(model.parser)) is not None:
+    if (opening := _OPEN_TAGS.get(model.parser)) is not None:
         return opening, dict(core.THINKING_TAGS)[opening]
     return core.THINKING_TAGS[0] if "thinking" in model.capabilities else None

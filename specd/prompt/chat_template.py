@@ -13,10 +13,10 @@ import jinja2
 
 from specd.core import Message, ToolCall, thinking_tags
 from specd.errors import InvalidRequest, StoreError
-from specd.prompt.jinja import FAULTS, compiled
-from specd.prompt.jinja_needs import Needs, needs
-from specd.prompt.reasoning import opened
-from specd.prompt.turns import linked, orderly
+from specd.prompt.jinja import TEMPLATE_ERRORS, compile_template
+from specd.prompt.message_order import link_tool_results, normalize_messages
+from specd.prompt.reasoning import is_open
+from specd.prompt.template_needs import TemplateNeeds, probe_template
 
 # What llama.cpp renders with where a GGUF has no template.
 CHATML = (
@@ -47,7 +47,7 @@ def render_chat(
     Raises InvalidRequest with the template's own message, StoreError where it is no template.
     """
     source = CHATML if template is None else template
-    answer = messages[-1] if add_generation_prompt and _is_begun(messages) else None
+    answer = messages[-1] if add_generation_prompt and _continues_answer(messages) else None
     if answer is not None:
         messages, think = messages[:-1], False
     variables: dict[str, object] = {
@@ -67,10 +67,10 @@ def render_chat(
         prompt = _render(source, messages, variables)
     except jinja2.TemplateSyntaxError as error:
         raise StoreError(f"the model's chat template is damaged: {error}") from error
-    except FAULTS as error:
+    except TEMPLATE_ERRORS as error:
         raise InvalidRequest(f"chat template: {error}") from error
     if answer is not None:
-        prompt = _begun(prompt, answer, source)
+        prompt = _append_answer(prompt, answer, source)
     return prompt.removeprefix(bos_token) if adds_bos else prompt
 
 
@@ -101,28 +101,28 @@ def render_text(
 
 def _render(source: str, messages: Sequence[Message], variables: Mapping[str, object]) -> str:
     """What a template refuses it is offered once more in better order."""
-    shape, template = needs(source), compiled(source)
+    shape, template = probe_template(source), compile_template(source)
     try:
-        return template.render(variables, messages=_mappings(linked(messages), shape))
-    except FAULTS:
-        better = _mappings(orderly(messages), shape)
-        if better == _mappings(linked(messages), shape):
+        return template.render(variables, messages=_mappings(link_tool_results(messages), shape))
+    except TEMPLATE_ERRORS:
+        better = _mappings(normalize_messages(messages), shape)
+        if better == _mappings(link_tool_results(messages), shape):
             raise
         try:
             return template.render(variables, messages=better)
-        except FAULTS:
+        except TEMPLATE_ERRORS:
             pass
         raise
 
 
-def _is_begun(messages: Sequence[Message]) -> bool:
+def _continues_answer(messages: Sequence[Message]) -> bool:
     return len(messages) > 1 and messages[-1].role == "assistant" and not messages[-1].tool_calls
 
 
-def _begun(prompt: str, answer: Message, template: str) -> str:
+def _append_answer(prompt: str, answer: Message, template: str) -> str:
     """The prompt with the beginning of its answer."""
     tags = thinking_tags(template)
-    if tags is not None and opened(prompt, tags[0]):
+    if tags is not None and is_open(prompt, tags[0]):
         return f"{prompt}{answer.thinking}{tags[1]}\n\n{answer.content}"
     return prompt + answer.content
 
@@ -130,10 +130,10 @@ def _begun(prompt: str, answer: Message, template: str) -> str:
 # ----------------------------------------------------------------------------- messages
 
 
-def _mappings(messages: Sequence[Message], shape: Needs) -> list[dict[str, object]]:
+def _mappings(messages: Sequence[Message], shape: TemplateNeeds) -> list[dict[str, object]]:
     if not shape.system:
         messages = _without_system(messages)
-    return [_as_mapping(message, shape) for message in messages]
+    return [_message_mapping(message, shape) for message in messages]
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
@@ -151,7 +151,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [*found, Message(role="user", content=pending.rstrip("\n"))] if pending else found
 
 
-def _as_mapping(message: Message, shape: Needs) -> dict[str, object]:
+def _message_mapping(message: Message, shape: TemplateNeeds) -> dict[str, object]:
     """A message under the names templates ask for; absent keys stay undefined."""
     content = shape.content(message.content)
     if message.tool_calls and not message.content and shape.null_content:
@@ -167,6 +167,6 @@ def _as_mapping(message: Message, shape: Needs) -> dict[str, object]:
     return mapping | {key: value for key, value in optional.items() if value}
 
 
-def _call_mapping(call: ToolCall, shape: Needs) -> dict[str, object]:
+def _call_mapping(call: ToolCall, shape: TemplateNeeds) -> dict[str, object]:
     function = {"name": call.name, "arguments": shape.arguments(call.arguments)}
     return {"type": "function", "function": function, "id": call.id}

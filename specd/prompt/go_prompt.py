@@ -13,14 +13,14 @@ from functools import lru_cache
 from specd.core import Message
 from specd.go_template import Budget, Template, nodes, parse
 from specd.prompt.go_values import go_messages, go_tools
-from specd.prompt.turns import merged
+from specd.prompt.message_order import merge_messages
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
     """What a template is told of `think`.  level: low, medium, high, max; "" where it is off."""
 
-    on: bool = False
+    is_on: bool = False
     level: str = ""
     is_set: bool = False
 
@@ -30,12 +30,12 @@ class Thinking:
         if think is None:
             think = True if can_think else None
         if isinstance(think, str):
-            return cls(on=True, level=think, is_set=True)
-        return cls(on=bool(think), level="medium" if think else "", is_set=think is not None)
+            return cls(is_on=True, level=think, is_set=True)
+        return cls(is_on=bool(think), level="medium" if think else "", is_set=think is not None)
 
     @property
     def values(self) -> dict[str, object]:
-        return {"Think": self.on, "ThinkLevel": self.level, "IsThinkSet": self.is_set}
+        return {"Think": self.is_on, "ThinkLevel": self.level, "IsThinkSet": self.is_set}
 
 
 def go_chat(
@@ -46,9 +46,9 @@ def go_chat(
     thinking: Thinking,
 ) -> str:
     """The conversation as the model's prompt; raises GoTemplateError."""
-    template, turns = _completed(text), merged(messages)
+    template, turns = _with_response(text), merge_messages(messages)
     if "messages" not in template.variables:
-        return _turn_by_turn(template, turns, thinking)
+        return _render_turns(template, turns, thinking)
     system = "\n\n".join(turn.content for turn in messages if turn.role == "system")
     return template.render(
         {
@@ -64,10 +64,10 @@ def go_chat(
 def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
     """What stands between two texts; raises GoTemplateError."""
     gap = {"Prompt": before, "Suffix": after, "Response": ""}
-    return _completed(text).render(gap | thinking.values)
+    return _with_response(text).render(gap | thinking.values)
 
 
-def _turn_by_turn(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:
+def _render_turns(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:
     out: list[str] = []
     values = {"System": "", "Prompt": "", "Response": ""}
     budget = Budget()  # of the whole chat, however many turns it has
@@ -88,12 +88,12 @@ def _turn_by_turn(template: Template, turns: Sequence[Message], thinking: Thinki
                 values["Prompt"] = turn.content
             case "assistant":
                 values["Response"] = turn.content
-    finish(_cut(template))
+    finish(_cut_at_response(template))
     return "".join(out)
 
 
 @lru_cache(maxsize=128)
-def _completed(text: str) -> Template:
+def _with_response(text: str) -> Template:
     """One that names neither messages nor the answer gets the answer at its end."""
     template = parse(text)
     if template.variables & {"messages", "response"}:
@@ -101,7 +101,7 @@ def _completed(text: str) -> Template:
     return template.with_body((*template.body, *parse("{{ .Response }}").body))
 
 
-def _cut(template: Template) -> Template:
+def _cut_at_response(template: Template) -> Template:
     """The same up to its first `.Response`; what stands behind is for turns that are over."""
     return template.with_body(_until_response(template.body)[0])
 
@@ -117,10 +117,10 @@ def _until_response(block: nodes.Block) -> tuple[nodes.Block, bool]:
                     return tuple(found), True
             case nodes.If() | nodes.With() | nodes.Range():
                 body, is_cut = _until_response(node.body)
-                otherwise = node.otherwise
-                if otherwise is not None and not is_cut:
-                    otherwise, is_cut = _until_response(otherwise)
-                found.append(replace(node, body=body, otherwise=otherwise))
+                else_body = node.else_body
+                if else_body is not None and not is_cut:
+                    else_body, is_cut = _until_response(else_body)
+                found.append(replace(node, body=body, else_body=else_body))
                 if is_cut:
                     return tuple(found), True
             case _:

@@ -77,7 +77,7 @@ def _tool(tool: Mapping[str, object]) -> JsonStruct:
     inner = JsonStruct(
         "template.templateToolFunction",
         {"Name": name, "Description": description, "Parameters": parameters},
-        json={**known, **_others(function, tuple(known))},
+        json={**known, **_unknown_keys(function, tuple(known))},
     )
     kind, items = _text(tool.get("type")), tool.get("items")
     listed = {} if items is None else {"items": items}
@@ -85,7 +85,7 @@ def _tool(tool: Mapping[str, object]) -> JsonStruct:
         "template.templateTool",
         {"Type": kind, "Items": items, "Function": inner},
         json={"type": kind, **listed, "function": inner}
-        | _others(tool, ("type", "items", "function")),
+        | _unknown_keys(tool, ("type", "items", "function")),
     )
 
 
@@ -101,7 +101,8 @@ def _parameters(schema: Mapping[str, object]) -> JsonStruct:
             "Required": _list(schema.get("required")),
             "Properties": JsonMap() if properties is None else properties,
         },
-        json={"type": kind, **optional, "properties": properties} | _others(schema, _PARAMETERS),
+        json={"type": kind, **optional, "properties": properties}
+        | _unknown_keys(schema, _PARAMETERS),
     )
 
 
@@ -113,7 +114,7 @@ def _properties(schemas: object) -> JsonMap | None:
 
 def _property(schema: Mapping[str, object]) -> JsonStruct:
     any_of = [_property(_mapping(part)) for part in _list(schema.get("anyOf"))]
-    kinds, properties = _kinds(schema.get("type")), _properties(schema.get("properties"))
+    kinds, properties = _property_type(schema.get("type")), _properties(schema.get("properties"))
     json = {
         "anyOf": any_of,
         "type": kinds[0] if len(kinds) == 1 else kinds,
@@ -136,7 +137,7 @@ def _property(schema: Mapping[str, object]) -> JsonStruct:
     return JsonStruct(
         "api.ToolProperty",
         fields,
-        json=said | _others(schema, _PROPERTY),
+        json=said | _unknown_keys(schema, _PROPERTY),
         methods={"ToTypeScriptType": lambda: _typescript(schema)},
     )
 
@@ -144,15 +145,15 @@ def _property(schema: Mapping[str, object]) -> JsonStruct:
 def _typescript(schema: Mapping[str, object]) -> str:
     if any_of := _list(schema.get("anyOf")):
         return " | ".join(_typescript(_mapping(part)) for part in any_of)
-    kinds = _kinds(schema.get("type"))
+    kinds = _property_type(schema.get("type"))
     return " | ".join(_TYPESCRIPT.get(str(kind), "any") for kind in kinds) or "any"
 
 
-def _kinds(kind: object) -> PropertyType:
+def _property_type(kind: object) -> PropertyType:
     return PropertyType([kind] if isinstance(kind, str) else _list(kind))
 
 
-def _others(schema: Mapping[str, object], known: tuple[str, ...]) -> dict[str, object]:
+def _unknown_keys(schema: Mapping[str, object], known: tuple[str, ...]) -> dict[str, object]:
     return {key: value for key, value in schema.items() if key not in known}
 
 

@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 #: What untrusted template code raises: Jinja's own errors and those of the Python under it.
-FAULTS: Final = (
+TEMPLATE_ERRORS: Final = (
     jinja2.TemplateError,
     ArithmeticError,
     AttributeError,
@@ -25,7 +25,7 @@ FAULTS: Final = (
 
 
 @lru_cache(maxsize=64)
-def compiled(source: str) -> jinja2.Template:
+def compile_template(source: str) -> jinja2.Template:
     """Raises jinja2.TemplateSyntaxError."""
     return _ENVIRONMENT.from_string(source)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from specd.core import THINKING_TAGS, Delta
-from specd.prompt.tools.source import overlap
+from specd.prompt.tools.text_stream import partial_tag_length
 
 OPEN_TAG, CLOSE_TAG = THINKING_TAGS[0]
 
@@ -31,11 +31,11 @@ class ReasoningParser:
         *,
         open_tag: str = OPEN_TAG,
         close_tag: str = CLOSE_TAG,
-        starts_inside: bool = False,
+        starts_thinking: bool = False,
     ) -> None:
         self._open_tag = open_tag
         self._close_tag = close_tag
-        self._starts_inside = starts_inside
+        self._starts_inside = starts_thinking
         self._state = _State.BEFORE
         self._held = ""
 
@@ -44,11 +44,11 @@ class ReasoningParser:
         cls, prompt: str, *, open_tag: str = OPEN_TAG, close_tag: str = CLOSE_TAG
     ) -> ReasoningParser:
         """The parser for what follows a rendered prompt."""
-        inside = opened(prompt, open_tag)
-        return cls(open_tag=open_tag, close_tag=close_tag, starts_inside=inside)
+        inside = is_open(prompt, open_tag)
+        return cls(open_tag=open_tag, close_tag=close_tag, starts_thinking=inside)
 
     @property
-    def never_closed(self) -> bool:
+    def is_unclosed(self) -> bool:
         """Whether all text so far is thinking."""
         return self._state in {_State.OPENED, _State.THINKING}
 
@@ -57,13 +57,13 @@ class ReasoningParser:
         self._held += text
         thinking = ""
         if self._state is _State.BEFORE:
-            self._look_for_opening()
+            self._find_open_tag()
         if self._state is _State.OPENED:
-            self._drop_space(_State.THINKING)
+            self._skip_space(_State.THINKING)
         if self._state is _State.THINKING:
             thinking = self._take_thinking()
         if self._state is _State.CLOSED:
-            self._drop_space(_State.ANSWER)
+            self._skip_space(_State.ANSWER)
         if self._state is not _State.ANSWER:
             return Delta(thinking=thinking)
         content, self._held = self._held, ""
@@ -79,7 +79,7 @@ class ReasoningParser:
         self._state = _State.THINKING
         return Delta(thinking=rest.lstrip())
 
-    def _look_for_opening(self) -> None:
+    def _find_open_tag(self) -> None:
         start = self._held.lstrip()
         if start.startswith(self._open_tag):
             self._held = start[len(self._open_tag) :]
@@ -87,7 +87,7 @@ class ReasoningParser:
         elif not self._open_tag.startswith(start):
             self._state = _State.OPENED if self._starts_inside else _State.ANSWER
 
-    def _drop_space(self, then: _State) -> None:
+    def _skip_space(self, then: _State) -> None:
         self._held = self._held.lstrip()
         if self._held:
             self._state = then
@@ -98,11 +98,11 @@ class ReasoningParser:
             self._held = rest
             self._state = _State.CLOSED
             return thinking
-        safe = len(self._held) - overlap(self._held, self._close_tag)
+        safe = len(self._held) - partial_tag_length(self._held, self._close_tag)
         thinking, self._held = self._held[:safe], self._held[safe:]
         return thinking
 
 
-def opened(prompt: str, open_tag: str) -> bool:
+def is_open(prompt: str, open_tag: str) -> bool:
     """Whether a rendered prompt ends within thinking, at its very beginning."""
     return prompt.rstrip().endswith(open_tag)

@@ -10,15 +10,15 @@ from typing import Final
 from specd import core
 from specd.errors import Unsupported
 from specd.go_template import analysis
-from specd.prompt.answer_format import speaks_harmony
+from specd.prompt.answer_format import uses_harmony
 from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
-from specd.prompt.render_process import Job, render_here
+from specd.prompt.render_process import Job, render_in_process
 
 #: Where a client wants an image in its text: by number, or the next one.
 _TAG: Final = re.compile(r"\[img(?:-([0-9]{1,9}))?\]")
 #: The text that stands for an image, by its number.
-ImageMark = Callable[[int], str]
+ImageMarker = Callable[[int], str]
 #: Where a stranger's Jinja runs: `Renderer.render` in the daemon.
 RenderJinja = Callable[[Job], str]
 
@@ -29,16 +29,16 @@ def chat_prompt(
     *,
     tools: Sequence[Mapping[str, object]] = (),
     think: bool | str | None = None,
-    image_mark: ImageMark = lambda _: "",
-    render_jinja: RenderJinja = render_here,
+    image_marker: ImageMarker = lambda _: "",
+    render_jinja: RenderJinja = render_in_process,
 ) -> str:
     """The conversation as text.  image_mark(n) stands for image n, counted over all turns.
 
     BOS is not added, but may be the template's.  Raises InvalidRequest with the template's own
     words, StoreError where it is none; GoTemplateError for a Go template.
     """
-    marked = _marked(_without_old_thoughts(model, messages), image_mark)
-    if (template := model.counting_go_template) is not None:
+    marked = _mark_images(_strip_old_thinking(model, messages), image_marker)
+    if (template := model.effective_go_template) is not None:
         return go_chat(template, marked, tools=tools, thinking=_thinking(model, think))
     return _by_jinja(model, marked, tools, think, render_jinja)
 
@@ -48,20 +48,20 @@ def text_prompt(
     prompt: core.TextPrompt,
     *,
     think: bool | str | None = None,
-    image_mark: ImageMark = lambda _: "",
-    render_jinja: RenderJinja = render_here,
+    image_marker: ImageMarker = lambda _: "",
+    render_jinja: RenderJinja = render_in_process,
 ) -> str:
     """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
 
     A suffix goes by the Go template that knows it, else by the GGUF's own tokens.  image_mark and
     errors are as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
     """
-    text = _with_marks(prompt.text, range(len(prompt.images)), image_mark)
+    text = _insert_marks(prompt.text, range(len(prompt.images)), image_marker)
     if prompt.raw:
         return text
     if prompt.suffix:
         return _infill(model, prompt, text, think)
-    template = prompt.template or model.counting_go_template
+    template = prompt.template or model.effective_go_template
     system = model.system if prompt.system is None else prompt.system
     history = () if prompt.context else model.messages
     if template is None and model.chat_template is None:
@@ -89,7 +89,7 @@ def _by_jinja(
             tools=tuple(tools),
             bos_token=model.bos_token,
             eos_token=model.eos_token,
-            think=_effort(model, think),
+            think=_gpt_oss_effort(model, think),
         )
     )
 
@@ -108,15 +108,15 @@ def _infill(
 
 def _thinking(model: core.ModelRef, think: bool | str | None) -> Thinking:
     can_think = "thinking" in model.capabilities
-    return Thinking.of(_effort(model, think), can_think=can_think)
+    return Thinking.of(_gpt_oss_effort(model, think), can_think=can_think)
 
 
-def _effort(model: core.ModelRef, think: bool | str | None) -> bool | str | None:
+def _gpt_oss_effort(model: core.ModelRef, think: bool | str | None) -> bool | str | None:
     """gpt-oss knows three levels, and `max` is none of them."""
-    return "high" if think == "max" and speaks_harmony(model) else think
+    return "high" if think == "max" and uses_harmony(model) else think
 
 
-def _without_old_thoughts(
+def _strip_old_thinking(
     model: core.ModelRef, messages: Sequence[core.Message]
 ) -> Sequence[core.Message]:
     """What clients sent back of `<think>...</think>` is cut where Ollama cuts it (contract 2.3)."""
@@ -126,31 +126,31 @@ def _without_old_thoughts(
     users = [i for i, message in enumerate(messages) if message.role == "user"]
     last = users[-1] if users else 0
     return [
-        replace(message, content=_answer_of(message.content))
+        replace(message, content=_strip_thinking(message.content))
         if message.role == "assistant" and i < last
         else message
         for i, message in enumerate(messages)
     ]
 
 
-def _answer_of(content: str) -> str:
+def _strip_thinking(content: str) -> str:
     _, closed, answer = content.partition("</think>")
     begins = content.lstrip().startswith("<think>")
     return answer.lstrip() if begins and closed else content
 
 
-def _marked(messages: Sequence[core.Message], mark: ImageMark) -> list[core.Message]:
+def _mark_images(messages: Sequence[core.Message], mark: ImageMarker) -> list[core.Message]:
     """Return the turns with their images' marks in their texts; images count over all turns."""
     found: list[core.Message] = []
     first = 0
     for message in messages:
         numbers = range(first, first + len(message.images))
-        found.append(replace(message, content=_with_marks(message.content, numbers, mark)))
+        found.append(replace(message, content=_insert_marks(message.content, numbers, mark)))
         first = numbers.stop
     return found
 
 
-def _with_marks(text: str, numbers: range, mark: ImageMark) -> str:
+def _insert_marks(text: str, numbers: range, mark: ImageMarker) -> str:
     """Return a turn's text with the marks of its images.
 
     An image stands in place of its own `[img-N]`, else of the first `[img]` that is left, else in

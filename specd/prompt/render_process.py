@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from specd.apart import Limits, work
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.prompt.chat_template import render_chat
+from specd.worker_pool import Limits, run_worker
 
 #: Of one rendering; a conversation of a thousand turns takes a tenth of it.
 LIMITS: Final = Limits(cpu_s=2.0, wall_s=60.0, memory_bytes=1 << 30)
@@ -84,12 +84,12 @@ class Result:
         return self.text
 
 
-def render_here(job: Job) -> str:
+def render_in_process(job: Job) -> str:
     """For templates that are trusted."""
-    return do(job).prompt()
+    return render_job(job).prompt()
 
 
-def do(job: Job) -> Result:
+def render_job(job: Job) -> Result:
     try:
         prompt = render_chat(
             job.template,
@@ -111,10 +111,10 @@ def do(job: Job) -> Result:
 
 def answer(line: bytes) -> bytes:
     try:
-        return do(Job.decode(line)).encode()
+        return render_job(Job.decode(line)).encode()
     except MemoryError:
         return Result(text=_TOO_LARGE, failed=True).encode()
 
 
 def main() -> int:
-    return work(answer, LIMITS)
+    return run_worker(answer, LIMITS)

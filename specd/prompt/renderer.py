@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from specd.apart import Workers
 from specd.errors import InvalidRequest, StoreError, WorkerDied
 from specd.prompt.render_process import Job, Result
+from specd.worker_pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Renderer:
     """Renders in other processes, which are kept; safe to call from several threads, blocking."""
 
     def __init__(self) -> None:
-        self.workers = Workers("specd.prompt", n_most=_N_PROCESSES, n_idle=_N_PROCESSES)
+        self.workers = WorkerPool("specd.prompt", max_workers=_N_PROCESSES, max_idle=_N_PROCESSES)
 
     def render(self, job: Job) -> str:
         """Return the prompt, rendered in another process.
@@ -35,7 +35,7 @@ class Renderer:
                 f" {MAX_TEMPLATE_CHARACTERS} characters"
             )
         try:
-            answer = self.workers.ask(job.encode())
+            answer = self.workers.call(job.encode())
         except WorkerDied as error:
             raise WorkerDied(f"chat template: {error}") from error
         if answer is None:

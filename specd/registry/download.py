@@ -23,24 +23,24 @@ from aiohttp import hdrs
 from yarl import URL
 
 from specd.errors import RegistryError, RegistryUnreachable, StoreError
-from specd.registry.means import Means
 from specd.registry.partial import Partial
 from specd.registry.remote import (
-    Redirects,
-    Refused,
+    RedirectPolicy,
+    RegistryRefused,
     Remote,
     check,
-    may_pass,
+    describe_error,
+    is_retryable,
     redirect_target,
-    words_of,
 )
 from specd.registry.spans import Span, Spans
+from specd.registry.transfer_context import TransferContext
 
 log = logging.getLogger(__name__)
 
 N_CONNECTIONS: Final = 16
 STALL_S: Final = 30.0
-TRIES: Final = 6
+MAX_TRIES: Final = 6
 _SAVE_EVERY_S: Final = 1.0
 _HASH_BYTES: Final = 4 * 2**20
 _HASHES_AT_ONCE: Final = 16
@@ -60,15 +60,15 @@ class _RangeIgnored(Exception):
 class Download:
     """digest: "sha256:<64 hex digits>".  total: bytes."""
 
-    def __init__(self, remote: Remote, digest: str, total: int, means: Means) -> None:
+    def __init__(self, remote: Remote, digest: str, total: int, context: TransferContext) -> None:
         self.digest = digest
         self.total = total
         self._remote = remote
-        self._writer = means.writer
-        self._disk = means.disk
-        self._waits = means.waits
-        self._sizes = means.sizes
-        self._received = means.traffic.received
+        self._writer = context.writer
+        self._disk = context.disk
+        self._timers = context.timers
+        self._sizes = context.sizes
+        self._received = context.traffic.received
         self._spans = Spans((), self._sizes.span)
         self._moved = asyncio.Event()
         self._source: URL | None = None
@@ -90,7 +90,7 @@ class Download:
         try:
             await self._disk.do(self._writer.prepare)
             await self._disk.do(files.open)
-            if await self._disk.do(self._is_here):  # another client's has just ended
+            if await self._disk.do(self._is_in_store):  # another client's has just ended
                 return await self._disk.do(files.remove)
             self._spans = Spans(files.parts, self._sizes.span)
             resumed = self.completed > 0
@@ -117,7 +117,7 @@ class Download:
         try:
             async with asyncio.TaskGroup() as group:
                 hashing = group.create_task(self._hash(files))
-                saving = group.create_task(self._save_now_and_then(files))
+                saving = group.create_task(self._save_periodically(files))
                 await self._fetch_all(files)
                 saving.cancel()
             return f"sha256:{hashing.result()}"
@@ -132,13 +132,13 @@ class Download:
         self._writer.keep(path, self.digest)
         files.forget()
 
-    def _is_here(self) -> bool:
+    def _is_in_store(self) -> bool:
         path = self._writer.blob_path(self.digest)
         return path.is_file() and path.stat().st_size == self.total
 
     # ------------------------------------------------------------------ beside the transfer
 
-    async def _save_now_and_then(self, files: Partial) -> None:
+    async def _save_periodically(self, files: Partial) -> None:
         while True:
             before = self.completed
             parts = self._spans.parts()
@@ -147,7 +147,7 @@ class Download:
                 self._moved.clear()
                 await self._moved.wait()
             else:
-                await self._waits.sleep(_SAVE_EVERY_S)
+                await self._timers.sleep(_SAVE_EVERY_S)
 
     async def _hash(self, files: Partial) -> str:
         """Follow the transfer, so that little is left to read when it ends."""
@@ -162,7 +162,7 @@ class Download:
             return at
 
         while position < self.total:
-            end = min(self._spans.frontier, position + _HASHES_AT_ONCE * _HASH_BYTES)
+            end = min(self._spans.contiguous_end, position + _HASHES_AT_ONCE * _HASH_BYTES)
             if end == position:
                 self._moved.clear()
                 await self._moved.wait()
@@ -187,12 +187,12 @@ class Download:
             if errors.subgroup(_RangeIgnored) is None:
                 raise errors.exceptions[0] from None
             log.info("%s comes in one piece: its server knows no ranges", self.digest[7:19])
-            await self._persevere(lambda: self._fetch_whole(files), lambda: self.completed)
+            await self._retry(lambda: self._fetch_whole(files), lambda: self.completed)
 
     async def _fetch_span(self, files: Partial, span: Span) -> None:
-        await self._persevere(lambda: self._fetch(files, span), lambda: span.start)
+        await self._retry(lambda: self._fetch(files, span), lambda: span.start)
 
-    async def _persevere(
+    async def _retry(
         self, fetch: Callable[[], Awaitable[None]], position: Callable[[], int]
     ) -> None:
         """Until it is done, is refused for good, or six times in a row brought not a byte."""
@@ -201,16 +201,16 @@ class Download:
             before = position()
             try:
                 return await fetch()
-            except (aiohttp.ClientError, TimeoutError, Refused) as error:
-                if isinstance(error, Refused) and not may_pass(error.status, *_EXPIRED):
+            except (aiohttp.ClientError, TimeoutError, RegistryRefused) as error:
+                if isinstance(error, RegistryRefused) and not is_retryable(error.status, *_EXPIRED):
                     raise
                 failures = failures + 1 if position() == before else 1
-                if failures == TRIES:
-                    message = f"max retries exceeded: {words_of(error)}"
+                if failures == MAX_TRIES:
+                    message = f"max retries exceeded: {describe_error(error)}"
                     raise RegistryUnreachable(message) from error
-                log.info("%s: %s, trying again", self.digest[7:19], words_of(error))
+                log.info("%s: %s, trying again", self.digest[7:19], describe_error(error))
                 pause_s = _pause_after(error, failures)
-            await self._waits.sleep(pause_s)
+            await self._timers.sleep(pause_s)
 
     async def _fetch(self, files: Partial, span: Span) -> None:
         async with self._open(span.start, span.end) as response:
@@ -218,7 +218,7 @@ class Download:
                 self._check_range(response, span.start)
             elif (span.start, span.end) != (0, self.total):
                 raise _RangeIgnored
-            while data := await self._piece(response):
+            while data := await self._next_chunk(response):
                 await self._keep(files, span, data[: span.end - span.start])
                 if span.done:
                     return
@@ -228,7 +228,7 @@ class Download:
         """Everything from the first byte; what is on disk already is passed over."""
         position = 0
         async with self._open(0, self.total) as response:
-            while data := await self._piece(response):
+            while data := await self._next_chunk(response):
                 for span in self._spans.before(position + len(data)):
                     wanted = data[span.start - position : span.end - position]
                     await self._keep(files, span, wanted)
@@ -237,9 +237,9 @@ class Download:
                     return
         raise aiohttp.ClientPayloadError("unexpected EOF")
 
-    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _next_chunk(self, response: aiohttp.ClientResponse) -> bytes:
         """What has come since the last one, empty at the end; TimeoutError where nothing comes."""
-        async with self._waits.watch(STALL_S):
+        async with self._timers.watch(STALL_S):
             return await response.content.readany()
 
     async def _keep(self, files: Partial, span: Span, data: bytes) -> None:
@@ -267,11 +267,11 @@ class Download:
         async with self._locating:
             source = self._source = self._source or await self._locate()
         try:
-            async with self._answer(
-                source, f"bytes={start}-{end - 1}", Redirects.FOLLOW
+            async with self._open_response(
+                source, f"bytes={start}-{end - 1}", RedirectPolicy.FOLLOW
             ) as response:
                 yield response
-        except Refused as error:
+        except RegistryRefused as error:
             if error.status in _EXPIRED and self._source == source:
                 self._source = None
             raise
@@ -280,18 +280,18 @@ class Download:
         """Ask the registry once; where it points to another host, all parts are fetched there."""
         url = self._remote.url / "blobs" / self.digest
         # One byte is asked for: a registry that answers itself need not begin to send it all.
-        async with self._answer(url, "bytes=0-0", Redirects.SAME_HOST) as response:
+        async with self._open_response(url, "bytes=0-0", RedirectPolicy.SAME_HOST) as response:
             return redirect_target(response) or response.url
 
     @asynccontextmanager
-    async def _answer(
-        self, url: URL, wanted: str, redirects: Redirects
+    async def _open_response(
+        self, url: URL, wanted: str, redirects: RedirectPolicy
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One below 400, with its body still to come."""
         headers: dict[str, str] = {hdrs.RANGE: wanted, hdrs.ACCEPT_ENCODING: "identity"}
         opened = self._remote.open(hdrs.METH_GET, url, headers=headers, redirects=redirects)
         async with AsyncExitStack() as stack:
-            async with self._waits.watch(STALL_S):
+            async with self._timers.watch(STALL_S):
                 response = await stack.enter_async_context(opened)
                 await check(response)  # a refusal's words may stall, too
             yield response
@@ -301,5 +301,5 @@ def _pause_after(error: Exception, failures: int) -> float:
     """Seconds; a connection that only stalled is replaced at once."""
     if isinstance(error, TimeoutError):
         return 0.0
-    asked_s = error.pause_s if isinstance(error, Refused) else 0.0
+    asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0
     return max(asked_s, 2.0 ** (failures - 1))

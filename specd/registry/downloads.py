@@ -11,16 +11,16 @@ from typing import Final
 from specd import core
 from specd.errors import ShuttingDown
 from specd.registry.download import Download
-from specd.registry.means import Means
 from specd.registry.remote import Remote
+from specd.registry.transfer_context import TransferContext
 
-TICK_S: Final = 0.06
+PROGRESS_INTERVAL_S: Final = 0.06
 #: A line that says nothing new still says that the daemon lives.
-_SILENCE_S: Final = 1.0
+_KEEPALIVE_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Shared:
+class _SharedDownload:
     download: Download
     task: asyncio.Task[None]
     n_followers: int = 0
@@ -28,9 +28,9 @@ class _Shared:
 
 
 class Downloads:
-    def __init__(self, means: Means) -> None:
-        self._means = means
-        self._shared: dict[str, _Shared] = {}
+    def __init__(self, context: TransferContext) -> None:
+        self._context = context
+        self._shared: dict[str, _SharedDownload] = {}
         self._closed = False
 
     async def follow(
@@ -44,18 +44,18 @@ class Downloads:
         shared = await self._join(remote, digest, total)
         told, told_at = -1, time.monotonic()
         try:
-            while not (await asyncio.wait({shared.task}, timeout=TICK_S))[0]:
+            while not (await asyncio.wait({shared.task}, timeout=PROGRESS_INTERVAL_S))[0]:
                 now, completed = time.monotonic(), shared.download.completed
-                if completed != told or now - told_at >= _SILENCE_S:
+                if completed != told or now - told_at >= _KEEPALIVE_S:
                     told, told_at = completed, now
-                    yield pulling(digest, total, completed)
+                    yield pull_progress(digest, total, completed)
             if shared.task.cancelled():
                 raise ShuttingDown("the server is shutting down")
             shared.task.result()
         finally:
             await self._leave(shared)
         if told != total:
-            yield pulling(digest, total, total)
+            yield pull_progress(digest, total, total)
 
     async def close(self) -> None:
         """Stop all; what came is kept."""
@@ -66,20 +66,20 @@ class Downloads:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _join(self, remote: Remote, digest: str, total: int) -> _Shared:
+    async def _join(self, remote: Remote, digest: str, total: int) -> _SharedDownload:
         while (shared := self._shared.get(digest)) and shared.stopping:
             await asyncio.wait({shared.task})
             self._drop(shared)
         if shared is None:
             if self._closed:
                 raise ShuttingDown("the server is shutting down")
-            download = Download(remote, digest, total, self._means)
+            download = Download(remote, digest, total, self._context)
             task = asyncio.create_task(download.run(), name=f"download {digest}")
-            shared = self._shared[digest] = _Shared(download, task)
+            shared = self._shared[digest] = _SharedDownload(download, task)
         shared.n_followers += 1
         return shared
 
-    async def _leave(self, shared: _Shared) -> None:
+    async def _leave(self, shared: _SharedDownload) -> None:
         shared.n_followers -= 1
         if shared.n_followers:
             return
@@ -91,13 +91,13 @@ class Downloads:
             shared.task.exception()  # seen, though nobody is left to be told
         self._drop(shared)
 
-    def _drop(self, shared: _Shared) -> None:
+    def _drop(self, shared: _SharedDownload) -> None:
         digest = shared.download.digest
         if self._shared.get(digest) is shared:
             del self._shared[digest]
 
 
-def pulling(digest: str, total: int, completed: int) -> core.Progress:
+def pull_progress(digest: str, total: int, completed: int) -> core.Progress:
     return core.Progress(
         status=f"pulling {digest[7:19]}", digest=digest, total=total, completed=completed
     )

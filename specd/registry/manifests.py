@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import hdrs
 
 from specd.errors import RegistryError, RegistryUnreachable, StoreError
-from specd.registry.remote import Refused, Remote, may_pass
+from specd.registry.remote import RegistryRefused, Remote, is_retryable
 from specd.store.manifest import Layer, Manifest, parse_manifest
 
 MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
@@ -26,7 +26,7 @@ async def fetch_manifest(remote: Remote, tag: str) -> tuple[bytes, tuple[Layer, 
         return answer.body, _layers(answer.body)
     except RegistryError as error:
         message = f"pull model manifest: {error}"
-        passes = isinstance(error, Refused) and may_pass(error.status)
+        passes = isinstance(error, RegistryRefused) and is_retryable(error.status)
         if passes or isinstance(error, RegistryUnreachable):
             raise RegistryUnreachable(message) from error
         raise RegistryError(message) from error
@@ -42,7 +42,7 @@ def _layers(data: bytes) -> tuple[Layer, ...]:
     try:
         manifest = parse_manifest(data, "the manifest")
     except StoreError as error:
-        raise RegistryError(_why_not(data)) from error
+        raise RegistryError(_explain_rejection(data)) from error
     if not any(layer.media_type.startswith(_MODEL_LAYERS) for layer in manifest.layers):
         raise RegistryError("the registry holds no model under this name, but another image")
     return layers_of(manifest)
@@ -53,7 +53,7 @@ def layers_of(manifest: Manifest) -> tuple[Layer, ...]:
     return (*manifest.layers, *([manifest.config] if manifest.config.digest else []))
 
 
-def _why_not(data: bytes) -> str:
+def _explain_rejection(data: bytes) -> str:
     try:
         said = msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):

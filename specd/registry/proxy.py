@@ -13,7 +13,7 @@ from yarl import URL
 
 def proxy_for(url: URL) -> URL | None:
     """None for this machine's own registries, as for Go's programs."""
-    if url.host is None or _is_own(url.host):
+    if url.host is None or _is_loopback(url.host):
         return None
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
@@ -22,7 +22,7 @@ def proxy_for(url: URL) -> URL | None:
     return URL(proxy if "://" in proxy else f"http://{proxy}")
 
 
-def _is_own(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -19,18 +19,18 @@ from aiohttp import hdrs
 from specd import core
 from specd.errors import RegistryError, StoreError
 from specd.registry import sessions
-from specd.registry.downloads import TICK_S, Downloads, pulling
-from specd.registry.identity import Identity, load_identity
+from specd.registry.downloads import PROGRESS_INTERVAL_S, Downloads, pull_progress
 from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
-from specd.registry.means import Means, Sizes, Traffic
 from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
+from specd.registry.signing_key import SigningKey, load_signing_key
+from specd.registry.timers import TransferTimers
+from specd.registry.transfer_context import Sizes, Traffic, TransferContext
 from specd.registry.upload import Upload
-from specd.registry.waits import Waits
-from specd.store import Hold, Name, Writer, blobs, durable, regular
+from specd.store import BlobLock, Name, StoreWriter, atomic_files, blobs, safe_open
 from specd.store import name as names
+from specd.store.file_threads import FileThreads
 from specd.store.manifest import Layer, parse_manifest
-from specd.store.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -44,27 +44,27 @@ class Registry:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         *,
         keys: Path | None,
-        waits: Waits | None = None,
+        timers: TransferTimers | None = None,
         sizes: Sizes | None = None,
         traffic: Traffic | None = None,
     ) -> None:
         self._writer = writer
         self._keys = keys
-        self._waits = waits or Waits()
-        self._disk = Threads("registry")
-        self._means = Means(
+        self._timers = timers or TransferTimers()
+        self._disk = FileThreads("registry")
+        self._context = TransferContext(
             writer=writer,
             disk=self._disk,
-            waits=self._waits,
+            timers=self._timers,
             sizes=sizes or Sizes(),
             traffic=traffic or Traffic(),
         )
-        self._downloads = Downloads(self._means)
+        self._downloads = Downloads(self._context)
         self._sessions: sessions.Sessions | None = None
-        self._known: Identity | None = None
+        self._known: SigningKey | None = None
 
     async def close(self) -> None:
         """Stop what is under way; downloads go on from there the next time."""
@@ -79,26 +79,26 @@ class Registry:
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
         """Get a model, or what of it is new.  insecure: over plain HTTP."""
-        name = await self._named(model)
+        name = await self._resolve_name(model)
         await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="pulling manifest")
         manifest, layers = await fetch_manifest(remote, name.tag)
-        layers = tuple([await _with_size(remote, layer) for layer in layers])
+        layers = tuple([await _fetch_size(remote, layer) for layer in layers])
         await self._disk.do(lambda: self._check_space(layers))
-        hold = Hold(self._writer)
+        blob_lock = BlobLock(self._writer)
         try:
             for layer in layers:
                 async with aclosing(self._pull_layer(remote, layer)) as lines:
                     async for line in lines:
                         yield line
-                await self._disk.do(partial(hold.add, [layer.digest]))
+                await self._disk.do(partial(blob_lock.add, [layer.digest]))
             yield core.Progress(status="verifying sha256 digest")
             yield core.Progress(status="writing manifest")
-            publish = partial(self._writer.publish, name, manifest, hold=hold)
-            pruned = await self._writer.alone(publish)
+            publish = partial(self._writer.publish, name, manifest, blob_lock=blob_lock)
+            pruned = await self._writer.run_exclusive(publish)
         finally:
-            hold.close()
+            blob_lock.close()
         if pruned:
             yield core.Progress(status="removing unused layers")
         log.info("pulled %s", name.short)
@@ -108,7 +108,7 @@ class Registry:
         self, remote: Remote, layer: Layer
     ) -> AsyncGenerator[core.Progress, None]:
         if await self._disk.do(lambda: self._has(layer)):
-            yield pulling(layer.digest, layer.size, layer.size)
+            yield pull_progress(layer.digest, layer.size, layer.size)
             return
         async with aclosing(self._downloads.follow(remote, layer.digest, layer.size)) as lines:
             async for line in lines:
@@ -122,7 +122,7 @@ class Registry:
     def _check_space(self, layers: Sequence[Layer]) -> None:
         """Before hours of download, not after them."""
         self._writer.prepare()
-        with durable.store_errors(f"write to {self._writer.root}"):
+        with atomic_files.to_store_errors(f"write to {self._writer.root}"):
             missing = {layer.digest: layer.size for layer in layers if not self._has(layer)}
             needed = sum(
                 size - bytes_on_disk(self._writer.partial_path(digest))
@@ -141,12 +141,12 @@ class Registry:
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
         """Give a model to the registry that its name says."""
-        name = await self._named(model)
+        name = await self._resolve_name(model)
         await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="retrieving manifest")
         try:
-            manifest, layers = await self._disk.do(lambda: self._stored(name))
+            manifest, layers = await self._disk.do(lambda: self._read_stored_manifest(name))
         except StoreError:
             yield core.Progress(status="couldn't retrieve manifest")
             raise
@@ -162,26 +162,26 @@ class Registry:
     async def _push_layer(
         self, remote: Remote, layer: Layer
     ) -> AsyncGenerator[core.Progress, None]:
-        upload = Upload(remote, layer, self._means)
+        upload = Upload(remote, layer, self._context)
         task = asyncio.create_task(upload.run(), name=f"upload {layer.digest}")
         told = -1
         try:
-            while not (await asyncio.wait({task}, timeout=TICK_S))[0]:
+            while not (await asyncio.wait({task}, timeout=PROGRESS_INTERVAL_S))[0]:
                 if upload.completed != told:
                     told = upload.completed
-                    yield _pushing(layer, told)
+                    yield _push_progress(layer, told)
             task.result()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if told != layer.size:
-            yield _pushing(layer, layer.size)
+            yield _push_progress(layer, layer.size)
 
-    def _stored(self, name: Name) -> tuple[bytes, tuple[Layer, ...]]:
+    def _read_stored_manifest(self, name: Name) -> tuple[bytes, tuple[Layer, ...]]:
         """The manifest's own bytes, and its layers, each of which is in the store."""
         path = self._writer.manifest_path(name)
         try:
-            data = regular.read(path, blobs.MAX_MANIFEST_BYTES)
+            data = safe_open.read(path, blobs.MAX_MANIFEST_BYTES)
         except OSError as error:
             raise StoreError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
         layers = layers_of(parse_manifest(data, f"the manifest {path}"))
@@ -190,10 +190,10 @@ class Registry:
                 raise StoreError(f"the blob {layer.digest} of {name.short} is missing or damaged")
         return data, layers
 
-    async def _named(self, model: str) -> Name:
+    async def _resolve_name(self, model: str) -> Name:
         """As the store spells it: names are found ignoring case."""
         name = names.parse(model)
-        return await self._disk.do(lambda: self._writer.spelled(name))
+        return await self._disk.do(lambda: self._writer.name_on_disk(name))
 
     # ------------------------------------------------------------------ who asks, and how
 
@@ -201,23 +201,23 @@ class Registry:
         if name.scheme == "http" and not insecure:
             raise RegistryError("insecure protocol http")
         if self._sessions is None:
-            self._sessions = sessions.opened(headers={hdrs.USER_AGENT: USER_AGENT})
+            self._sessions = sessions.open_sessions(headers={hdrs.USER_AGENT: USER_AGENT})
         return Remote(
-            self._sessions, name, insecure=insecure, identity=self._identity, waits=self._waits
+            self._sessions, name, insecure=insecure, identity=self._identity, timers=self._timers
         )
 
-    async def _identity(self) -> Identity | None:
+    async def _identity(self) -> SigningKey | None:
         """None where there is no key and none can be made: public models need none."""
         if self._known is None and self._keys is not None:
             folder = self._keys
             try:
-                self._known = await self._disk.do(lambda: load_identity(folder))
+                self._known = await self._disk.do(lambda: load_signing_key(folder))
             except RegistryError as error:
                 log.warning("%s; asking without it", error)
         return self._known
 
 
-async def _with_size(remote: Remote, layer: Layer) -> Layer:
+async def _fetch_size(remote: Remote, layer: Layer) -> Layer:
     """A manifest may leave sizes out."""
     if layer.size > 0:
         return layer
@@ -228,7 +228,7 @@ async def _with_size(remote: Remote, layer: Layer) -> Layer:
     raise RegistryError(f"the registry does not say how long {layer.digest} is")
 
 
-def _pushing(layer: Layer, completed: int) -> core.Progress:
+def _push_progress(layer: Layer, completed: int) -> core.Progress:
     return core.Progress(
         status=f"pushing {layer.digest[7:19]}",
         digest=layer.digest,

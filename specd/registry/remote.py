@@ -22,10 +22,10 @@ from yarl import URL
 import specd
 from specd.errors import RegistryError, RegistryUnreachable
 from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
-from specd.registry.identity import Identity
 from specd.registry.proxy import proxy_for
-from specd.registry.sessions import Sessions, answered_inside, is_inside
-from specd.registry.waits import Waits
+from specd.registry.sessions import Sessions, is_from_private_peer, is_private_host
+from specd.registry.signing_key import SigningKey
+from specd.registry.timers import TransferTimers
 from specd.store import Name
 
 log = logging.getLogger(__name__)
@@ -44,21 +44,21 @@ _MAX_ERROR_BYTES: Final = 4096
 #: Whoever asks for longer answers watches over them.
 _CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
 #: Of a small answer: until it begins, or goes on.
-THINKING_S: Final = 60.0
+RESPONSE_TIMEOUT_S: Final = 60.0
 #: Of a small answer: for all of it, when it is thought out.
-READING_S: Final = 180.0
-_TRIES: Final = 3
+BODY_TIMEOUT_S: Final = 180.0
+_MAX_TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 _NO_TLS: Final = "; a registry over plain HTTP needs `insecure`"
 
 Body = Callable[[], AsyncIterator[bytes]]
 
 
-class NotThere(RegistryError):
+class RegistryNotFound(RegistryError):
     """404."""
 
 
-class Refused(RegistryError):
+class RegistryRefused(RegistryError):
     """status: HTTP's.  pause_s: how long the registry asked to be left alone."""
 
     def __init__(self, status: int, message: str, pause_s: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class Refused(RegistryError):
         super().__init__(message)
 
 
-class Redirects(Enum):
+class RedirectPolicy(Enum):
     FOLLOW = auto()
     #: An answer that points to another host is the answer.
     SAME_HOST = auto()
@@ -75,7 +75,7 @@ class Redirects(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RegistryAnswer:
     """headers: their names in any case."""
 
     status: int
@@ -86,7 +86,7 @@ class Answer:
 class Remote:
     """identity: who signs; None for nobody.  insecure: over plain HTTP.
 
-    Methods raise RegistryError: NotThere, Refused, or that the registry cannot be reached.
+    Methods raise RegistryError: RegistryNotFound, Refused, or that the registry cannot be reached.
     """
 
     def __init__(
@@ -95,16 +95,16 @@ class Remote:
         name: Name,
         *,
         insecure: bool,
-        identity: Callable[[], Awaitable[Identity | None]],
-        waits: Waits,
+        identity: Callable[[], Awaitable[SigningKey | None]],
+        timers: TransferTimers,
     ) -> None:
         scheme = "http" if insecure else name.scheme
         self.url = URL(f"{scheme}://{name.host}") / "v2" / name.namespace / name.model
         self._http = http
         self._identity = identity
-        self._waits = waits
+        self._timers = timers
         self._token = ""
-        self._is_outside = False  # as its first answer shows
+        self._is_public = False  # as its first answer shows
         self._authorizing = asyncio.Lock()
 
     async def ask(
@@ -114,31 +114,38 @@ class Remote:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        redirects: Redirects = Redirects.FOLLOW,
-        thinking_s: float = THINKING_S,
-    ) -> Answer:
+        redirects: RedirectPolicy = RedirectPolicy.FOLLOW,
+        response_timeout_s: float = RESPONSE_TIMEOUT_S,
+    ) -> RegistryAnswer:
         """A whole, small answer below 400; what passes by itself is tried again."""
-        timeout = _small(thinking_s)
-        for attempt in range(1, _TRIES + 1):
+        timeout = _small_answer_timeout(response_timeout_s)
+        for attempt in range(1, _MAX_TRIES + 1):
             try:
                 opened = self.open(
                     method, url, headers=headers, body=body, redirects=redirects, timeout=timeout
                 )
-                async with self._waits.watch(thinking_s + READING_S), opened as response:
+                async with (
+                    self._timers.watch(response_timeout_s + BODY_TIMEOUT_S),
+                    opened as response,
+                ):
                     await check(response)
-                    data = await read_some(response, _MAX_ANSWER_BYTES)
-                    return Answer(status=response.status, headers=response.headers, body=data)
-            except Refused as error:
-                if not may_pass(error.status) or attempt == _TRIES:
+                    data = await read_at_most(response, _MAX_ANSWER_BYTES)
+                    return RegistryAnswer(
+                        status=response.status, headers=response.headers, body=data
+                    )
+            except RegistryRefused as error:
+                if not is_retryable(error.status) or attempt == _MAX_TRIES:
                     raise
                 pause_s = error.pause_s
             except (aiohttp.ClientError, TimeoutError) as error:
                 unreachable = isinstance(error, aiohttp.ClientConnectorError)
-                if unreachable or attempt == _TRIES:
+                if unreachable or attempt == _MAX_TRIES:
                     hint = _NO_TLS if isinstance(error, aiohttp.ClientSSLError) else ""
-                    raise RegistryUnreachable(f"{method} {url}: {words_of(error)}{hint}") from error
+                    raise RegistryUnreachable(
+                        f"{method} {url}: {describe_error(error)}{hint}"
+                    ) from error
                 pause_s = 0.0
-            await self._waits.sleep(max(pause_s, 2.0 ** (attempt - 1)))
+            await self._timers.sleep(max(pause_s, 2.0 ** (attempt - 1)))
         raise AssertionError("the last try returns or raises")
 
     @asynccontextmanager
@@ -149,24 +156,24 @@ class Remote:
         *,
         headers: Mapping[str, str] | None = None,
         body: Body | bytes | None = None,
-        redirects: Redirects = Redirects.FOLLOW,
+        redirects: RedirectPolicy = RedirectPolicy.FOLLOW,
         timeout: aiohttp.ClientTimeout = _CONNECTED,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer of any status, with its body still to come; also raises ClientError.
 
         Whoever asks watches: others may wait for the token that this waits for.
         """
-        stray = False
+        is_foreign = False
         for _ in range(_MAX_REDIRECTS + 1):
-            sent = self._send(method, url, headers or {}, body, timeout, stray=stray)
+            sent = self._send(method, url, headers or {}, body, timeout, is_foreign=is_foreign)
             async with await sent as response:
                 target = redirect_target(response)
-                near = is_near(url, response)
-                stray = stray or not near
-                self._is_outside |= url.host == self.url.host and not near
+                is_local = is_in_local_network(url, response)
+                is_foreign = is_foreign or not is_local
+                self._is_public |= url.host == self.url.host and not is_local
                 if target is not None:
-                    check_redirect(url, target, near=near and not stray)
-                if target is None or self._stops(redirects, target):
+                    check_redirect(url, target, is_local=is_local and not is_foreign)
+                if target is None or self._is_redirect_refused(redirects, target):
                     yield response
                     return
             url = target
@@ -180,13 +187,13 @@ class Remote:
         body: Body | bytes | None,
         timeout: aiohttp.ClientTimeout,
         *,
-        stray: bool,
+        is_foreign: bool,
     ) -> aiohttp.ClientResponse:
         """One request, and once more with a new token where that is asked for.
 
         stray: it is somebody of the internet who sends us there.
         """
-        own, http = not self._leaves(url), self._session(url, stray=stray)
+        own, http = not self._is_other_origin(url), self._session(url, is_foreign=is_foreign)
         for attempt in (1, 2):
             token = self._token if own else ""
             bearer = [(hdrs.AUTHORIZATION, f"Bearer {token}")] if token else []
@@ -208,25 +215,25 @@ class Remote:
                     self._token = await self._new_token(challenge, url)
         raise AssertionError("the second answer is returned")
 
-    def _session(self, url: URL, *, stray: bool) -> aiohttp.ClientSession:
+    def _session(self, url: URL, *, is_foreign: bool) -> aiohttp.ClientSession:
         """Raises RegistryError for what is inside by its name where it must not be, or has none."""
         _check_host(url)
-        if not (stray or self._is_outside):
-            return self._http.anywhere
-        if is_inside(url.host or ""):
+        if not (is_foreign or self._is_public):
+            return self._http.any_host
+        if is_private_host(url.host or ""):
             raise RegistryError(f"{url.host} is no address of the internet")
-        return self._http.anywhere if proxy_for(url) else self._http.outside
+        return self._http.any_host if proxy_for(url) else self._http.public_only
 
-    def _stops(self, redirects: Redirects, target: URL) -> bool:
+    def _is_redirect_refused(self, redirects: RedirectPolicy, target: URL) -> bool:
         match redirects:
-            case Redirects.FOLLOW:
+            case RedirectPolicy.FOLLOW:
                 return False
-            case Redirects.SAME_HOST:
-                return self._leaves(target)
-            case Redirects.NONE:
+            case RedirectPolicy.SAME_HOST:
+                return self._is_other_origin(target)
+            case RedirectPolicy.NONE:
                 return True
 
-    def _leaves(self, url: URL) -> bool:
+    def _is_other_origin(self, url: URL) -> bool:
         """Another host, or the same one without the encryption there was."""
         return url.host != self.url.host or (self.url.scheme == "https" and url.scheme == "http")
 
@@ -236,27 +243,27 @@ class Remote:
         asking: list[dict[str, str]] = [{}]
         if identity := await self._identity():
             asking.insert(0, {hdrs.AUTHORIZATION: identity.sign(text_to_sign(url))})
-        refusals: list[Refused] = []
+        refusals: list[RegistryRefused] = []
         for headers in asking:
             try:
-                async with self._session(url, stray=False).get(
+                async with self._session(url, is_foreign=False).get(
                     url,
                     headers=headers,
                     allow_redirects=False,
-                    timeout=_small(THINKING_S),
+                    timeout=_small_answer_timeout(RESPONSE_TIMEOUT_S),
                     proxy=proxy_for(url),
                 ) as response:
                     await check(response)
-                    return _token_in(await read_some(response, _MAX_ANSWER_BYTES))
-            except NotThere as error:
-                refusals.append(Refused(404, f"404: no token server: {error}"))
-            except Refused as error:
+                    return _parse_token(await read_at_most(response, _MAX_ANSWER_BYTES))
+            except RegistryNotFound as error:
+                refusals.append(RegistryRefused(404, f"404: no token server: {error}"))
+            except RegistryRefused as error:
                 refusals.append(error)
         raise refusals[0]
 
 
-def _small(thinking_s: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=thinking_s)
+def _small_answer_timeout(response_timeout_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=response_timeout_s)
 
 
 def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
@@ -264,7 +271,7 @@ def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
     location = response.headers.get(hdrs.LOCATION)
     if response.status not in {301, 302, 303, 307, 308} or not location:
         return None
-    return joined(response.url, location)
+    return join_url(response.url, location)
 
 
 def _check_host(url: URL) -> None:
@@ -279,7 +286,7 @@ def _check_host(url: URL) -> None:
         ) from error
 
 
-def joined(base: URL, location: str) -> URL:
+def join_url(base: URL, location: str) -> URL:
     try:
         target = URL(location, encoded=True)
         return target if target.absolute else base.join(target)
@@ -287,26 +294,28 @@ def joined(base: URL, location: str) -> URL:
         raise RegistryError(f"a redirect to nowhere: {location[:100]!r}") from error
 
 
-def is_near(url: URL, response: aiohttp.ClientResponse) -> bool:
+def is_in_local_network(url: URL, response: aiohttp.ClientResponse) -> bool:
     """Whether who answered is in this machine's network, by name or address.
 
     Of what a proxy asks the name alone is known.
     """
-    return is_inside(url.host or "") or (proxy_for(url) is None and answered_inside(response))
+    return is_private_host(url.host or "") or (
+        proxy_for(url) is None and is_from_private_peer(response)
+    )
 
 
-def check_redirect(source: URL, target: URL, *, near: bool) -> None:
+def check_redirect(source: URL, target: URL, *, is_local: bool) -> None:
     """Raise RegistryError where no registry has business to send us.
 
     That is: to another protocol; over the internet in clear where there was encryption; or from the
     internet into the network of this machine, whose devices take what comes from here for ours.
     near: the source is in that network itself.
     """
-    into = is_inside(target.host or "")
+    into = is_private_host(target.host or "")
     bares = source.scheme == "https" and target.scheme == "http" and not into
     if target.scheme not in {"http", "https"} or bares:
         raise RegistryError(f"a redirect from {source.scheme} to {target.scheme} is not followed")
-    if into and not near:
+    if into and not is_local:
         raise RegistryError(
             f"a redirect from {source.host} to {target.host}, which is no address of the internet,"
             " is not followed"
@@ -317,16 +326,18 @@ async def check(response: aiohttp.ClientResponse) -> None:
     """Raise what a status of 400 and above says: `403: body` (contract 5)."""
     if response.status < 400:
         return
-    text = (await read_some(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace").strip()
+    text = (await read_at_most(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace").strip()
     if response.status == 404:
-        raise NotThere("file does not exist")
+        raise RegistryNotFound("file does not exist")
     if response.status == 401:
-        raise Refused(401, f"unauthorized: access denied: {text}".removesuffix(": "))
+        raise RegistryRefused(401, f"unauthorized: access denied: {text}".removesuffix(": "))
     message = f"{response.status}: {text or response.reason or ''}".removesuffix(": ")
-    raise Refused(response.status, message, _pause_s(response.headers.get(hdrs.RETRY_AFTER, "")))
+    raise RegistryRefused(
+        response.status, message, _parse_retry_after(response.headers.get(hdrs.RETRY_AFTER, ""))
+    )
 
 
-async def read_some(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body, at most that much of it."""
     try:
         return await response.content.readexactly(limit)
@@ -334,21 +345,21 @@ async def read_some(response: aiohttp.ClientResponse, limit: int) -> bytes:
         return error.partial
 
 
-def may_pass(status: int, *others: int) -> bool:
+def is_retryable(status: int, *others: int) -> bool:
     """Whether the same request may be answered otherwise a little later."""
     return status >= 500 or status in {408, 429, *others}
 
 
-def words_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _pause_s(retry_after: str) -> float:
+def _parse_retry_after(retry_after: str) -> float:
     """Seconds; a date is not understood, and nobody waits for ever."""
     return min(float(retry_after), _LONGEST_PAUSE_S) if retry_after.isdecimal() else 0.0
 
 
-def _token_in(body: bytes) -> str:
+def _parse_token(body: bytes) -> str:
     """Docker's token servers say `access_token`, or both."""
     try:
         said = json.loads(body)

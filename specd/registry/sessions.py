@@ -19,10 +19,10 @@ from specd.errors import RegistryError
 
 _READ_BUFFER_BYTES: Final = 2**20
 #: Names that no public DNS has.
-_INSIDE: Final = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
+_PRIVATE_SUFFIXES: Final = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 
 
-def is_inside(host: str) -> bool:
+def is_private_host(host: str) -> bool:
     """Whether it is this machine or its network by its very text; nothing is looked up."""
     name = host.lower().rstrip(".")
     try:
@@ -32,11 +32,11 @@ def is_inside(host: str) -> bool:
             # `0x7f.1` and `2130706433` are addresses, too, to whoever resolves them.
             address = ipaddress.ip_address(socket.inet_aton(name))
         except (OSError, ValueError):
-            return "." not in name or name.endswith(_INSIDE)
+            return "." not in name or name.endswith(_PRIVATE_SUFFIXES)
     return not (getattr(address, "ipv4_mapped", None) or address).is_global
 
 
-class OutsideOnly(AbstractResolver):
+class PublicResolver(AbstractResolver):
     """Resolves to addresses of the internet alone.  Raises RegistryError where there is none."""
 
     def __init__(self, resolver: AbstractResolver) -> None:
@@ -46,18 +46,18 @@ class OutsideOnly(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
-        outside = [result for result in found if not is_inside(result["host"])]
-        if found and not outside:
+        public_only = [result for result in found if not is_private_host(result["host"])]
+        if found and not public_only:
             raise RegistryError(
                 f"{host} is {found[0]['host']}, which is no address of the internet"
             )
-        return outside
+        return public_only
 
     async def close(self) -> None:
         await self._resolver.close()
 
 
-class Answered(aiohttp.ClientResponse):
+class PeerRequest(aiohttp.ClientResponse):
     """peer: the address that answers, a proxy's where there is one."""
 
     peer = ""
@@ -69,9 +69,11 @@ class Answered(aiohttp.ClientResponse):
         return await super().start(connection)
 
 
-def answered_inside(response: aiohttp.ClientResponse) -> bool:
+def is_from_private_peer(response: aiohttp.ClientResponse) -> bool:
     """Of an answer without a proxy."""
-    return isinstance(response, Answered) and bool(response.peer) and is_inside(response.peer)
+    return (
+        isinstance(response, PeerRequest) and bool(response.peer) and is_private_host(response.peer)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +83,15 @@ class Sessions:
     Two, since each keeps connections: those into the network are not for both.
     """
 
-    anywhere: aiohttp.ClientSession
-    outside: aiohttp.ClientSession
+    any_host: aiohttp.ClientSession
+    public_only: aiohttp.ClientSession
 
     async def aclose(self) -> None:
-        await self.anywhere.close()
-        await self.outside.close()
+        await self.any_host.close()
+        await self.public_only.close()
 
 
-def opened(
+def open_sessions(
     *,
     headers: Mapping[str, str] | None = None,
     ssl: bool = True,
@@ -105,7 +107,7 @@ def opened(
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER_BYTES,
-            response_class=Answered,
+            response_class=PeerRequest,
         )
 
-    return Sessions(anywhere=session(found), outside=session(OutsideOnly(found)))
+    return Sessions(any_host=session(found), public_only=session(PublicResolver(found)))

@@ -35,7 +35,7 @@ class Spans:
 
     def __init__(self, parts: Iterable[Part], size: int) -> None:
         self._parts = tuple(parts)
-        self._wanted = {part.number: deque(_cut(part, size)) for part in self._parts}
+        self._wanted = {part.number: deque(_split_part(part, size)) for part in self._parts}
         self.total = sum(part.size for part in self._parts)
         self.completed = sum(part.completed for part in self._parts)
 
@@ -55,7 +55,7 @@ class Spans:
         self.completed += n
 
     @property
-    def frontier(self) -> int:
+    def contiguous_end(self) -> int:
         """All bytes before this one are on disk."""
         return next((span.start for span in self), self.total)
 
@@ -70,6 +70,6 @@ class Spans:
         return (wanted[0].start if wanted else part.end) - part.offset
 
 
-def _cut(part: Part, size: int) -> Iterator[Span]:
+def _split_part(part: Part, size: int) -> Iterator[Span]:
     for start in range(part.offset + part.completed, part.end, size):
         yield Span(start, min(start + size, part.end))

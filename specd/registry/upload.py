@@ -22,51 +22,51 @@ from aiohttp import hdrs
 from yarl import URL
 
 from specd.errors import RegistryError, StoreError
-from specd.registry.means import Means
 from specd.registry.remote import (
-    NotThere,
-    Redirects,
-    Refused,
+    RedirectPolicy,
+    RegistryNotFound,
+    RegistryRefused,
     Remote,
     check,
-    joined,
-    may_pass,
+    describe_error,
+    is_retryable,
+    join_url,
     redirect_target,
-    words_of,
 )
+from specd.registry.transfer_context import TransferContext
 from specd.store import name as names
 from specd.store.manifest import Layer
 
 log = logging.getLogger(__name__)
 
 _N_AT_ONCE: Final = 4
-_TRIES: Final = 6
+_MAX_TRIES: Final = 6
 _READ_BYTES: Final = 2**20
 #: Without a byte taken or an answer; a registry may think long about the last of a large part.
 STALL_S: Final = 300.0
 #: The registry reads a whole blob again before it takes it.
-_THINKING_S: Final = 3600.0
+_COMMIT_TIMEOUT_S: Final = 3600.0
 _BYTES: Final = "application/octet-stream"
 _RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
 
 
-class _Lost(RegistryError):
+class _UploadLost(RegistryError):
     """The registry has forgotten the upload."""
 
 
 class Upload:
     """total, completed: bytes; completed falls back where a part must be sent again."""
 
-    def __init__(self, remote: Remote, layer: Layer, means: Means) -> None:
+    def __init__(self, remote: Remote, layer: Layer, context: TransferContext) -> None:
         self.digest = layer.digest
         self.total = layer.size
         self._parent = layer.parent
         self._remote = remote
-        self._path = means.writer.blob_path(layer.digest)
-        self._disk = means.disk
-        self._waits = means.waits
-        self._sizes = means.sizes
-        self._told_sent = means.traffic.sent
+        self._path = context.writer.blob_path(layer.digest)
+        self._disk = context.disk
+        self._timers = context.timers
+        self._sizes = context.sizes
+        self._told_sent = context.traffic.sent
         self._sent: dict[int, int] = {}  # offset of a part → bytes of it that have left
         self._sums: dict[int, bytes] = {}  # offset of a part → its MD5
 
@@ -76,27 +76,27 @@ class Upload:
 
     async def run(self) -> None:
         """Return when the registry has the blob.  Raises RegistryError and StoreError."""
-        if await self._is_there():
+        if await self._is_in_registry():
             self._sent = {0: self.total}
             return
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, _MAX_TRIES + 1):
             try:
                 await self._send()
                 break
-            except _Lost as error:
-                if attempt == _TRIES:
+            except _UploadLost as error:
+                if attempt == _MAX_TRIES:
                     raise RegistryError(f"max retries exceeded: {error}") from error
                 log.info("%s: %s, sending it anew", self.digest[7:19], error)
 
-    async def _is_there(self) -> bool:
+    async def _is_in_registry(self) -> bool:
         try:
             await self._remote.ask(hdrs.METH_HEAD, self._remote.url / "blobs" / self.digest)
-        except NotThere:
+        except RegistryNotFound:
             return False
         return True
 
     async def _send(self) -> None:
-        url = await self._begin()
+        url = await self._start_upload()
         if url is None:  # mounted
             self._sent = {0: self.total}
             return
@@ -107,7 +107,7 @@ class Upload:
             raise errors.exceptions[0] from None
         await self._commit(url)
 
-    async def _begin(self) -> URL | None:
+    async def _start_upload(self) -> URL | None:
         """Where to send to; None where the registry had the blob under another name."""
         self._sent.clear()
         self._sums.clear()
@@ -116,7 +116,7 @@ class Upload:
             parent = names.parse(self._parent)
             source = f"{parent.namespace}/{parent.model}"
             url = url.with_query({"mount": self.digest, "from": source})
-        answer = await self._remote.ask(hdrs.METH_POST, url, redirects=Redirects.NONE)
+        answer = await self._remote.ask(hdrs.METH_POST, url, redirects=RedirectPolicy.NONE)
         return None if answer.status == 201 else _next_url(url, answer.headers)
 
     async def _commit(self, url: URL) -> None:
@@ -127,12 +127,12 @@ class Upload:
                 hdrs.METH_PUT,
                 url.update_query({"digest": self.digest, "etag": etag}),
                 headers={hdrs.CONTENT_TYPE: _BYTES},
-                thinking_s=_THINKING_S,
+                response_timeout_s=_COMMIT_TIMEOUT_S,
             )
-        except NotThere as error:
+        except RegistryNotFound as error:
             # Also the answer to a second try, where the first was heard and its answer was not.
-            if not await self._is_there():
-                raise _Lost("the upload was lost") from error
+            if not await self._is_in_registry():
+                raise _UploadLost("the upload was lost") from error
 
     # ------------------------------------------------------------------ parts
 
@@ -148,7 +148,7 @@ class Upload:
             except (aiohttp.ClientError, TimeoutError, RegistryError) as error:
                 failures += 1
                 await self._pause(error, failures)
-                url, offset = await self._asked_how_far(url)
+                url, offset = await self._query_offset(url)
                 continue
             if storage is not None:
                 await at_once.acquire()
@@ -159,7 +159,7 @@ class Upload:
     async def _patch(self, url: URL, offset: int, end: int) -> tuple[URL, URL | None]:
         """Where the next part goes, and where this one does if the registry will not take it."""
         headers = {hdrs.CONTENT_RANGE: f"{offset}-{end - 1}", "X-Redirect-Uploads": "1"}
-        async with self._sending(hdrs.METH_PATCH, url, headers, offset, end) as response:
+        async with self._open_request(hdrs.METH_PATCH, url, headers, offset, end) as response:
             storage = redirect_target(response)
             if storage is not None:
                 self._sent[offset] = 0
@@ -170,19 +170,19 @@ class Upload:
         try:
             for failures in itertools.count(1):
                 try:
-                    async with self._sending(hdrs.METH_PUT, url, {}, offset, end):
+                    async with self._open_request(hdrs.METH_PUT, url, {}, offset, end):
                         return
                 except (aiohttp.ClientError, TimeoutError, RegistryError) as error:
                     await self._pause(error, failures)
         finally:
             at_once.release()
 
-    async def _asked_how_far(self, url: URL) -> tuple[URL, int]:
+    async def _query_offset(self, url: URL) -> tuple[URL, int]:
         """Where to go on, and how much has arrived, as the registry says of a broken upload."""
         try:
-            answer = await self._remote.ask(hdrs.METH_GET, url, redirects=Redirects.NONE)
-        except (NotThere, Refused) as error:
-            raise _Lost(f"the upload was lost: {error}") from error
+            answer = await self._remote.ask(hdrs.METH_GET, url, redirects=RedirectPolicy.NONE)
+        except (RegistryNotFound, RegistryRefused) as error:
+            raise _UploadLost(f"the upload was lost: {error}") from error
         said = _RANGE.fullmatch(answer.headers.get(hdrs.RANGE, ""))
         # Registries say "0-0" of nothing, too.
         arrived = min(int(said[1]) + 1, self.total) if said and said[1] != "0" else 0
@@ -191,29 +191,31 @@ class Upload:
 
     async def _pause(self, error: Exception, failures: int) -> None:
         """Before the next try; raises where there is none."""
-        if isinstance(error, NotThere) or (isinstance(error, Refused) and error.status == 416):
-            raise _Lost(f"the upload was lost: {error}") from error
-        refused = isinstance(error, RegistryError) and not isinstance(error, Refused)
-        if refused or (isinstance(error, Refused) and not may_pass(error.status)):
+        if isinstance(error, RegistryNotFound) or (
+            isinstance(error, RegistryRefused) and error.status == 416
+        ):
+            raise _UploadLost(f"the upload was lost: {error}") from error
+        refused = isinstance(error, RegistryError) and not isinstance(error, RegistryRefused)
+        if refused or (isinstance(error, RegistryRefused) and not is_retryable(error.status)):
             raise error
-        if failures == _TRIES:
-            raise RegistryError(f"max retries exceeded: {words_of(error)}") from error
-        log.info("%s: %s, trying again", self.digest[7:19], words_of(error))
-        asked_s = error.pause_s if isinstance(error, Refused) else 0.0
-        await self._waits.sleep(max(asked_s, 2.0 ** (failures - 1)))
+        if failures == _MAX_TRIES:
+            raise RegistryError(f"max retries exceeded: {describe_error(error)}") from error
+        log.info("%s: %s, trying again", self.digest[7:19], describe_error(error))
+        asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0
+        await self._timers.sleep(max(asked_s, 2.0 ** (failures - 1)))
 
     @asynccontextmanager
-    async def _sending(
+    async def _open_request(
         self, method: str, url: URL, headers: dict[str, str], offset: int, end: int
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer, below 400, to bytes [offset, end)."""
         headers = {hdrs.CONTENT_TYPE: _BYTES, hdrs.CONTENT_LENGTH: str(end - offset), **headers}
         try:
             async with AsyncExitStack() as stack:
-                async with self._waits.watch(STALL_S) as alive:
+                async with self._timers.watch(STALL_S) as alive:
                     body = partial(self._body, offset, end, alive)
                     opened = self._remote.open(
-                        method, url, headers=headers, body=body, redirects=Redirects.NONE
+                        method, url, headers=headers, body=body, redirects=RedirectPolicy.NONE
                     )
                     response = await stack.enter_async_context(opened)
                     await check(response)
@@ -258,4 +260,4 @@ def _next_url(base: URL, headers: Mapping[str, str]) -> URL:
     location = headers.get("Docker-Upload-Location") or headers.get(hdrs.LOCATION)
     if not location:
         raise RegistryError("the registry does not say where to upload to")
-    return joined(base, location)
+    return join_url(base, location)

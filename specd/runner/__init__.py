@@ -1,7 +1,7 @@
 """The daemon's side of one engine process."""
 
 from specd.runner.probe import probe
-from specd.runner.process import Notebook, Process, State
+from specd.runner.process import PairHistoryStore, Process, State
 from specd.runner.supervisor import ENGINE
 
-__all__ = ["ENGINE", "Notebook", "Process", "State", "probe"]
+__all__ = ["ENGINE", "PairHistoryStore", "Process", "State", "probe"]

@@ -26,7 +26,7 @@ class Channel(Protocol):
     """What the client needs of `ipc.channel.DaemonChannel`."""
 
     async def send(self, message: messages.ToEngine) -> None: ...
-    def post(self, message: messages.ToEngine) -> None: ...
+    def send_nowait(self, message: messages.ToEngine) -> None: ...
 
 
 class _Answer:
@@ -42,7 +42,7 @@ class _Answer:
         self._n_unread += _weight(event)
         _fulfil(self._waiting, None)
 
-    def is_too_far_ahead(self) -> bool:
+    def has_too_much_unread(self) -> bool:
         return self._n_unread > MAX_UNREAD
 
     async def get(self) -> core.Event:
@@ -60,7 +60,7 @@ def _weight(event: core.Event) -> int:
     return event.n_tokens + sum(len(logprob.top) + 1 for logprob in event.logprobs)
 
 
-class Client:
+class EngineClient:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._ids = itertools.count(1)
@@ -73,43 +73,43 @@ class Client:
         self._is_settled = True  # whether it has moved since somebody left
         self._n_steps = 0  # as the engine last said
         #: Signs of life: whatever it said, and each step that it said it made.
-        self.n_signs = 0
+        self.n_signs_of_life = 0
 
     # ----------------------------------------------------------------------- what is owed
 
     @property
-    def owes(self) -> bool:
+    def has_pending_work(self) -> bool:
         """Answers; or to take note of who left: callers that come and go must not hide a stall."""
         waiting = self._answers or self._tokenized or self._detokenized or self._embedded
         return bool(waiting) or not self._is_settled
 
-    async def owing(self) -> None:
+    async def wait_for_pending_work(self) -> None:
         """Wait until something is owed."""
-        if not self.owes:
+        if not self.has_pending_work:
             self._asked.clear()
             await self._asked.wait()
 
     def ping(self) -> None:
         """Ask for a sign of life."""
-        self._channel.post(messages.Ping())
+        self._channel.send_nowait(messages.Ping())
 
     def _cancel(self, request_id: int) -> None:
         self._is_settled = False
         self._asked.set()
-        self._channel.post(messages.Cancel(request_id))
+        self._channel.send_nowait(messages.Cancel(request_id))
 
     def _note(self, message: messages.ToDaemon) -> None:
         if isinstance(message, messages.Pong):
             if message.n_steps == self._n_steps:
                 return
             self._n_steps = message.n_steps
-        self.n_signs += 1
+        self.n_signs_of_life += 1
         self._is_settled = True
 
     # ----------------------------------------------------------------------- requests
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Begun and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Started and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
         request_id, answer = next(self._ids), _Answer()
         self._answers[request_id] = answer
         self._asked.set()
@@ -207,9 +207,9 @@ class Client:
         """Hand one message to whom it concerns; words about the departed are dropped."""
         self._note(message)
         match message:
-            case messages.Begun(request_id, n_prompt, n_cached):
+            case messages.Started(request_id, n_prompt, n_cached):
                 if (answer := self._answers.get(request_id)) is not None:
-                    answer.put(core.Begun(n_prompt=n_prompt, n_cached=n_cached))
+                    answer.put(core.Started(n_prompt=n_prompt, n_cached=n_cached))
             case messages.Tokens(request_id, token):
                 self._deliver_token(request_id, token)
             case messages.Finished(request_id, event):
@@ -233,7 +233,7 @@ class Client:
         if answer is None:
             return
         answer.put(token)
-        if answer.is_too_far_ahead():
+        if answer.has_too_much_unread():
             del self._answers[request_id]
             self._cancel(request_id)
             message = f"the answer was not read: {MAX_UNREAD} tokens are waiting"

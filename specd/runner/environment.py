@@ -19,7 +19,7 @@ FIXED = {"GGML_NO_BACKTRACE": "1"}
 SECRETS = frozenset({"SPECD_API_KEYS", "OLLAMA_API_KEY"})
 
 #: Hides all devices of AMD, whose lists end before the first that there is not, and of Vulkan.
-_NO_OTHERS = {
+_HIDE_OTHER_GPUS = {
     "HIP_VISIBLE_DEVICES": "-1",
     "ROCR_VISIBLE_DEVICES": "-1",
     "GGML_VK_VISIBLE_DEVICES": "",
@@ -29,14 +29,14 @@ _NO_OTHERS = {
 def environment(devices: Sequence[str] | None = None) -> dict[str, str]:
     """devices: as in `core.EngineSpec`; None leaves to llama.cpp what the daemon may see."""
     own = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    return THREAD_DEFAULTS | own | FIXED | visibility(devices)
+    return THREAD_DEFAULTS | own | FIXED | visibility_variables(devices)
 
 
-def visibility(devices: Sequence[str] | None) -> dict[str, str]:
+def visibility_variables(devices: Sequence[str] | None) -> dict[str, str]:
     """The variables that hide all GPUs but `devices`.
 
     An engine opens what it sees, and an open GPU has some hundred MiB less.
     """
     if devices is None or not all(device.startswith(core.NVIDIA_UUID) for device in devices):
         return {}
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} | _NO_OTHERS
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} | _HIDE_OTHER_GPUS

@@ -7,20 +7,20 @@ import logging
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable
 
-from specd.runner.patience import Patience
+from specd.runner.stall_detector import StallDetector
 from specd.runner.supervisor import MAX_LINE_BYTES, is_stopped
 
 log = logging.getLogger(__name__)
 
 
-async def lines_of(process: Process, stall_s: float) -> AsyncIterator[bytes]:
+async def iter_lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
     """What it writes, line by line, without empty ones; the end of an overlong line alone.
 
     Raises TimeoutError where nothing comes for so long.
     """
     assert process.stdout is not None
     rest = b""
-    while chunk := await _patiently(process, process.stdout.read(65_536), stall_s):
+    while chunk := await _read_with_stall_check(process, process.stdout.read(65_536), stall_s):
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[-MAX_LINE_BYTES:]
         for line in lines:
@@ -30,15 +30,17 @@ async def lines_of(process: Process, stall_s: float) -> AsyncIterator[bytes]:
         yield rest.strip()
 
 
-async def _patiently(process: Process, reading: Awaitable[bytes], stall_s: float) -> bytes:
-    patience = Patience(stall_s, lambda: is_stopped(process.pid))
+async def _read_with_stall_check(
+    process: Process, reading: Awaitable[bytes], stall_s: float
+) -> bytes:
+    stall_detector = StallDetector(stall_s, lambda: is_stopped(process.pid))
     read = asyncio.ensure_future(reading)
     try:
         while not read.done():
-            await asyncio.wait({read}, timeout=patience.look_s)
-            if why := patience.look(moved=read.done()):
-                log.warning("the process %d is ended: %s", process.pid, why)
-                raise TimeoutError(why)
+            await asyncio.wait({read}, timeout=stall_detector.check_interval_s)
+            if cause := stall_detector.check(has_progressed=read.done()):
+                log.warning("the process %d is ended: %s", process.pid, cause)
+                raise TimeoutError(cause)
         return read.result()
     finally:
         read.cancel()

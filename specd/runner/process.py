@@ -16,9 +16,9 @@ from typing import Protocol, TypeVar
 from specd import core, errors
 from specd.ipc import messages
 from specd.ipc.codec import BadFrame
-from specd.runner.client import Client
-from specd.runner.patience import Patience
-from specd.runner.supervisor import ENGINE, LAST_WORDS_S, Child
+from specd.runner.client import EngineClient
+from specd.runner.stall_detector import StallDetector
+from specd.runner.supervisor import ENGINE, OUTPUT_TIMEOUT_S, ChildProcess
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ UNEXPECTED_STOP = (
 )
 
 #: Between the end of its socket and that of a process that dies.
-DYING_S = 2.0
+EXIT_TIMEOUT_S = 2.0
 
 
 class State(StrEnum):
@@ -42,7 +42,7 @@ class State(StrEnum):
     CRASHED = "crashed"
 
 
-class Notebook(Protocol):
+class PairHistoryStore(Protocol):
     """Where what is learned of one pair outlives the engine."""
 
     async def read(self) -> core.PairHistory | None:
@@ -54,7 +54,7 @@ class Notebook(Protocol):
 
 class Process:
     """load_timeout_s: silence that is allowed while loading.  timeout_s: how long an engine that
-    owes something may make no step.  grace_s: see `Child.end`.
+    owes something may make no step.  grace_s: see `ChildProcess.end`.
 
     notebook: None begins with nothing and keeps nothing, as a bench must.
     """
@@ -67,10 +67,10 @@ class Process:
         timeout_s: float = math.inf,
         grace_s: float = 5.0,
         command: Sequence[str] = ENGINE,
-        notebook: Notebook | None = None,
+        history_store: PairHistoryStore | None = None,
     ) -> None:
         self._spec = spec
-        self._notebook = notebook
+        self._history_store = history_store
         self._command = command
         self._load_timeout_s = load_timeout_s
         self._timeout_s = timeout_s
@@ -78,9 +78,9 @@ class Process:
         self._state = State.STARTING
         self._stop_asked = asyncio.Event()
         self._facts: asyncio.Future[core.EngineFacts] = asyncio.get_running_loop().create_future()
-        self._child: Child | None = None
-        self._client: Client | None = None
-        self._life = asyncio.create_task(self._run())
+        self._child: ChildProcess | None = None
+        self._client: EngineClient | None = None
+        self._run_task = asyncio.create_task(self._run())
 
     @property
     def state(self) -> State:
@@ -102,7 +102,7 @@ class Process:
 
     async def ended(self) -> State:
         """STOPPED or CRASHED, once the process is gone."""
-        await asyncio.wait({self._life})
+        await asyncio.wait({self._run_task})
         return self._state
 
     def stop(self) -> None:
@@ -110,7 +110,7 @@ class Process:
         self._stop_asked.set()
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Begun and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Started and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
         assert self._client is not None, "generate before ready"
         return self._client.generate(request)
 
@@ -131,29 +131,29 @@ class Process:
     async def _run(self) -> None:
         """The life of the process, from top to bottom."""
         try:
-            self._child = child = await Child.start(self._command, self._spec.devices)
+            self._child = child = await ChildProcess.start(self._command, self._spec.devices)
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread to wait for it
             self._facts.set_exception(errors.LoadFailed(f"the engine cannot be started: {error}"))
-            self._become(State.CRASHED)
+            self._set_state(State.CRASHED)
             return
-        self._client = client = Client(child.channel)
-        why: str | None = ""
+        self._client = client = EngineClient(child.channel)
+        cause: str | None = ""
         try:
-            facts = await self._unless_stopped(self._load(child))
+            facts = await self._run_unless_stopped(self._load(child))
             if facts is not None:
-                self._become(State.READY)
+                self._set_state(State.READY)
                 self._facts.set_result(facts)
                 # Not cut off by a stop: what it learned is the last thing that an engine says.
                 listening = child.listen(self._listen(child, client))
-                why = await self._unless_stopped(self._ending(child, client, listening))
+                cause = await self._run_unless_stopped(self._wait_for_end(child, client, listening))
         except errors.SpecdError as error:
             self._facts.set_exception(error)
         finally:
-            await self._finish(child, client, why or "")
+            await self._finish(child, client, cause or "")
 
-    async def _load(self, child: Child) -> core.EngineFacts:
-        progress, why = 0.0, ""
-        history = await self._notebook.read() if self._notebook else None
+    async def _load(self, child: ChildProcess) -> core.EngineFacts:
+        progress, cause = 0.0, ""
+        history = await self._history_store.read() if self._history_store else None
         try:
             await child.channel.send(messages.Load(self._spec, history))
             while True:
@@ -168,45 +168,49 @@ class Process:
                     case None:
                         break
                     case _:
-                        why = "it speaks out of turn"
+                        cause = "it speaks out of turn"
                         break
-        except _Still as still:
+        except _Stalled as still:
             log.warning("engine %d does not load: %s", child.pid, still)
             said = f"timed out waiting for the engine to start - progress {progress:.2f}"
             raise errors.LoadStalled(said) from None
         except OSError:
             pass  # it has just died
         except BadFrame as error:
-            why = f"its words cannot be read: {error}"
-        words, was_killed = await self._bury(child, why)
+            cause = f"its words cannot be read: {error}"
+        words, was_killed = await self._reap(child, cause)
         # Killed while it took memory, and not by us: the kernel had none left.
-        starved = errors.says_out_of_memory(words) or was_killed
-        kind = errors.OutOfMemory if starved else errors.LoadFailed
+        is_out_of_memory = errors.is_out_of_memory_message(words) or was_killed
+        kind = errors.OutOfMemory if is_out_of_memory else errors.LoadFailed
         raise kind(f"engine process has terminated: {words}")
 
-    async def _next_while_loading(self, child: Child) -> messages.ToDaemon | None:
-        """What it says next, None where it has gone.  Raises _Still."""
-        patience = Patience(self._load_timeout_s, child.is_stopped)
+    async def _next_while_loading(self, child: ChildProcess) -> messages.ToDaemon | None:
+        """What it says next, None where it has gone.  Raises _Stalled."""
+        stall_detector = StallDetector(self._load_timeout_s, child.is_stopped)
         receiving = asyncio.ensure_future(child.channel.receive())
-        leaving = asyncio.ensure_future(child.gone())
+        leaving = asyncio.ensure_future(child.wait_for_exit())
         try:
             while not receiving.done():
                 first = {receiving, leaving}
-                await asyncio.wait(first, timeout=patience.look_s, return_when=FIRST_COMPLETED)
+                await asyncio.wait(
+                    first, timeout=stall_detector.check_interval_s, return_when=FIRST_COMPLETED
+                )
                 if leaving.done():  # a grandchild may hold the socket open for ever
-                    await asyncio.wait({receiving}, timeout=LAST_WORDS_S)
+                    await asyncio.wait({receiving}, timeout=OUTPUT_TIMEOUT_S)
                     break
-                if why := patience.look(moved=receiving.done()):
-                    raise _Still(why)
+                if cause := stall_detector.check(has_progressed=receiving.done()):
+                    raise _Stalled(cause)
             return receiving.result() if receiving.done() else None
         finally:
             receiving.cancel()
             leaving.cancel()
             await asyncio.gather(receiving, leaving, return_exceptions=True)
 
-    async def _ending(self, child: Child, client: Client, listening: asyncio.Task[str]) -> str:
+    async def _wait_for_end(
+        self, child: ChildProcess, client: EngineClient, listening: asyncio.Task[str]
+    ) -> str:
         """Wait for it: why the engine is to be ended, "" where it ends by itself."""
-        leaving = asyncio.ensure_future(child.gone())
+        leaving = asyncio.ensure_future(child.wait_for_exit())
         watching = asyncio.ensure_future(self._watch(child, client))
         try:
             first = {listening, leaving, watching}
@@ -219,29 +223,31 @@ class Process:
             watching.cancel()
             await asyncio.gather(leaving, watching, return_exceptions=True)
 
-    async def _watch(self, child: Child, client: Client) -> str:
+    async def _watch(self, child: ChildProcess, client: EngineClient) -> str:
         """Why it is given up, once it owes something and does not move."""
-        patience = Patience(self._timeout_s, child.is_stopped)
+        stall_detector = StallDetector(self._timeout_s, child.is_stopped)
         if math.isinf(self._timeout_s):
-            await child.gone()
+            await child.wait_for_exit()
         while True:
-            await client.owing()
-            n_signs = client.n_signs
-            await asyncio.sleep(patience.look_s)
-            moved = client.n_signs != n_signs or not client.owes
-            if why := patience.look(moved=moved):
-                return why
-            if not moved:
+            await client.wait_for_pending_work()
+            n_signs_of_life = client.n_signs_of_life
+            await asyncio.sleep(stall_detector.check_interval_s)
+            has_progressed = (
+                client.n_signs_of_life != n_signs_of_life or not client.has_pending_work
+            )
+            if cause := stall_detector.check(has_progressed=has_progressed):
+                return cause
+            if not has_progressed:
                 client.ping()
 
-    async def _listen(self, child: Child, client: Client) -> str:
+    async def _listen(self, child: ChildProcess, client: EngineClient) -> str:
         """Until it says no more, or ("why") nothing that can be understood."""
 
         def deliver(message: messages.ToDaemon) -> None:
-            if not isinstance(message, messages.Learned):
+            if not isinstance(message, messages.PairHistoryUpdate):
                 client.deliver(message)
-            elif self._notebook is not None:
-                self._notebook.write(message.history)
+            elif self._history_store is not None:
+                self._history_store.write(message.history)
 
         try:
             await child.channel.listen(deliver)
@@ -249,39 +255,39 @@ class Process:
             return f"its words cannot be read: {error}"
         return ""
 
-    async def _bury(self, child: Child, why: str) -> tuple[str, bool]:
+    async def _reap(self, child: ChildProcess, cause: str) -> tuple[str, bool]:
         """Its last words, or why it was ended; and whether another than we killed it.
 
         why: "" where its end of the socket is closed, and it is dying, as a rule.
         """
-        if not why and not await child.gone(DYING_S):
-            why = "it closed its connection"
+        if not cause and not await child.wait_for_exit(EXIT_TIMEOUT_S):
+            cause = "it closed its connection"
         ended_itself = not child.is_alive
         await child.kill()
-        words = child.last_words() if ended_itself or child.is_alive else why
+        words = child.exit_message() if ended_itself or child.is_alive else cause
         return words, ended_itself and child.was_killed
 
-    async def _finish(self, child: Child, client: Client, why: str) -> None:
+    async def _finish(self, child: ChildProcess, client: EngineClient, cause: str) -> None:
         """Every outstanding request is told and the process is reaped, whatever happened."""
         if not self._facts.done() and not self._stop_asked.is_set():
             self._facts.set_exception(errors.LoadFailed("internal error while loading"))
         asked = self._stop_asked.is_set()
         if asked:
-            self._become(State.STOPPING)
-            goodbye = "the engine is stopping"
-            client.close(core.Failed(kind=core.FailureKind.SHUTDOWN, message=goodbye))
+            self._set_state(State.STOPPING)
+            stop_message = "the engine is stopping"
+            client.close(core.Failed(kind=core.FailureKind.SHUTDOWN, message=stop_message))
             if not self._facts.done():
-                self._facts.set_exception(errors.ShuttingDown(goodbye))
+                self._facts.set_exception(errors.ShuttingDown(stop_message))
                 await child.kill()  # a load that nobody waits for has nothing to save
-            child.channel.post(messages.Shutdown())
+            child.channel.send_nowait(messages.Shutdown())
             await child.end(self._grace_s)
         else:
-            await self._fail(child, client, why)
-        self._become(State.STOPPED if asked else State.CRASHED)
+            await self._fail(child, client, cause)
+        self._set_state(State.STOPPED if asked else State.CRASHED)
 
-    async def _fail(self, child: Child, client: Client, why: str) -> None:
+    async def _fail(self, child: ChildProcess, client: EngineClient, cause: str) -> None:
         loaded = self._facts.exception() is None
-        words, was_killed = await self._bury(child, why)
+        words, was_killed = await self._reap(child, cause)
         if was_killed:  # most often by the kernel, which tells nobody why
             words += ", perhaps because the system is out of memory"
         if loaded:
@@ -289,7 +295,7 @@ class Process:
         message = f"{UNEXPECTED_STOP}: {words}"
         client.close(core.Failed(kind=core.FailureKind.CRASHED, message=message))
 
-    async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
+    async def _run_unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
         """What `work` returns; None as soon as a stop is asked for, and `work` is dropped."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_asked.wait())
@@ -301,12 +307,12 @@ class Process:
             stop.cancel()
             await asyncio.gather(task, stop, return_exceptions=True)
 
-    def _become(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         log.debug("engine %s: %s → %s", self._spec.weights, self._state, state)
         self._state = state
         if self._facts.done() and not self._facts.cancelled():
             self._facts.exception()  # seen: nobody may be waiting for it any more
 
 
-class _Still(Exception):
+class _Stalled(Exception):
     """Nothing moves in a load; in words."""

@@ -15,8 +15,8 @@ from typing import Final
 
 from specd.errors import EngineError
 from specd.runner.environment import environment
-from specd.runner.output import ended, lines_of
-from specd.runner.supervisor import ENGINE, without_source_folders
+from specd.runner.output import ended, iter_lines
+from specd.runner.supervisor import ENGINE, strip_source_folders
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def quantize(
         raise EngineError(f"the engine cannot be started: {error}") from error
     last_line = b""
     try:
-        async for line in lines_of(process, stall_s):
+        async for line in iter_lines(process, stall_s):
             if found := _PROGRESS.fullmatch(line):
                 yield int(found[1]), int(found[2])
             else:
@@ -66,14 +66,14 @@ async def quantize(
         await ended(process)
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
-        words = without_source_folders(last_line.decode(errors="replace"))
+        words = strip_source_folders(last_line.decode(errors="replace"))
         words = words.removeprefix("failed to quantize: ")
-        why = await asyncio.to_thread(_refusal_of_disk, target) or words or how
-        log.warning("quantizing to %s failed: %s", file_type, why)
-        raise EngineError(f"quantizing to {file_type} failed: {why}")
+        cause = await asyncio.to_thread(_disk_error, target) or words or how
+        log.warning("quantizing to %s failed: %s", file_type, cause)
+        raise EngineError(f"quantizing to {file_type} failed: {cause}")
 
 
-def _refusal_of_disk(target: Path) -> str:
+def _disk_error(target: Path) -> str:
     """Why no more can be written there, else "": llama.cpp only says that it could not write."""
     try:
         with target.open("ab") as file:

@@ -26,14 +26,14 @@ N_LAST_LINES = 20
 MAX_LINE_BYTES = 4096
 #: Of a source file and its line, as GGML_ASSERT writes them.
 _SOURCE_FOLDERS = re.compile(r"\S*/(?=[\w.+-]+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|inc):\d+)")
-LAST_WORDS_S = 1.0
+OUTPUT_TIMEOUT_S = 1.0
 #: After SIGKILL.  A process that is not gone by then is held by the kernel: a driver, a disk.
-DEATH_S = 10.0
+KILL_TIMEOUT_S = 10.0
 #: How a line of the engine's own log begins that its user should see.
 _WARNING = "WARNING "
 
 
-class Child:
+class ChildProcess:
     """A running engine process and the daemon's end of its socket."""
 
     def __init__(
@@ -51,7 +51,9 @@ class Child:
         self._readers: set[asyncio.Task[object]] = {asyncio.create_task(self._keep_output(output))}
 
     @classmethod
-    async def start(cls, command: Sequence[str], devices: Sequence[str] | None = None) -> Child:
+    async def start(
+        cls, command: Sequence[str], devices: Sequence[str] | None = None
+    ) -> ChildProcess:
         """devices: see `environment`.  OSError where the command cannot be started."""
         with contextlib.ExitStack() as unless_started:
             ours, theirs = socket.socketpair()
@@ -73,7 +75,7 @@ class Child:
                         # Its own group: a terminal's Ctrl-C is for the daemon alone.
                         process_group=0,
                     )
-            channel = await DaemonChannel.over(ours)
+            channel = await DaemonChannel.from_socket(ours)
             unless_started.pop_all()
         return cls(process, channel, output, pipe)
 
@@ -94,9 +96,9 @@ class Child:
     def is_stopped(self) -> bool:
         return is_stopped(self.pid)
 
-    async def gone(self, patience_s: float | None = None) -> bool:
+    async def wait_for_exit(self, timeout_s: float | None = None) -> bool:
         """Whether it has ended by itself in that time, however long its output is held open."""
-        await asyncio.wait({self._exit}, timeout=patience_s)
+        await asyncio.wait({self._exit}, timeout=timeout_s)
         return not self.is_alive
 
     async def _keep_output(self, output: asyncio.StreamReader) -> None:
@@ -120,7 +122,7 @@ class Child:
         """By SIGKILL, whoever sent it: after `kill` or `end` only."""
         return self._process.returncode == -signal.SIGKILL
 
-    def last_words(self) -> str:
+    def exit_message(self) -> str:
         """How it ended, and the last line it wrote: after `kill` or `end` only."""
         code = self._process.returncode
         if code is None:
@@ -128,16 +130,16 @@ class Child:
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
         # What it only warned of is not what it died of.
         lines = [line for line in self._last_lines if not line.startswith(_WARNING)]
-        return ": ".join([how, *map(without_source_folders, lines[-1:])])
+        return ": ".join([how, *map(strip_source_folders, lines[-1:])])
 
     async def end(self, grace_s: float) -> None:
         """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then `kill`."""
         try:
-            for insist in (signal.SIGTERM, signal.SIGKILL):
-                if await self.gone(grace_s):
+            for kill_if_alive in (signal.SIGTERM, signal.SIGKILL):
+                if await self.wait_for_exit(grace_s):
                     return
-                log.warning("engine %d does not end: %s", self.pid, insist.name)
-                self._signal(insist)
+                log.warning("engine %d does not end: %s", self.pid, kill_if_alive.name)
+                self._signal(kill_if_alive)
         finally:
             await self.kill()
 
@@ -147,10 +149,10 @@ class Child:
         Or when it is given up, after `DEATH_S`: then it is still alive.
         """
         self._signal(signal.SIGKILL)
-        if not await self.gone(DEATH_S):
+        if not await self.wait_for_exit(KILL_TIMEOUT_S):
             log.error("engine %d cannot be ended, not even by SIGKILL", self.pid)
         # A grandchild may hold pipe and socket open for ever: its words are not waited for.
-        await asyncio.wait(self._readers, timeout=LAST_WORDS_S)
+        await asyncio.wait(self._readers, timeout=OUTPUT_TIMEOUT_S)
         for reader in self._readers:
             reader.cancel()
         self._pipe.close()
@@ -163,7 +165,7 @@ class Child:
                 os.kill(self.pid, number)
 
 
-def without_source_folders(line: str) -> str:
+def strip_source_folders(line: str) -> str:
     """Return llama.cpp's line without the folders of the machine that compiled it."""
     return _SOURCE_FOLDERS.sub("", line)
 

@@ -2,8 +2,16 @@
 
 from specd.scheduler.lease import Engine, Lease
 from specd.scheduler.loop import Resident, SchedulerLoop
+from specd.scheduler.model_stats import ModelStats
+from specd.scheduler.requirements import Requirements
 from specd.scheduler.scheduler import Scheduler
-from specd.scheduler.tally import Tally
-from specd.scheduler.wants import Wants
 
-__all__ = ["Engine", "Lease", "Resident", "Scheduler", "SchedulerLoop", "Tally", "Wants"]
+__all__ = [
+    "Engine",
+    "Lease",
+    "ModelStats",
+    "Requirements",
+    "Resident",
+    "Scheduler",
+    "SchedulerLoop",
+]

@@ -8,12 +8,12 @@ from enum import StrEnum
 from specd import core, errors
 
 
-class Leave(StrEnum):
+class UnloadReason(StrEnum):
     """Why a model is told to leave."""
 
     EXPIRED = "expired"  # its keep_alive is over, or somebody unloaded it
-    MAKE_ROOM = "make_room"  # for another, or for the same loaded otherwise
-    UNWANTED = "unwanted"  # nobody waits for its load any more
+    EVICTED = "make_room"  # for another, or for the same loaded otherwise
+    NOT_NEEDED = "unwanted"  # nobody waits for its load any more
     SHUTDOWN = "shutdown"
 
 
@@ -30,7 +30,7 @@ class Stop:
     """End an engine, loading or loaded; answered by `ended`.  why: only to be told."""
 
     runner_id: int
-    why: Leave = field(default=Leave.EXPIRED, compare=False)
+    reason: UnloadReason = field(default=UnloadReason.EXPIRED, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

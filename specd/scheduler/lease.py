@@ -27,7 +27,7 @@ class Engine(Protocol):
         """It was given up and is still there: not even SIGKILL ended it."""
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Begun and Tokens, then exactly one Done or Failed; closing it early frees the slot."""
+        """Started and Tokens, then exactly one Done or Failed; closing it early frees the slot."""
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from specd import core, errors, metrics
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
 from specd.scheduler.lease import Engine, Lease
-from specd.scheduler.loads import Loads
-from specd.scheduler.runner import Phase, Runner, Waiter
+from specd.scheduler.load_times import LoadTimes
+from specd.scheduler.model_stats import ModelStats
+from specd.scheduler.runner_ref import RunnerPhase, RunnerRef, Waiter
 from specd.scheduler.scheduler import Scheduler
-from specd.scheduler.tally import Tally
 
 log = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Effect]]  # time → what to do
-FindPlace = Callable[[core.PlacementRequest], core.Placement]
-Learn = Callable[[core.EngineSpec, core.EngineFacts], None]
+FindPlacement = Callable[[core.PlacementRequest], core.Placement]
+RecordUsage = Callable[[core.EngineSpec, core.EngineFacts], None]
 
 #: Events in a row before everything else has its turn: thousands may come at once.
-_AT_ONCE = 64
+_EVENTS_PER_YIELD = 64
 #: Each has a prompt to render, and somebody else's stream goes on meanwhile.
-_WOKEN_AT_ONCE = 16
+_EFFECTS_PER_YIELD = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,51 +43,53 @@ class Resident:
     spec: core.EngineSpec
     facts: core.EngineFacts
     expires_at: float
-    tally: Tally = field(default_factory=Tally)
+    model_stats: ModelStats = field(default_factory=ModelStats)
     n_users: int = 0
 
     @property
     def threshold(self) -> float | None:
         """Acceptance that drafting needs: as in the newest answer, or as measured at load."""
-        known = self.tally.threshold
+        known = self.model_stats.threshold
         return self.facts.threshold if known is None else known
 
 
 class SchedulerLoop:
-    """start_engine: begins to load and returns at once.  clock: monotonic seconds.
+    """Runs the scheduler's effects on real engines, with real time.
 
-    place: where an engine would lie (`placement.Fit.place`).  learn: is told what one took once it
-    is loaded (`placement.Fit.learn`).  Both are called in a thread, and waited for no longer than
-    `patience_s`: a driver may hang.  observer: is told what becomes of models.
+    start_engine: begins to load an engine and returns at once.  clock: monotonic seconds.
+    place: returns the devices for an engine (`placement.Placer.place`).
+    learn: notes the memory that a loaded engine took (`placement.Placer.learn`).
+    Both run in a thread and are waited for at most `patience_s`, since a driver may hang.
+    observer: is notified of loads and unloads.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         start_engine: Callable[[core.EngineSpec], Engine],
-        place: FindPlace,
-        learn: Learn,
+        place: FindPlacement,
+        record_usage: RecordUsage,
         *,
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
-        patience_s: float = 30.0,
-        observer: metrics.Observer | None = None,
+        timeout_s: float = 30.0,
+        observer: metrics.SchedulerObserver | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._start_engine = start_engine
-        self._find_place = place
-        self._learn = learn
+        self._find_placement = place
+        self._record_usage = record_usage
         self._clock = clock
         self._unix_time = unix_time
-        self._patience_s = patience_s
-        self._observer = observer or metrics.Observer()
-        self._loads = Loads()
+        self._timeout_s = timeout_s
+        self._observer = observer or metrics.SchedulerObserver()
+        self._loads = LoadTimes()
         self._ids = itertools.count(1)
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[Lease]] = {}
         self._engines: dict[int, Engine] = {}
         self._facts: dict[int, core.EngineFacts] = {}
-        self._tallies: dict[int, Tally] = {}
+        self._model_stats: dict[int, ModelStats] = {}
         self._given_up: list[tuple[str, Engine]] = []
         self._watchers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +98,7 @@ class SchedulerLoop:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
-    async def stop(self, grace_s: float = 0.0, hurry: asyncio.Event | None = None) -> None:
+    async def stop(self, grace_s: float = 0.0, stop_now: asyncio.Event | None = None) -> None:
         """Refuse who waits, let running answers end, stop every engine; returns when none is left.
 
         Answers get `grace_s` seconds, or until `hurry` is set; then they end with SHUTDOWN.
@@ -105,11 +107,11 @@ class SchedulerLoop:
             return
         self._closing = True
         self._inbox.put_nowait(self._scheduler.close)
-        hurried = asyncio.ensure_future((hurry or asyncio.Event()).wait())
+        stop_now_task = asyncio.ensure_future((stop_now or asyncio.Event()).wait())
         await asyncio.wait(
-            {self._task, hurried}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
+            {self._task, stop_now_task}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
         )
-        hurried.cancel()
+        stop_now_task.cancel()
         self._inbox.put_nowait(self._scheduler.shutdown)
         await self._task
         self._task = None
@@ -131,29 +133,29 @@ class SchedulerLoop:
         waiter = Waiter(
             id=next(self._ids), spec=spec, model=model, pair=pair, keep_alive_s=keep_alive_s
         )
-        granted: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self._waiting[waiter.id] = granted
+        lease_future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter.id] = lease_future
         self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
         try:
-            lease = await self._granted(waiter, granted)
+            lease = await self._wait_for_lease(waiter, lease_future)
             try:
                 yield lease
             except errors.EngineError as error:
-                if errors.says_out_of_memory(str(error)):
-                    self._inbox.put_nowait(self._scheduler.starved)
+                if errors.is_out_of_memory_message(str(error)):
+                    self._inbox.put_nowait(self._scheduler.ran_out_of_memory)
                 raise
         finally:
             del self._waiting[waiter.id]
-            self._inbox.put_nowait(lambda now: self._scheduler.leave(waiter.id, now))
+            self._inbox.put_nowait(lambda now: self._scheduler.release(waiter.id, now))
 
-    async def _granted(self, waiter: Waiter, granted: asyncio.Future[Lease]) -> Lease:
+    async def _wait_for_lease(self, waiter: Waiter, lease_future: asyncio.Future[Lease]) -> Lease:
         since = self._clock()
         try:
-            return await granted
+            return await lease_future
         finally:
             now = self._clock()
-            loading_s = self._loads.within(waiter.weights, since, now)
-            metrics.current().waited(now - since, loading_s)
+            loading_s = self._loads.load_time_between(waiter.weights, since, now)
+            metrics.current_record().add_wait(now - since, loading_s)
 
     def unload(self, model: core.ModelRef) -> None:
         """Let it go once it is idle; nothing happens where it is not loaded."""
@@ -172,7 +174,7 @@ class SchedulerLoop:
         return [
             self._resident(runner, self._facts[runner.id])
             for runner in self._scheduler.runners()
-            if runner.phase is Phase.LOADED
+            if runner.phase is RunnerPhase.LOADED
         ]
 
     def waiting(self) -> list[str]:
@@ -187,7 +189,7 @@ class SchedulerLoop:
         self._given_up = [(name, engine) for name, engine in self._given_up if engine.is_stuck]
         return [name for name, _ in self._given_up]
 
-    def _resident(self, runner: Runner, facts: core.EngineFacts) -> Resident:
+    def _resident(self, runner: RunnerRef, facts: core.EngineFacts) -> Resident:
         left_s = runner.keep_alive_s if runner.users else runner.expires_at - self._clock()
         return Resident(
             model=runner.model,
@@ -195,13 +197,15 @@ class SchedulerLoop:
             spec=runner.spec,
             facts=facts,
             expires_at=self._unix_time() + left_s,
-            tally=self._tallies.get(runner.id, Tally()),
+            model_stats=self._model_stats.get(runner.id, ModelStats()),
             n_users=len(runner.users),
         )
 
     def _lease(self, runner_id: int) -> Lease:
         def count(done: core.Done) -> None:
-            self._tallies[runner_id] = self._tallies.get(runner_id, Tally()).plus(done)
+            self._model_stats[runner_id] = self._model_stats.get(
+                runner_id, ModelStats()
+            ).with_answer(done)
 
         [spec] = (r.spec for r in self._scheduler.runners() if r.id == runner_id)
         return Lease(self._facts[runner_id], self._engines[runner_id], count, spec.drafter)
@@ -210,7 +214,7 @@ class SchedulerLoop:
 
     async def _run(self) -> None:
         for n_events in itertools.count(1):
-            if n_events % _AT_ONCE == 0:
+            if n_events % _EVENTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
             if self._closing and self._inbox.empty() and not self._watchers:
                 return
@@ -218,14 +222,14 @@ class SchedulerLoop:
             self._watchers = {watcher for watcher in self._watchers if not watcher.done()}
             try:
                 for n_effects, effect in enumerate(event(self._clock()), 1):
-                    self._act(effect)
-                    if n_effects % _WOKEN_AT_ONCE == 0:
+                    self._apply(effect)
+                    if n_effects % _EFFECTS_PER_YIELD == 0:
                         await asyncio.sleep(0)
             except Exception:
                 # A fault of ours: those who wait are told, the daemon lives.
                 log.exception("the scheduler failed")
-                for granted in self._waiting.values():
-                    _refuse(granted, _fault())
+                for lease_future in self._waiting.values():
+                    _refuse(lease_future, _internal_error())
 
     async def _next_event(self) -> Event:
         left_s = self._scheduler.next_expiry() - self._clock()
@@ -235,49 +239,49 @@ class SchedulerLoop:
         except TimeoutError:
             return self._scheduler.tick
 
-    def _act(self, effect: Effect) -> None:
+    def _apply(self, effect: Effect) -> None:
         log.debug("scheduler: %s", effect)
         match effect:
             case Start(runner_id, spec):
                 self._start(runner_id, spec)
             case Place():
-                self._keep(self._place(effect))
-            case Stop(runner_id, why):
-                self._tell_of(runner_id, lambda name: self._observer.left(name, why))
+                self._keep_task(self._place(effect))
+            case Stop(runner_id, reason):
+                self._notify_observer(runner_id, lambda name: self._observer.left(name, reason))
                 if (engine := self._engines.get(runner_id)) is not None:
                     engine.stop()
             case Grant(waiter_id, runner_id):
                 # Who has gone is not listed any more, and its `leave` is in the inbox.
-                granted = self._waiting.get(waiter_id)
-                if granted is not None and not granted.done():
-                    granted.set_result(self._lease(runner_id))
+                lease_future = self._waiting.get(waiter_id)
+                if lease_future is not None and not lease_future.done():
+                    lease_future.set_result(self._lease(runner_id))
             case Refuse(waiter_id, error):
                 if isinstance(error, errors.QueueFull):
                     self._observer.refused()
-                if (granted := self._waiting.get(waiter_id)) is not None:
-                    _refuse(granted, error)
+                if (lease_future := self._waiting.get(waiter_id)) is not None:
+                    _refuse(lease_future, error)
 
     def _start(self, runner_id: int, spec: core.EngineSpec) -> None:
-        self._loads.begins(spec.weights, self._clock())
+        self._loads.load_started(spec.weights, self._clock())
         try:
             engine = self._engines[runner_id] = self._start_engine(spec)
         except Exception:
             log.exception("no engine can be started for %s", spec.weights)
-            self._has_failed(runner_id, _fault())
+            self._has_failed(runner_id, _internal_error())
             self._inbox.put_nowait(lambda _now: self._forget(runner_id))
         else:
-            self._keep(self._watch(runner_id, spec, engine))
+            self._keep_task(self._watch(runner_id, spec, engine))
 
-    def _keep(self, work: Coroutine[object, object, None]) -> None:
+    def _keep_task(self, work: Coroutine[object, object, None]) -> None:
         self._watchers.add(asyncio.create_task(work))
 
     async def _place(self, question: Place) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
-                placement = await asyncio.to_thread(self._find_place, question.request)
+            async with asyncio.timeout(self._timeout_s):
+                placement = await asyncio.to_thread(self._find_placement, question.request)
         except errors.SpecdError as failure:
             error = failure
-            self._inbox.put_nowait(lambda _now: self._scheduler.unplaceable(question, error))
+            self._inbox.put_nowait(lambda _now: self._scheduler.placement_failed(question, error))
             return
         except Exception:
             log.exception("where %s would lie is not known", question.request.spec.weights)
@@ -289,41 +293,41 @@ class SchedulerLoop:
         """Tell the scheduler what becomes of an engine."""
         try:
             facts = self._facts[runner_id] = await engine.ready()
-            took_s = self._loads.ends(spec.weights, self._clock())
-            self._tell_of(runner_id, lambda name: self._observer.loaded(name, took_s))
+            took_s = self._loads.load_ended(spec.weights, self._clock())
+            self._notify_observer(runner_id, lambda name: self._observer.loaded(name, took_s))
             self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner_id, now))
-            self._keep(self._tell(spec, facts))
+            self._keep_task(self._record_engine_usage(spec, facts))
         except errors.SpecdError as failure:
             self._has_failed(runner_id, failure)
         except Exception:
             log.exception("how the load of %s went is not known", spec.weights)
-            self._has_failed(runner_id, _fault())
+            self._has_failed(runner_id, _internal_error())
             engine.stop()
         await engine.ended()
         self._inbox.put_nowait(lambda _now: self._forget(runner_id))
 
-    def _tell_of(self, runner_id: int, tell: Callable[[str], None]) -> None:
+    def _notify_observer(self, runner_id: int, notify: Callable[[str], None]) -> None:
         """tell: is given the model's name."""
         for runner in self._scheduler.runners():
             if runner.id == runner_id:
-                tell(runner.model.name)
+                notify(runner.model.name)
 
     def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
-        def tell(name: str) -> None:
+        def notify(name: str) -> None:
             log.warning("%s was not loaded: %s", name, error)
             self._observer.load_failed(name, error)
 
         for runner in self._scheduler.runners():
             if runner.id == runner_id:
-                self._loads.ends(runner.weights, self._clock())
+                self._loads.load_ended(runner.weights, self._clock())
         if not isinstance(error, errors.ShuttingDown):
-            self._tell_of(runner_id, tell)
+            self._notify_observer(runner_id, notify)
         self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
 
-    async def _tell(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+    async def _record_engine_usage(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
-                await asyncio.to_thread(self._learn, spec, facts)
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.to_thread(self._record_usage, spec, facts)
         except Exception:
             log.exception("what %s took is not learned", spec.weights)
         self._inbox.put_nowait(
@@ -336,16 +340,18 @@ class SchedulerLoop:
             names = [r.model.name for r in self._scheduler.runners() if r.id == runner_id]
             self._given_up += [(name, engine) for name in names]
         self._facts.pop(runner_id, None)
-        self._tallies.pop(runner_id, None)
-        if any(r.id == runner_id and r.phase is Phase.LOADED for r in self._scheduler.runners()):
-            self._tell_of(runner_id, self._observer.crashed)  # nobody told it to go
+        self._model_stats.pop(runner_id, None)
+        if any(
+            r.id == runner_id and r.phase is RunnerPhase.LOADED for r in self._scheduler.runners()
+        ):
+            self._notify_observer(runner_id, self._observer.engine_crashed)  # nobody told it to go
         return self._scheduler.ended(runner_id)
 
 
-def _refuse(granted: asyncio.Future[Lease], error: errors.SpecdError) -> None:
-    if not granted.done():
-        granted.set_exception(error)
+def _refuse(lease_future: asyncio.Future[Lease], error: errors.SpecdError) -> None:
+    if not lease_future.done():
+        lease_future.set_exception(error)
 
 
-def _fault() -> errors.EngineError:
+def _internal_error() -> errors.EngineError:
     return errors.EngineError("internal error of the scheduler")

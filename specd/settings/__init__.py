@@ -5,9 +5,9 @@ from specd.settings.env_file import read_env_file
 from specd.settings.rules import own_config_dir
 from specd.settings.settings import (
     Settings,
+    find_ineffective,
     is_live,
     rule_of,
-    set_without_effect,
     unknown_variables,
     variable_of,
 )
@@ -15,13 +15,13 @@ from specd.settings.settings import (
 __all__ = [
     "HostAddress",
     "Settings",
+    "find_ineffective",
     "is_live",
     "is_loopback",
     "own_config_dir",
     "parse_host",
     "read_env_file",
     "rule_of",
-    "set_without_effect",
     "unknown_variables",
     "variable_of",
 ]

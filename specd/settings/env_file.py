@@ -20,7 +20,7 @@ _BLANK: Final = " \t\n\r"
 _ESCAPED: Final = '"\\`$'
 
 
-class _At(Enum):
+class _State(Enum):
     LINE = auto()
     COMMENT = auto()
     KEY = auto()
@@ -44,15 +44,15 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def parse_env(text: str) -> dict[str, str]:
     """Lines that set nothing are passed over, as systemd does."""
-    return {key: value for key, value in _Reader(text).pairs() if _NAME.fullmatch(key)}
+    return {key: value for key, value in _EnvFileParser(text).pairs() if _NAME.fullmatch(key)}
 
 
-class _Reader:
+class _EnvFileParser:
     """One character after the other, like systemd's own."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = _At.LINE
+        self._at = _State.LINE
         self._key: list[str] = []
         self._value: list[str] = []
         self._n_kept = 0  # characters of the value that no blanks at its end take away
@@ -61,63 +61,63 @@ class _Reader:
     def pairs(self) -> list[tuple[str, str]]:
         characters = iter(self._text)
         for character in characters:
-            if character == "\\" and self._at in {_At.VALUE, _At.BARE, _At.DOUBLE}:
+            if character == "\\" and self._at in {_State.VALUE, _State.BARE, _State.DOUBLE}:
                 self._escape(next(characters, ""))
             else:
                 self._take(character)
-        if self._at not in {_At.LINE, _At.KEY, _At.COMMENT}:
+        if self._at not in {_State.LINE, _State.KEY, _State.COMMENT}:
             self._end()
         return self._pairs
 
     def _escape(self, character: str) -> None:
         """What follows a backslash; before the end of a line it joins the lines."""
-        if self._at is _At.DOUBLE and character not in {*_ESCAPED, "\n", ""}:
+        if self._at is _State.DOUBLE and character not in {*_ESCAPED, "\n", ""}:
             self._value.append("\\")
         if character != "\n":
             self._value.append(character)
-        if self._at is _At.VALUE:
-            self._at = _At.BARE
+        if self._at is _State.VALUE:
+            self._at = _State.BARE
         self._n_kept = len(self._value)
 
     def _take(self, character: str) -> None:
         match self._at:
-            case _At.LINE if character not in _BLANK:
-                self._at = _At.COMMENT if character in "#;" else _At.KEY
+            case _State.LINE if character not in _BLANK:
+                self._at = _State.COMMENT if character in "#;" else _State.KEY
                 self._key = [character]
-            case _At.KEY if character == "=":
-                self._at, self._value, self._n_kept = _At.VALUE, [], 0
-            case _At.KEY:
+            case _State.KEY if character == "=":
+                self._at, self._value, self._n_kept = _State.VALUE, [], 0
+            case _State.KEY:
                 self._key.append(character)
-            case _At.VALUE if character in "'\"":
-                self._at = _At.SINGLE if character == "'" else _At.DOUBLE
-            case _At.SINGLE | _At.DOUBLE:
+            case _State.VALUE if character in "'\"":
+                self._at = _State.SINGLE if character == "'" else _State.DOUBLE
+            case _State.SINGLE | _State.DOUBLE:
                 self._quoted(character)
-            case _At.VALUE | _At.BARE:
+            case _State.VALUE | _State.BARE:
                 self._bare(character)
             case _:
                 pass
-        if character == "\n" and self._at not in {_At.SINGLE, _At.DOUBLE}:
+        if character == "\n" and self._at not in {_State.SINGLE, _State.DOUBLE}:
             self._line_ends()
 
     def _quoted(self, character: str) -> None:
-        if character == ("'" if self._at is _At.SINGLE else '"'):
-            self._at = _At.VALUE
+        if character == ("'" if self._at is _State.SINGLE else '"'):
+            self._at = _State.VALUE
             return
         self._value.append(character)
         self._n_kept = len(self._value)
 
     def _bare(self, character: str) -> None:
-        if self._at is _At.VALUE and character in _BLANK:
+        if self._at is _State.VALUE and character in _BLANK:
             return
-        self._at = _At.BARE
+        self._at = _State.BARE
         self._value.append(character)
         if character not in _BLANK:
             self._n_kept = len(self._value)
 
     def _line_ends(self) -> None:
-        if self._at in {_At.VALUE, _At.BARE}:
+        if self._at in {_State.VALUE, _State.BARE}:
             self._end()
-        self._at = _At.LINE
+        self._at = _State.LINE
 
     def _end(self) -> None:
         value = "".join(self._value[: self._n_kept])

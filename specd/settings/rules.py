@@ -18,7 +18,7 @@ from specd.durations import parse_go_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ParseRule:
     """How the text of a variable becomes a value.
 
     parse: raises ValueError for a text that it cannot use.  allowed: completes "must be ...".
@@ -171,37 +171,44 @@ LOG_FORMATS = ("text", "json")
 _BOOL_WORDS = "1 or 0 (true, false, t, f)"
 _DURATION_WORDS = "a duration (`90s`, `5m`, `1h30m`) or a whole number of seconds"
 
-HostSetting = Annotated[HostAddress, Rule(parse_host, "`[scheme://]host[:port]`")]
-PathSetting = Annotated[Path, Rule(_parse_path, "a path")]
-FileSetting = Annotated[Path | None, Rule(_parse_path, "the path of a file")]
-FolderSetting = Annotated[Path | None, Rule(_parse_path, "a path")]
-StateSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_state_dir)]
-ConverterSetting = Annotated[Path | None, Rule(_parse_path, "a path", unset=_default_converter_dir)]
-FlagSetting = Annotated[bool, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")]
-AutoFlagSetting = Annotated[
-    bool | None, Rule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
+HostSetting = Annotated[HostAddress, ParseRule(parse_host, "`[scheme://]host[:port]`")]
+PathSetting = Annotated[Path, ParseRule(_parse_path, "a path")]
+FileSetting = Annotated[Path | None, ParseRule(_parse_path, "the path of a file")]
+FolderSetting = Annotated[Path | None, ParseRule(_parse_path, "a path")]
+StateSetting = Annotated[Path | None, ParseRule(_parse_path, "a path", unset=_default_state_dir)]
+ConverterSetting = Annotated[
+    Path | None, ParseRule(_parse_path, "a path", unset=_default_converter_dir)
 ]
-StrictFlagSetting = Annotated[bool | None, Rule(_parse_bool, _BOOL_WORDS)]
-UintSetting = Annotated[int, Rule(_parse_uint, "a whole number from 0 to 2^64−1")]
-CountSetting = Annotated[int, Rule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
+FlagSetting = Annotated[
+    bool, ParseRule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
+]
+AutoFlagSetting = Annotated[
+    bool | None, ParseRule(_parse_ollama_bool, f"{_BOOL_WORDS}; any other text is true")
+]
+StrictFlagSetting = Annotated[bool | None, ParseRule(_parse_bool, _BOOL_WORDS)]
+UintSetting = Annotated[int, ParseRule(_parse_uint, "a whole number from 0 to 2^64−1")]
+CountSetting = Annotated[int, ParseRule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
 KeepAliveSetting = Annotated[
-    float, Rule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
+    float, ParseRule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
 ]
 LoadTimeoutSetting = Annotated[
-    float, Rule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is for ever")
+    float, ParseRule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is for ever")
 ]
-GraceSetting = Annotated[float, Rule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
-DebugSetting = Annotated[int, Rule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
-KvCacheTypeSetting = Annotated[str, Rule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
+GraceSetting = Annotated[float, ParseRule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
+DebugSetting = Annotated[int, ParseRule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
+KvCacheTypeSetting = Annotated[str, ParseRule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
 ListSetting = Annotated[
-    tuple[str, ...], Rule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple)
+    tuple[str, ...],
+    ParseRule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple),
 ]
-ThresholdSetting = Annotated[float | None, Rule(_parse_threshold, "auto, or a number from 0 to 1")]
+ThresholdSetting = Annotated[
+    float | None, ParseRule(_parse_threshold, "auto, or a number from 0 to 1")
+]
 DeviceSetting = Annotated[
-    str, Rule(_parse_device, "auto, cpu, or a GPU's number, UUID or name (`CUDA1`)")
+    str, ParseRule(_parse_device, "auto, cpu, or a GPU's number, UUID or name (`CUDA1`)")
 ]
 KeysSetting = Annotated[
     tuple[SecretStr, ...],
-    Rule(_parse_secret_keys, KEYS_ALLOWED, unset=tuple, is_secret=True),
+    ParseRule(_parse_secret_keys, KEYS_ALLOWED, unset=tuple, is_secret=True),
 ]
-LogFormatSetting = Annotated[str, Rule(_parse_log_format, " or ".join(LOG_FORMATS))]
+LogFormatSetting = Annotated[str, ParseRule(_parse_log_format, " or ".join(LOG_FORMATS))]

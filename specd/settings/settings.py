@@ -18,9 +18,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from specd.daemon_address import DEFAULT_HOST, HOST_VARIABLE, KEYS_VARIABLE, unquoted
+from specd.daemon_address import DEFAULT_HOST, HOST_VARIABLE, KEYS_VARIABLE, strip_quotes
 from specd.errors import BadSetting
-from specd.no_effect import NO_EFFECT, OF_INSTALLER
+from specd.ignored_variables import IGNORED_VARIABLES, INSTALL_VARIABLES
 from specd.settings.rules import (
     AutoFlagSetting,
     ConverterSetting,
@@ -38,8 +38,8 @@ from specd.settings.rules import (
     ListSetting,
     LoadTimeoutSetting,
     LogFormatSetting,
+    ParseRule,
     PathSetting,
-    Rule,
     StateSetting,
     StrictFlagSetting,
     ThresholdSetting,
@@ -272,7 +272,7 @@ class Settings(BaseSettings):
             return value
         field = cls.model_fields[info.field_name]
         variable, rule, default = variable_of(field), rule_of(field), str(field.default)
-        text = unquoted(value)
+        text = strip_quotes(value)
         try:
             return _parse(rule, text or default)
         except ValueError as error:
@@ -284,9 +284,13 @@ class Settings(BaseSettings):
             return _parse(rule, default)
 
 
-def set_without_effect() -> dict[str, str]:
+def find_ineffective() -> dict[str, str]:
     """Variables of Ollama's that are set and change nothing here, each with the reason."""
-    return {name: why for name, why in NO_EFFECT.items() if unquoted(os.environ.get(name, ""))}
+    return {
+        name: why
+        for name, why in IGNORED_VARIABLES.items()
+        if strip_quotes(os.environ.get(name, ""))
+    }
 
 
 def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str]:
@@ -299,11 +303,11 @@ def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str
         name: next(iter(get_close_matches(name, known, n=1)), "")
         for name in (os.environ if environment is None else environment)
         if name.startswith(("SPECD_", "OLLAMA_"))
-        and name not in {*known, *NO_EFFECT, *OF_INSTALLER}
+        and name not in {*known, *IGNORED_VARIABLES, *INSTALL_VARIABLES}
     }
 
 
-def _parse(rule: Rule, text: str) -> object:
+def _parse(rule: ParseRule, text: str) -> object:
     return rule.parse(text) if text else rule.unset()
 
 
@@ -317,5 +321,5 @@ def is_live(field: FieldInfo) -> bool:
     return isinstance(field.json_schema_extra, dict) and field.json_schema_extra["live"] is True
 
 
-def rule_of(field: FieldInfo) -> Rule:
-    return next(item for item in field.metadata if isinstance(item, Rule))
+def rule_of(field: FieldInfo) -> ParseRule:
+    return next(item for item in field.metadata if isinstance(item, ParseRule))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from specd.store.changes import Changes
-from specd.store.hold import Hold
+from specd.store.async_writer import AsyncWriter
+from specd.store.blob_lock import BlobLock
 from specd.store.library import Library
 from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
-from specd.store.name import Name, Source
-from specd.store.writer import Writer
+from specd.store.name import ModelSource, Name
+from specd.store.writer import StoreWriter
 
 __all__ = [
-    "Changes",
-    "Hold",
+    "AsyncWriter",
+    "BlobLock",
     "Library",
     "ModelDetails",
     "ModelInfo",
+    "ModelSource",
     "ModelSummary",
     "Name",
-    "Source",
-    "Writer",
+    "StoreWriter",
 ]

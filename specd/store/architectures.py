@@ -21,9 +21,9 @@ HYBRID: Final = frozenset(
 )  # fmt: skip
 """Some of their layers keep a running state."""
 
-WITH_STATE: Final = RECURRENT | HYBRID
+RECURRENT_OR_HYBRID: Final = RECURRENT | HYBRID
 
-KEEPS_SNAPSHOTS: Final = frozenset(
+HAS_STATE_SNAPSHOTS: Final = frozenset(
     {
         "kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h",
         "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3",
@@ -31,16 +31,16 @@ KEEPS_SNAPSHOTS: Final = frozenset(
 )  # fmt: skip
 """llama.cpp can keep their states of a few tokens ago (`n_rs_seq`)."""
 
-CANNOT_REWIND: Final = WITH_STATE - KEEPS_SNAPSHOTS
+CANNOT_REWIND: Final = RECURRENT_OR_HYBRID - HAS_STATE_SNAPSHOTS
 """Rejected tokens cannot be taken out of their running state, so none can be tried on them.
 
 They can draft all the same: a drafter is brought back by a copy of its state.
 """
 
-NOT_TOKEN_BY_TOKEN: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
 """Diffusion models, which do not write from left to right."""
 
-HEADS: Final = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
+DRAFT_HEADS: Final = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
 """Drafting heads that read their target's hidden states; they are no models of their own."""
 
 _ENCODERS: Final = frozenset(
@@ -50,11 +50,11 @@ _ENCODERS: Final = frozenset(
     }
 )  # fmt: skip
 
-WITHOUT_MEMORY: Final = _ENCODERS | NOT_TOKEN_BY_TOKEN
+WITHOUT_KV_CACHE: Final = _ENCODERS | DIFFUSION
 """Nothing is kept from pass to pass."""
 
-WITHOUT_HEAD: Final = _ENCODERS | {"t5encoder"}
+WITHOUT_LM_HEAD: Final = _ENCODERS | {"t5encoder"}
 """They have no logits."""
 
-NOT_FOR_TEXT: Final = WITHOUT_HEAD | {"llama-embed", "t5", "clip", "qwen3tts", "pockettts"}
+NO_TEXT_GENERATION: Final = WITHOUT_LM_HEAD | {"llama-embed", "t5", "clip", "qwen3tts", "pockettts"}
 """Encoders, and what sees or speaks: they go on with no text."""

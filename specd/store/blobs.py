@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from specd.errors import StoreError
-from specd.store import regular
+from specd.store import safe_open
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def modified_at(path: Path) -> datetime:
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     try:
-        return regular.read(path, max_bytes)
+        return safe_open.read(path, max_bytes)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from specd.core import GPT_OSS, HARMONY, Templating
 from specd.store import templating
-from specd.store.facts import GgufFacts
+from specd.store.gguf_metadata import GgufMetadata
 from specd.store.manifest import Config
 
 
 def capabilities(
-    facts: GgufFacts,
+    facts: GgufMetadata,
     config: Config,
     *,
     go_template: str | None,
     chosen: Templating,
     has_projector: bool,
-    hears: bool = False,
+    has_sound: bool = False,
 ) -> tuple[str, ...]:
     """Return them in Ollama's words and order, each once.  hears: its projector encodes sounds."""
     found = ["embedding" if facts.has_pooling else "completion"]
     if facts.has_vision or has_projector:
         found.append("vision")
-    if facts.has_audio or hears:
+    if facts.has_audio or has_sound:
         found.append("audio")
     go = templating.go_capabilities(go_template or "")
     if chosen is Templating.GO:

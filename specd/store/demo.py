@@ -11,18 +11,18 @@ from typing import Final
 
 from specd.store import blobs, name
 from specd.store.manifest import Config
-from specd.store.stored import LayerFile, Stored
+from specd.store.stored_model import LayerFile, StoredModel
 
 NAME: Final = name.parse("specd-demo")
 
 
 @functools.cache
-def stored_demo() -> Stored | None:
+def stored_demo() -> StoredModel | None:
     """None where the package was installed without the weights, or inside an archive."""
     return demo_in(resources.files("specd") / "demo")
 
 
-def demo_in(folder: Traversable) -> Stored | None:
+def demo_in(folder: Traversable) -> StoredModel | None:
     """The pair that lies in a folder, if it does so as files that can be opened by path."""
     target, drafter = folder / "target.gguf", folder / "drafter.gguf"
     if not (isinstance(target, Path) and isinstance(drafter, Path)):
@@ -30,7 +30,7 @@ def demo_in(folder: Traversable) -> Stored | None:
     if not (target.is_file() and drafter.is_file()):
         return None
     contents = target.read_bytes() + drafter.read_bytes()
-    return Stored(
+    return StoredModel(
         name=NAME,
         digest=hashlib.sha256(contents).hexdigest(),
         size_bytes=len(contents),

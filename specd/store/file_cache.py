@@ -33,14 +33,14 @@ class FileCache(Generic[T]):
         identity = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         known = self._known.get(path)
         if known is None or known[0] != identity:
-            known = identity, self._learn(path)
+            known = identity, self._read_fresh(path)
             self._known[path] = known
         if isinstance(known[1], StoreError):
             # A new one each time: a raised exception collects its callers' frames.
             raise StoreError(str(known[1]))
         return known[1]
 
-    def _learn(self, path: Path) -> T | StoreError:
+    def _read_fresh(self, path: Path) -> T | StoreError:
         try:
             return self._read(path)
         except StoreError as error:

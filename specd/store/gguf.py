@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from specd.errors import StoreError
-from specd.store import regular
-from specd.store.string_runs import short_strings
+from specd.store import safe_open
+from specd.store.gguf_strings import short_string_ends
 from specd.store.tensor_types import TensorType, tensor_types
 
 LONG_ARRAY: Final = 1024
 """Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
 
-SENSES: Final = ("v.", "a.", "mm.")
+MULTIMODAL_PREFIXES: Final = ("v.", "a.", "mm.")
 """How the tensors for images and sounds are called: no token of a text meets them."""
 
 #: Ten times the largest vocabularies there are.
@@ -152,11 +152,11 @@ class GgufHeader:
         value = self.values.get(key)
         return value if isinstance(value, bool) else None
 
-    def own(self, key: str, default: int = 0) -> int:
+    def arch_integer(self, key: str, default: int = 0) -> int:
         """An integer below the architecture's prefix, such as context_length."""
         return self.integer(f"{self.architecture}.{key}", default)
 
-    def own_numbers(self, key: str) -> tuple[int, ...]:
+    def arch_integers(self, key: str) -> tuple[int, ...]:
         """What may be one integer for all layers, or an array with one for each."""
         value = self.values.get(f"{self.architecture}.{key}")
         items = value.values() if isinstance(value, LongArray) else value
@@ -183,7 +183,7 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read a file's metadata; raises StoreError with a sentence naming the file and the reason."""
     try:
-        with regular.opened(path) as file:
+        with safe_open.open_regular_file(path) as file:
             return _Reader(path, file).read()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
@@ -279,7 +279,7 @@ class _Reader:
         if kind is ValueType.ARRAY:
             if depth == _MAX_DEPTH:
                 raise _DamagedError("its arrays are nested too deeply")
-            self._expect(n * 12)
+            self._require_bytes(n * 12)
             return tuple(self._array(depth + 1) for _ in range(n))
         code = self._order + _CODES[kind]
         numbers = LongArray(self._take(n * struct.calcsize(code)), code)
@@ -299,14 +299,14 @@ class _Reader:
         One after the other is hundreds of thousands of rounds for one vocabulary: runs of short
         strings are found at once, and walked only where something else lies between them.
         """
-        self._expect(n * 8)
+        self._require_bytes(n * 8)
         ends, start, window = array("Q"), self._offset, _FIRST_WINDOW
         while len(ends) < n:
             end = start + (ends[-1] if ends else 0)
             self._fetch(end + 8)
-            found = short_strings(self._data[end : end + window], self._order)[: n - len(ends)]
+            found = short_string_ends(self._data[end : end + window], self._order)[: n - len(ends)]
             if len(found) < _WALK:
-                self._walk(ends, min(n, len(ends) + _WALK), start)
+                self._scan_strings(ends, min(n, len(ends) + _WALK), start)
                 window = _LEAST_WINDOW
                 continue
             if end + int(found[-1]) > self._size:
@@ -315,7 +315,7 @@ class _Reader:
             window = min(2 * window, _MOST_WINDOW)
         return ends
 
-    def _walk(self, ends: array[int], n: int, start: int) -> None:
+    def _scan_strings(self, ends: array[int], n: int, start: int) -> None:
         """One string after the other, until there are n."""
         unpack = struct.Struct(self._order + "Q").unpack_from
         end = start + (ends[-1] if ends else 0)
@@ -361,13 +361,13 @@ class _Reader:
     def _take(self, n: int) -> bytes:
         end = self._offset + n
         if end > len(self._data):
-            self._expect(n)
+            self._require_bytes(n)
             self._fetch(end)
         taken = self._data[self._offset : end]
         self._offset = end
         return taken
 
-    def _expect(self, n: int) -> None:
+    def _require_bytes(self, n: int) -> None:
         """Refuse before reading what the file cannot hold."""
         if self._offset + n > self._size:
             raise _DamagedError(_CUT_SHORT)

@@ -13,18 +13,18 @@ from typing import Final, TypeVar
 from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
-from specd.store import regular
+from specd.store import safe_open
 from specd.store.demo import stored_demo
-from specd.store.facts import GgufFacts, encodes_sounds, facts_of
 from specd.store.file_cache import FileCache
 from specd.store.gguf import read_header
+from specd.store.gguf_metadata import GgufMetadata, has_audio_encoder, metadata_of
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
 from specd.store.manifest_tree import ManifestTree, identity
-from specd.store.name import Name, Source
+from specd.store.name import ModelSource, Name
 from specd.store.shape import Shape, shape_of
-from specd.store.stored import Stored, from_manifest
-from specd.store.templating import choose
+from specd.store.stored_model import StoredModel, from_manifest
+from specd.store.templating import choose_templating
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: Of one model, while it is read once.  The last error is then told.
 _MAX_CHANGES: Final = 8
 #: Raises StoreError.
-Read = Callable[[Path], tuple[GgufFacts, Shape]]
+Read = Callable[[Path], tuple[GgufMetadata, Shape]]
 
 
 class Library:
@@ -61,10 +61,10 @@ class Library:
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
         self._headers = FileCache(read or _read_header)
-        self._sounds = FileCache(lambda path: encodes_sounds(read_header(path)))  # of projectors
+        self._sounds = FileCache(lambda path: has_audio_encoder(read_header(path)))  # of projectors
         self._complaints: set[str] = set()
 
-    def obstacle(self) -> str:
+    def access_problem(self) -> str:
         """Why no model here can be found: "/models may not be read by specd"; "" where none does.
 
         A store that is not there yet is in nobody's way.
@@ -88,10 +88,10 @@ class Library:
     def names(self) -> tuple[Name, ...]:
         """The names of all manifests, and of the demo while it is listed; no file is opened."""
         found = tuple(name for name, _ in self._tree.files())
-        demo = self._listed_demo(store_is_empty=not found)
+        demo = self._demo_if_listed(store_is_empty=not found)
         return (*found, demo.name) if demo else found
 
-    def stored(self) -> Iterator[Stored]:
+    def stored(self) -> Iterator[StoredModel]:
         """All models, by name; no weights are opened.  One that is damaged costs a log line."""
         empty = True
         for _, path in self._tree.files():
@@ -99,8 +99,8 @@ class Library:
             try:
                 yield self._stored.get(path)
             except StoreError as error:
-                self._complain(error)
-        if demo := self._listed_demo(store_is_empty=empty):
+                self._log_once(error)
+        if demo := self._demo_if_listed(store_is_empty=empty):
             yield demo
 
     def stamp(self) -> object:
@@ -122,13 +122,13 @@ class Library:
         Raises InvalidName, ModelNotFound with the name as given, StoreError where its files are
         damaged, Unsupported for a model that is not on this machine.
         """
-        return self._unless_changed(name, self._resolve)
+        return self._retry_if_changed(name, self._resolve)
 
     def _resolve(self, name: str) -> core.ModelRef:
         stored = self._find(name)
         if stored is None:
             raise ModelNotFound(name)
-        _refuse_what_is_elsewhere(stored)
+        _refuse_remote_model(stored)
         facts = self.facts(stored.weights)
         return core.ModelRef(
             name=stored.name.short,
@@ -157,7 +157,7 @@ class Library:
 
     def show(self, name: str, *, verbose: bool = False) -> ModelInfo:
         """Raises like `resolve`, but names an unknown model by its short form, as Ollama does."""
-        return self._unless_changed(name, partial(self._show, verbose=verbose))
+        return self._retry_if_changed(name, partial(self._show, verbose=verbose))
 
     def _show(self, name: str, *, verbose: bool) -> ModelInfo:
         stored = self._find(name)
@@ -176,7 +176,7 @@ class Library:
             verbose=verbose,
         )
 
-    def facts(self, weights: Path) -> GgufFacts:
+    def facts(self, weights: Path) -> GgufMetadata:
         """What a GGUF says of itself; raises StoreError."""
         return self._headers.get(weights)[0]
 
@@ -186,7 +186,7 @@ class Library:
 
     # ------------------------------------------------------------------ finding
 
-    def _unless_changed(self, name: str, read: Callable[[str], T]) -> T:
+    def _retry_if_changed(self, name: str, read: Callable[[str], T]) -> T:
         """What `read` makes of the model; of one that is deleted or replaced meanwhile, the new."""
         for _ in range(_MAX_CHANGES):
             version = self.version(name)
@@ -197,9 +197,9 @@ class Library:
                     raise
         return read(name)
 
-    def _find(self, text: str) -> Stored | None:
+    def _find(self, text: str) -> StoredModel | None:
         name = names.parse(text)
-        if name.source is Source.CLOUD:
+        if name.source is ModelSource.CLOUD:
             raise Unsupported("ollama cloud is disabled: remote model is unavailable")
         if (path := self._path(name)) is not None:
             return self._stored.get(path)
@@ -211,42 +211,42 @@ class Library:
     def _path(self, name: Name) -> Path | None:
         """Its manifest, which may be spelled in another case."""
         path = name.path(self._manifests)
-        if not regular.is_file(path):
-            path = self._other_spelling(name) or path
-        return path if regular.is_file(path) else None
+        if not safe_open.is_file(path):
+            path = self._find_ignoring_case(name) or path
+        return path if safe_open.is_file(path) else None
 
-    def _other_spelling(self, name: Name) -> Path | None:
+    def _find_ignoring_case(self, name: Name) -> Path | None:
         found = (path for known, path in self._tree.files() if known.key == name.key)
         return next(found, None)
 
-    def _listed_demo(self, *, store_is_empty: bool) -> Stored | None:
+    def _demo_if_listed(self, *, store_is_empty: bool) -> StoredModel | None:
         wanted = store_is_empty if self._demo is None else self._demo
         return stored_demo() if wanted else None
 
-    def _read_stored(self, path: Path) -> Stored:
+    def _read_stored(self, path: Path) -> StoredModel:
         name = names.from_parts(path.relative_to(self._manifests).parts)
         assert name is not None, f"{path} was found by its name"
         return from_manifest(self._root, name, read_manifest(path))
 
     # ---------------------------------------------------------------- summaries
 
-    def _summary(self, stored: Stored) -> ModelSummary:
+    def _summary(self, stored: StoredModel) -> ModelSummary:
         facts = template = None
-        hears = False
+        has_sound = False
         try:
             if not stored.config.remote_host:
                 template = stored.template
                 facts = self.facts(stored.weights)
-                hears = any(self._sounds.get(path) for path in stored.paths("projector"))
+                has_sound = any(self._sounds.get(path) for path in stored.paths("projector"))
         except StoreError as error:
-            self._complain(error)
+            self._log_once(error)
         chosen = self._templating(stored, facts, template)
-        return summarize(stored, facts, template, chosen, hears=hears)
+        return summarize(stored, facts, template, chosen, has_sound=has_sound)
 
     def _templating(
-        self, stored: Stored, facts: GgufFacts | None, go_template: str | None
+        self, stored: StoredModel, facts: GgufMetadata | None, go_template: str | None
     ) -> core.Templating:
-        return choose(
+        return choose_templating(
             facts.chat_template if facts else None,
             go_template,
             stored.config,
@@ -254,17 +254,17 @@ class Library:
             prefer_go=self._prefer_go,
         )
 
-    def _complain(self, error: StoreError) -> None:
+    def _log_once(self, error: StoreError) -> None:
         """Log a damage once, not at every listing."""
         if str(error) not in self._complaints:
             self._complaints.add(str(error))
             log.warning("%s", error)
 
 
-def _read_header(path: Path) -> tuple[GgufFacts, Shape]:
+def _read_header(path: Path) -> tuple[GgufMetadata, Shape]:
     """Both at once: a header has megabytes.  Raises StoreError."""
     header = read_header(path)
-    return facts_of(header), shape_of(header)
+    return metadata_of(header), shape_of(header)
 
 
 def _user() -> str:
@@ -274,6 +274,6 @@ def _user() -> str:
         return f"user {os.geteuid()}"
 
 
-def _refuse_what_is_elsewhere(stored: Stored) -> None:
+def _refuse_remote_model(stored: StoredModel) -> None:
     if stored.config.remote_host:
         raise Unsupported("ollama cloud is disabled: remote model is unavailable")

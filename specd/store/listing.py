@@ -9,10 +9,10 @@ from datetime import datetime
 
 from specd import core
 from specd.store.capabilities import capabilities
-from specd.store.facts import GgufFacts, human_count
 from specd.store.gguf import GgufHeader, LongArray, TensorInfo, Value
+from specd.store.gguf_metadata import GgufMetadata, format_count
 from specd.store.modelfile import DEFAULT_TEMPLATE, modelfile_text, parameters_text
-from specd.store.stored import Stored
+from specd.store.stored_model import StoredModel
 
 _HIDDEN = frozenset({"general.name", "tokenizer.chat_template"})
 
@@ -66,12 +66,12 @@ class ModelInfo:
 
 
 def summarize(
-    stored: Stored,
-    facts: GgufFacts | None,
+    stored: StoredModel,
+    facts: GgufMetadata | None,
     go_template: str | None,
     chosen: core.Templating,
     *,
-    hears: bool = False,
+    has_sound: bool = False,
 ) -> ModelSummary:
     """Return the line of a list.
 
@@ -87,7 +87,7 @@ def summarize(
             go_template=go_template,
             chosen=chosen,
             has_projector=bool(stored.paths("projector")),
-            hears=hears,
+            has_sound=has_sound,
         )
     return ModelSummary(
         name=stored.name.short,
@@ -102,7 +102,7 @@ def summarize(
 
 
 def describe(
-    stored: Stored,
+    stored: StoredModel,
     summary: ModelSummary,
     header: GgufHeader,
     projector: GgufHeader | None,
@@ -111,7 +111,7 @@ def describe(
     verbose: bool,
 ) -> ModelInfo:
     """Raises StoreError for a damaged layer of text."""
-    template = chosen.counts(header.text("tokenizer.chat_template"), stored.template)
+    template = chosen.choose_template(header.text("tokenizer.chat_template"), stored.template)
     return ModelInfo(
         summary=summary,
         license="\n".join(stored.licenses),
@@ -127,7 +127,7 @@ def describe(
     )
 
 
-def _details(stored: Stored, facts: GgufFacts | None) -> ModelDetails:
+def _details(stored: StoredModel, facts: GgufMetadata | None) -> ModelDetails:
     """The config's word first, the GGUF's where it is silent."""
     config, families = stored.config, stored.config.model_families
     return ModelDetails(
@@ -135,7 +135,7 @@ def _details(stored: Stored, facts: GgufFacts | None) -> ModelDetails:
         format=config.model_format,
         family=config.model_family or (facts.architecture if facts else ""),
         families=None if families is None else tuple(families),
-        parameter_size=config.model_type or (human_count(facts.n_parameters) if facts else ""),
+        parameter_size=config.model_type or (format_count(facts.n_parameters) if facts else ""),
         quantization_level=config.file_type or (facts.file_type if facts else ""),
         context_length=config.context_length or (facts.n_ctx_train if facts else 0),
         embedding_length=config.embedding_length or (facts.n_embd if facts else 0),

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from specd.errors import StoreError
-from specd.json_text import go_json
+from specd.go_json_encoder import go_json
 from specd.store import blobs
 
 _MEDIA: Final = "application/vnd.ollama.image."

@@ -19,7 +19,7 @@ _DEPTH: Final = 4
 #: A folder that changed less long ago than this may change again without a new time in it.
 _TICK_NS: Final = 2 * 10**9
 #: A stamp looks at all manifests no more often than this.
-LOOK_EVERY_S: Final = 1.0
+RESCAN_INTERVAL_S: Final = 1.0
 
 _Identity = tuple[int, int, int] | None
 
@@ -38,7 +38,7 @@ class _Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stamped:
+class _CachedListing:
     stamp: object
     listing: _Listing
     until: float
@@ -57,7 +57,7 @@ class ManifestTree:
         self._root = root
         self._unix_ns = unix_ns
         self._clock = clock
-        self._stamped: _Stamped | None = None
+        self._stamped: _CachedListing | None = None
         self._listing: _Listing | None = None
 
     def files(self) -> tuple[tuple[Name, Path], ...]:
@@ -85,14 +85,14 @@ class ManifestTree:
         files = self.files()
         assert self._listing is not None
         stamp = files, tuple(identity(path) for _, path in files)
-        self._stamped = _Stamped(stamp, self._listing, now + LOOK_EVERY_S)
+        self._stamped = _CachedListing(stamp, self._listing, now + RESCAN_INTERVAL_S)
         return stamp
 
     def _list(self, before: _Listing | None) -> _Listing:
         began_ns = self._unix_ns()
         folders: dict[str, _Identity] = {}
         found = []
-        for path in _walk(str(self._root), _DEPTH, folders):
+        for path in _list_files(str(self._root), _DEPTH, folders):
             manifest = Path(path)
             name = names.from_parts(manifest.relative_to(self._root).parts)
             if name is not None:
@@ -106,7 +106,7 @@ class ManifestTree:
         return _Listing(files, folders, upper, settled=newest < began_ns - _TICK_NS)
 
 
-def _walk(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
+def _list_files(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
     """The files `depth` levels down; what is closed to us has none."""
     folders[folder] = identity(folder)
     try:
@@ -118,7 +118,7 @@ def _walk(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[st
         if is_wanted and depth == 1:
             yield path
         elif is_wanted:
-            yield from _walk(path, depth - 1, folders)
+            yield from _list_files(path, depth - 1, folders)
 
 
 def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:

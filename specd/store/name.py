@@ -29,15 +29,15 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 
 
-class Source(Enum):
+class ModelSource(Enum):
     """Where the caller said that the model is."""
 
-    UNSAID = auto()
+    UNSPECIFIED = auto()
     LOCAL = auto()
     CLOUD = auto()
 
 
-_SAID: Final = {"local": Source.LOCAL, "cloud": Source.CLOUD}
+_SOURCES: Final = {"local": ModelSource.LOCAL, "cloud": ModelSource.CLOUD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Name:
     model: str
     tag: str = DEFAULT_TAG
     scheme: str = "https"
-    source: Source = Source.UNSAID
+    source: ModelSource = ModelSource.UNSPECIFIED
 
     @property
     def short(self) -> str:
@@ -73,10 +73,10 @@ class Name:
     @property
     def stored(self) -> Name:
         """The name of the file: what stands for a model in the cloud keeps that in its tag."""
-        if self.source is not Source.CLOUD:
+        if self.source is not ModelSource.CLOUD:
             return self
         tag = "cloud" if self.tag == DEFAULT_TAG else f"{self.tag}-cloud"
-        return replace(self, tag=tag, source=Source.UNSAID)
+        return replace(self, tag=tag, source=ModelSource.UNSPECIFIED)
 
     def path(self, manifests: Path) -> Path:
         """Where the manifest of this very spelling lies."""
@@ -86,7 +86,10 @@ class Name:
 def parse(text: str) -> Name:
     """Parse a name as the contract's grammar has it; raises InvalidName with Ollama's texts."""
     rest, source = _split_source(text)
-    if source is not Source.UNSAID and _split_source(rest)[1] is not Source.UNSAID:
+    if (
+        source is not ModelSource.UNSPECIFIED
+        and _split_source(rest)[1] is not ModelSource.UNSPECIFIED
+    ):
         raise InvalidName(f'use either :local or :cloud, not both: "{text}"')
     tag = DEFAULT_TAG
     if rest.rfind(":") > rest.rfind("/"):
@@ -98,7 +101,7 @@ def parse(text: str) -> Name:
     if slash:
         before, found, after = rest.partition("://")
         scheme, host = (before, after) if found else ("https", rest)
-    return _checked(
+    return _validate(
         Name(host=host, namespace=namespace, model=model, tag=tag, scheme=scheme, source=source)
     )
 
@@ -109,12 +112,12 @@ def from_parts(parts: tuple[str, ...]) -> Name | None:
         return None
     host, namespace, model, tag = parts
     try:
-        return _checked(Name(host=host, namespace=namespace, model=model, tag=tag))
+        return _validate(Name(host=host, namespace=namespace, model=model, tag=tag))
     except InvalidName:
         return None
 
 
-def _checked(name: Name) -> Name:
+def _validate(name: Name) -> Name:
     valid = (
         _HOST.fullmatch(name.host)
         and _NAMESPACE.fullmatch(name.namespace)
@@ -126,14 +129,14 @@ def _checked(name: Name) -> Name:
     return name
 
 
-def _split_source(text: str) -> tuple[str, Source]:
+def _split_source(text: str) -> tuple[str, ModelSource]:
     """Take `:local`, `:cloud` or a tag's `-cloud` off the end."""
     before, colon, last = text.rpartition(":")
     word = last.strip().lower()
     if not colon or "/" in word:
-        return text, Source.UNSAID
-    if word in _SAID:
-        return before, _SAID[word]
+        return text, ModelSource.UNSPECIFIED
+    if word in _SOURCES:
+        return before, _SOURCES[word]
     if word.endswith("-cloud"):
-        return f"{before}:{last.strip()[: -len('-cloud')]}", Source.CLOUD
-    return text, Source.UNSAID
+        return f"{before}:{last.strip()[: -len('-cloud')]}", ModelSource.CLOUD
+    return text, ModelSource.UNSPECIFIED

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from specd.errors import StoreError
-from specd.store.durable import remove_unless_held
-from specd.store.references import manifest_files, referenced
+from specd.store.atomic_files import remove_if_unlocked
+from specd.store.references import manifest_files, referenced_digests
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ def prune(blobs: Path, manifests: Path, folders: Iterable[Path]) -> None:
         log.warning("the store is not pruned: the clock says %s", time.ctime())
         return
     try:
-        used = referenced(manifest_files(manifests))
+        used = referenced_digests(manifest_files(manifests))
     except StoreError as error:
         log.warning("the store is not pruned: %s", error)
         return
     names = {digest.replace(":", "-") for digest in used}
-    n_removed = sum(_drop(path, names) for path in sorted(blobs.iterdir()))
+    n_removed = sum(_remove_if_unused(path, names) for path in sorted(blobs.iterdir()))
     for folder in folders:
-        n_removed += sum(_drop(left, set()) for left in sorted(folder.glob(".specd-*")))
+        n_removed += sum(_remove_if_unused(left, set()) for left in sorted(folder.glob(".specd-*")))
     for folder in sorted(manifests.rglob("*"), reverse=True):  # the deepest first
         with contextlib.suppress(OSError):  # a file, or not empty
             folder.rmdir()
@@ -56,10 +56,10 @@ def _installed_at() -> float:
     return Path(__file__).stat().st_mtime
 
 
-def _drop(path: Path, used: set[str]) -> bool:
+def _remove_if_unused(path: Path, used: set[str]) -> bool:
     """Remove one file of `blobs/` if that is due."""
     try:
-        path = _modern(path)
+        path = _current_blob_path(path)
         if not path.is_file() or (_BLOB.fullmatch(path.name) and path.name in used):
             return False
         age_s = time.time() - path.stat().st_mtime
@@ -67,7 +67,7 @@ def _drop(path: Path, used: set[str]) -> bool:
             os.utime(path)
         if age_s < _grace_s(path):
             return False
-        return remove_unless_held(path)
+        return remove_if_unlocked(path)
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror or error)
         return False
@@ -81,7 +81,7 @@ def _grace_s(path: Path) -> float:
     return GRACE_S
 
 
-def _modern(path: Path) -> Path:
+def _current_blob_path(path: Path) -> Path:
     """`sha256:x` was Ollama's name for a blob before `sha256-x`."""
     if not _OLD_BLOB.fullmatch(path.name):
         return path

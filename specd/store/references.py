@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from specd.errors import StoreError
-from specd.store import durable
+from specd.store import atomic_files
 from specd.store import name as names
 from specd.store.manifest import Manifest, read_manifest
 
@@ -17,7 +17,7 @@ def manifest_files(manifests: Path) -> Iterator[Path]:
     Raises StoreError where a folder is closed to us: what lies in it may name any blob.
     """
     folders = [manifests]
-    with durable.store_errors(f"read {manifests}"):
+    with atomic_files.to_store_errors(f"read {manifests}"):
         for _ in range(3):
             folders = [entry for each in folders for entry in each.iterdir() if entry.is_dir()]
         files = [entry for each in folders for entry in each.iterdir() if entry.is_file()]
@@ -29,10 +29,10 @@ def manifest_files(manifests: Path) -> Iterator[Path]:
 def digests_of(manifest: Manifest) -> frozenset[str]:
     """Of the layers and the config, each "sha256:<64 hex digits>"."""
     found = {layer.digest for layer in (*manifest.layers, manifest.config) if layer.digest}
-    return frozenset(_normal(digest) for digest in found)
+    return frozenset(_normalize_digest(digest) for digest in found)
 
 
-def referenced(paths: Iterable[Path]) -> frozenset[str]:
+def referenced_digests(paths: Iterable[Path]) -> frozenset[str]:
     """What all those manifests name; StoreError where one of them cannot be read."""
     found: frozenset[str] = frozenset()
     for path in paths:
@@ -40,7 +40,7 @@ def referenced(paths: Iterable[Path]) -> frozenset[str]:
     return found
 
 
-def digests_at(path: Path) -> frozenset[str]:
+def digests_in_file(path: Path) -> frozenset[str]:
     """Nothing for a manifest that is missing or damaged."""
     try:
         return digests_of(read_manifest(path))
@@ -48,5 +48,5 @@ def digests_at(path: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _normal(digest: str) -> str:
+def _normalize_digest(digest: str) -> str:
     return digest.replace("-", ":", 1).lower()

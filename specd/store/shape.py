@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from specd.store.gguf import SENSES, GgufHeader, TensorInfo, read_header
-from specd.store.kept import (
-    Kept,
+from specd.store.gguf import MULTIMODAL_PREFIXES, GgufHeader, TensorInfo, read_header
+from specd.store.kv_layout import (
+    LayerKv,
     can_rewind,
     gives_logits,
     has_cache,
     is_recurrent,
-    kept,
+    kv_layout,
     mixer,
     per_layer,
 )
@@ -40,7 +40,7 @@ class Layer:
     """kept: what it keeps of the tokens it has read."""
 
     weights_bytes: int
-    kept: Kept
+    kv_layout: LayerKv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Shape:
     has_cache: bool = True
     is_recurrent: bool = False
     can_rewind: bool = True
-    reads_on: bool = False
+    pools_last_token: bool = False
     has_bias: bool = False
 
     @property
@@ -113,7 +113,7 @@ def read_shape(path: Path) -> Shape:
 
 
 def shape_of(header: GgufHeader) -> Shape:
-    n_layers = min(max(header.own("block_count"), 0), _MAX_LAYERS)
+    n_layers = min(max(header.arch_integer("block_count"), 0), _MAX_LAYERS)
     tensors = {tensor.name: tensor for tensor in header.tensors}
     embeddings = tensors.get("token_embd.weight")
     tied = embeddings.n_bytes if embeddings and "output.weight" not in tensors else 0
@@ -124,21 +124,21 @@ def shape_of(header: GgufHeader) -> Shape:
             blocks[int(found[1])] += tensor.n_bytes
         elif tensor.name.startswith(_INPUT):
             inputs += tensor.n_bytes
-        elif not tensor.name.startswith(SENSES):
+        elif not tensor.name.startswith(MULTIMODAL_PREFIXES):
             outputs += tensor.n_bytes
     has_head = gives_logits(header.architecture)
     # The layers that guess ahead are left in the file.
-    n_own = n_layers - max(header.own("nextn_predict_layers"), 0)
+    n_own = n_layers - max(header.arch_integer("nextn_predict_layers"), 0)
     return Shape(
         architecture=header.architecture,
         layers=tuple(
-            Layer(weights_bytes=blocks[at] if at < n_own else 0, kept=each)
-            for at, each in enumerate(kept(header, n_layers))
+            Layer(weights_bytes=blocks[at] if at < n_own else 0, kv_layout=each)
+            for at, each in enumerate(kv_layout(header, n_layers))
         ),
         input_bytes=inputs,
         output_bytes=outputs,
         tied_bytes=tied if has_head else 0,
-        n_ctx_train=max(header.own("context_length"), 0),
+        n_ctx_train=max(header.arch_integer("context_length"), 0),
         n_vocab=_n_vocab(embeddings),
         n_heads=max((0, *per_layer(header, "attention.head_count", n_layers))),
         width=_width(header, n_layers, tensors),
@@ -147,26 +147,28 @@ def shape_of(header: GgufHeader) -> Shape:
         has_cache=has_cache(header.architecture),
         is_recurrent=is_recurrent(header.architecture),
         can_rewind=can_rewind(header.architecture),
-        reads_on=_reads_on(header),
-        has_bias=header.own("attention.relative_buckets_count") > 0,
+        pools_last_token=_pools_last_token(header),
+        has_bias=header.arch_integer("attention.relative_buckets_count") > 0,
     )
 
 
-def _reads_on(header: GgufHeader) -> bool:
+def _pools_last_token(header: GgufHeader) -> bool:
     """Its last token is pooled, and sees what went before."""
     is_causal = header.flag(f"{header.architecture}.attention.causal") is not False
-    return is_causal and header.own("pooling_type", -1) == _LAST
+    return is_causal and header.arch_integer("pooling_type", -1) == _LAST
 
 
 def _width(header: GgufHeader, n_layers: int, tensors: Mapping[str, TensorInfo]) -> Width:
-    n_embd = max(header.own("embedding_length"), 0)
+    n_embd = max(header.arch_integer("embedding_length"), 0)
     n_heads = max((0, *per_layer(header, "attention.head_count", n_layers)))
-    key = header.own("attention.key_length", n_embd // n_heads if n_heads > 0 else 0)
+    key = header.arch_integer("attention.key_length", n_embd // n_heads if n_heads > 0 else 0)
     latent = 0
-    if key_mla := header.own("attention.key_length_mla"):
-        values = header.own("attention.value_length_mla") + header.own("attention.value_length")
+    if key_mla := header.arch_integer("attention.key_length_mla"):
+        values = header.arch_integer("attention.value_length_mla") + header.arch_integer(
+            "attention.value_length"
+        )
         latent = n_heads * (key_mla + values)
-    streams = n_layers * max(header.own("embedding_length_per_layer_input"), 0)
+    streams = n_layers * max(header.arch_integer("embedding_length_per_layer_input"), 0)
     if header.architecture == "gemma3n":
         streams += 10 * n_embd
     return Width(
@@ -196,10 +198,10 @@ def _is_gated(tensors: Mapping[str, TensorInfo]) -> bool:
 
 
 def _experts(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> Experts | None:
-    n_all = header.own("expert_count")
+    n_all = header.arch_integer("expert_count")
     if n_all <= 0:
         return None
-    n_used = max(header.own_numbers("expert_used_count"), default=0)
+    n_used = max(header.arch_integers("expert_used_count"), default=0)
     return Experts(
         n_all=n_all,
         n_used=max(min(n_used, n_all), 0),

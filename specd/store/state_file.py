@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from specd.store import regular
-from specd.store.durable import replacing
+from specd.store import safe_open
+from specd.store.atomic_files import atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ class StateFile:
     def read(self, decode: Callable[[bytes], T]) -> T | None:
         """None where there is no file, or one that `decode` refuses with ValueError.  OSError."""
         try:
-            return decode(regular.read(self.path, self._max_bytes))
+            return decode(safe_open.read(self.path, self._max_bytes))
         except FileNotFoundError:
             return None
-        except (ValueError, regular.Unfit) as error:
+        except (ValueError, safe_open.UnusableFile) as error:
             self._set_aside(error)
             return None
 
-    def _set_aside(self, damage: ValueError | regular.Unfit) -> None:
-        said = damage.strerror if isinstance(damage, regular.Unfit) else damage
+    def _set_aside(self, damage: ValueError | safe_open.UnusableFile) -> None:
+        said = damage.strerror if isinstance(damage, safe_open.UnusableFile) else damage
         aside = self.path.with_name(f"{self.path.name}.damaged")
         try:
             self.path.replace(aside)
@@ -63,18 +63,18 @@ class StateFile:
     def write(self, data: bytes) -> None:
         """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(self.path) as part:
+        with atomic_write(self.path) as part:
             part.write_bytes(data)
         self._complained = False
 
-    def complain(self, words: str, error: Exception) -> None:
+    def warn_once(self, words: str, error: Exception) -> None:
         """Say why it cannot be used, "... in %s: %s": once until it can be written again."""
         level = logging.DEBUG if self._complained else logging.WARNING
         log.log(level, words, self.path, error)
         self._complained = True
 
 
-def sound(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:
+def valid_rows(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:
     """Each row that is a `kind`: one that is damaged takes no other along.
 
     ValueError where not a single one is.

@@ -25,7 +25,7 @@ _SPLITS: Final = ("content.split('</think>')", 'content.split("</think>")')
 _SPLITS_FOR_OTHERS: Final = ("reasoning_content", "<SPECIAL_12>")
 
 
-def choose(
+def choose_templating(
     jinja: str | None,
     go_template: str | None,
     config: Config,
@@ -48,13 +48,13 @@ def choose(
     if is_gpt_oss and "<|start|>" in go_template and "<|end|>" in go_template:
         return Templating.GO
     if prefer_go is None:
-        prefer_go = not _is_better(jinja, go_template)
+        prefer_go = not _is_jinja_better(jinja, go_template)
     return Templating.GO if prefer_go else Templating.JINJA
 
 
 def jinja_capabilities(text: str) -> tuple[str, ...]:
     """Of tools and thinking, those that the template serves."""
-    found = [("tools", _has_tools(text)), ("thinking", _thinks(text))]
+    found = [("tools", _has_tools(text)), ("thinking", _has_thinking(text))]
     return tuple(name for name, has in found if has)
 
 
@@ -63,7 +63,7 @@ def go_capabilities(text: str) -> tuple[str, ...]:
     return analysis.capabilities(text)
 
 
-def _is_better(jinja: str, go_template: str) -> bool:
+def _is_jinja_better(jinja: str, go_template: str) -> bool:
     """Whether Jinja serves the model better than Go."""
     here, there = jinja_capabilities(jinja), go_capabilities(go_template)
     if len(here) > len(there):
@@ -81,7 +81,7 @@ def _has_tool_round_trip(jinja: str) -> bool:
     return any(mark in jinja for mark in _CALLS) and any(mark in jinja for mark in _RESULTS)
 
 
-def _thinks(jinja: str) -> bool:
+def _has_thinking(jinja: str) -> bool:
     if thinking_tags(jinja) is not None:
         return True
     splits = any(mark in jinja for mark in _SPLITS)

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from specd.errors import InvalidName, ModelNotFound, StoreError
-from specd.store import blobs, durable, regular
+from specd.store import atomic_files, blobs, safe_open
+from specd.store.file_threads import FileThreads
 from specd.store.manifest import parse_manifest
 from specd.store.name import Name
 from specd.store.prune import prune
-from specd.store.references import digests_at, digests_of, manifest_files, referenced
-from specd.store.threads import Threads
+from specd.store.references import digests_in_file, digests_of, manifest_files, referenced_digests
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Writer:
+class StoreWriter:
     """noprune: OLLAMA_NOPRUNE; layers that a model no longer names then stay.
 
     patience_s: how long another specd that changes the store is waited for.
@@ -48,20 +48,24 @@ class Writer:
     """
 
     def __init__(
-        self, root: Path, *, noprune: bool = False, patience_s: float = durable.PATIENCE_S
+        self,
+        root: Path,
+        *,
+        noprune: bool = False,
+        lock_timeout_s: float = atomic_files.LOCK_TIMEOUT_S,
     ) -> None:
         self.root = root
-        self.threads = Threads("store")
+        self.threads = FileThreads("store")
         self._noprune = noprune
-        self._patience_s = patience_s
+        self._lock_timeout_s = lock_timeout_s
         self._blobs = root / "blobs"
         self._manifests = root / "manifests"
 
-    async def alone(self, work: Callable[[], T]) -> T:
+    async def run_exclusive(self, work: Callable[[], T]) -> T:
         """The result of one of the methods that take the store's lock, for an event loop."""
-        return await self.threads.alone(work, self._patience_s)
+        return await self.threads.run_exclusive(work, self._lock_timeout_s)
 
-    def obstacle(self) -> str:
+    def access_problem(self) -> str:
         """Why nothing can be written here, as far as that can be seen; "" where nothing is."""
         for folder in (self._blobs, self._manifests):
             # As `Path.exists` does not: below a folder that is closed to us nothing is seen.
@@ -102,16 +106,16 @@ class Writer:
         A blob that is there is read: a damaged one is replaced.
         """
         target = self.blob_path(digest)
-        with durable.store_errors(f"write the blob {digest}"):
-            before = _seen(target)
+        with atomic_files.to_store_errors(f"write the blob {digest}"):
+            before = _file_identity(target)
             if before is None or not _is_same(path, target):
                 path.chmod(0o644)
-                durable.sync(path)
-                with durable.locked(self._blobs, self._patience_s):
+                atomic_files.sync(path)
+                with atomic_files.exclusive_lock(self._blobs, self._lock_timeout_s):
                     # Else another writer was faster, and somebody may hold its file.
-                    if _seen(target) in {before, None}:
+                    if _file_identity(target) in {before, None}:
                         path.replace(target)
-                        durable.sync(target.parent)
+                        atomic_files.sync(target.parent)
             path.unlink(missing_ok=True)
 
     def put(self, data: bytes) -> tuple[str, bool]:
@@ -120,7 +124,7 @@ class Writer:
         if self._is_whole(digest, data):
             return digest, False
         with self.staged() as path:
-            with durable.store_errors(f"write the blob {digest}"):
+            with atomic_files.to_store_errors(f"write the blob {digest}"):
                 path.write_bytes(data)
             self.keep(path, digest)
         return digest, True
@@ -129,7 +133,7 @@ class Writer:
         """Whether that blob is here as it should be: a power cut may have left an empty one."""
         path = self.blob_path(digest)
         try:
-            return path.is_file() and regular.read(path, len(data)) == data
+            return path.is_file() and safe_open.read(path, len(data)) == data
         except OSError:
             return False
 
@@ -139,10 +143,10 @@ class Writer:
         """Where that model lies or would: each part as it is spelled on disk, if it is there."""
         path = self._manifests
         for part in (name.host, name.namespace, name.model, name.tag):
-            path /= _spelled(path, part)
+            path /= _entry_on_disk(path, part)
         return path
 
-    def spelled(self, name: Name) -> Name:
+    def name_on_disk(self, name: Name) -> Name:
         """The same name, each part as it is spelled on disk, if it is there."""
         host, namespace, model, tag = self.manifest_path(name).relative_to(self._manifests).parts
         return replace(name, host=host, namespace=namespace, model=model, tag=tag)
@@ -168,7 +172,7 @@ class Writer:
                 ) from error
 
     def publish(
-        self, name: Name, manifest: bytes, *, prune: bool = True, hold: Closable | None = None
+        self, name: Name, manifest: bytes, *, prune: bool = True, blob_lock: Closable | None = None
     ) -> bool:
         """Make these very bytes the manifest of that name, in place of what was there.
 
@@ -178,20 +182,20 @@ class Writer:
         """
         new = digests_of(parse_manifest(manifest, f"the manifest of {name.short}"))
         self.check_name(name)
-        with self._alone():
+        with self._exclusive():
             missing = sorted(digest for digest in new if not self.has_blob(digest))
             if missing:
                 raise StoreError(f"cannot write {name.short}: the blob {missing[0]} is gone")
-            if hold is not None:
-                hold.close()  # from here on the lock protects them
+            if blob_lock is not None:
+                blob_lock.close()  # from here on the lock protects them
             return self._replace(self.manifest_path(name), manifest, prune=prune)
 
     def copy(self, source: Name, destination: Name) -> None:
         """Raises ModelNotFound, InvalidName for a destination that no file can have."""
         self.check_name(destination)
-        with self._alone():
+        with self._exclusive():
             path, target = self.manifest_path(source), self.manifest_path(destination)
-            if not regular.is_file(path):
+            if not safe_open.is_file(path):
                 raise ModelNotFound(source.short)
             if path != target:
                 self._replace(target, blobs.read_bytes(path), prune=True)
@@ -201,14 +205,14 @@ class Writer:
 
         Raises ModelNotFound.
         """
-        with self._alone():
+        with self._exclusive():
             path = self.manifest_path(name)
-            if not regular.is_file(path):
+            if not safe_open.is_file(path):
                 raise ModelNotFound(name.short)
-            old = digests_at(path)
-            with durable.store_errors(f"delete {name.short}"):
+            old = digests_in_file(path)
+            with atomic_files.to_store_errors(f"delete {name.short}"):
                 path.unlink()
-                durable.sync(path.parent)
+                atomic_files.sync(path.parent)
             self._remove_empty(path.parent)
             self._remove_unused(old)
 
@@ -217,7 +221,7 @@ class Writer:
 
         For what a model that was not made leaves; OLLAMA_NOPRUNE is about models that were.
         """
-        with self._alone():
+        with self._exclusive():
             self._remove_unused(frozenset(digests))
 
     def prune(self) -> None:
@@ -225,46 +229,46 @@ class Writer:
         # Without manifests (a disk that is not mounted?) every blob would seem to be unused.
         if self._noprune or not (self._blobs.is_dir() and self._manifests.is_dir()):
             return
-        with self._alone():
+        with self._exclusive():
             prune(self._blobs, self._manifests, {self.root, self._manifests})
 
     # ------------------------------------------------------------------ inside the lock
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """No other specd changes manifests, or removes what they name, while this lasts."""
         self.prepare()
-        with durable.store_errors(f"lock {self._manifests}"):
+        with atomic_files.to_store_errors(f"lock {self._manifests}"):
             lock = contextlib.ExitStack()
-            lock.enter_context(durable.locked(self._manifests, self._patience_s))
+            lock.enter_context(atomic_files.exclusive_lock(self._manifests, self._lock_timeout_s))
         with lock:
             yield
 
     def prepare(self) -> None:
         """Make the store's folders where they are missing."""
-        with durable.store_errors(f"write to {self.root}"):
-            durable.make_folders(self._blobs)
-            durable.make_folders(self._manifests)
+        with atomic_files.to_store_errors(f"write to {self.root}"):
+            atomic_files.make_folders(self._blobs)
+            atomic_files.make_folders(self._manifests)
 
     def _replace(self, path: Path, manifest: bytes, *, prune: bool) -> bool:
-        old = digests_at(path)
-        with durable.store_errors(f"write {path}"):
-            durable.make_folders(path.parent)
-            staged = self._beside_manifests() / f".specd-{secrets.token_hex(8)}"
+        old = digests_in_file(path)
+        with atomic_files.to_store_errors(f"write {path}"):
+            atomic_files.make_folders(path.parent)
+            staged = self._temporary_folder() / f".specd-{secrets.token_hex(8)}"
             try:
                 staged.write_bytes(manifest)
                 staged.chmod(0o644)
-                durable.move(staged, path)
+                atomic_files.move(staged, path)
             finally:
                 staged.unlink(missing_ok=True)
                 self._remove_empty(path.parent)
-        unused = old - digests_at(path)
+        unused = old - digests_in_file(path)
         if not unused or not prune or self._noprune:
             return False
         self._remove_unused(unused)
         return True
 
-    def _beside_manifests(self) -> Path:
+    def _temporary_folder(self) -> Path:
         """A folder of the same file system, where nobody looks for manifests.
 
         `manifests/` may be a link or a mount; nothing but files four folders deep counts there.
@@ -283,20 +287,20 @@ class Writer:
     def _remove_unused(self, digests: frozenset[str]) -> None:
         """What remains after an error is left to the next start's prune."""
         try:
-            used = referenced(manifest_files(self._manifests))
+            used = referenced_digests(manifest_files(self._manifests))
         except StoreError as error:
             log.warning("no blob is removed, since any may be in use: %s", error)
             return
         for digest in sorted(digests - used):
             try:
-                durable.remove_unless_held(self.blob_path(digest))
+                atomic_files.remove_if_unlocked(self.blob_path(digest))
             except (OSError, StoreError) as error:
                 log.warning("cannot remove the blob %s: %s", digest, error)
 
 
 def digest_of_file(path: Path) -> str:
     """Reads it all."""
-    with durable.store_errors(f"read {path}"), path.open("rb") as file:
+    with atomic_files.to_store_errors(f"read {path}"), path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
@@ -307,7 +311,7 @@ def _is_same(path: Path, blob: Path) -> bool:
         return False
 
 
-def _seen(blob: Path) -> tuple[int, int, int] | None:
+def _file_identity(blob: Path) -> tuple[int, int, int] | None:
     """Differs where another was put in its place; None where there is none."""
     if not blob.is_file():
         return None
@@ -315,7 +319,7 @@ def _seen(blob: Path) -> tuple[int, int, int] | None:
     return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def _spelled(folder: Path, part: str) -> str:
+def _entry_on_disk(folder: Path, part: str) -> str:
     """The entry of that name; else one that differs in case alone; else the part as it is."""
     try:
         entries = sorted(entry.name for entry in folder.iterdir())

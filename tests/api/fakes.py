@@ -1,4 +1,4 @@
-"""Rooms behind the HTTP edge that answer from a script, and an aiohttp client in front of it."""
+"""Services behind the HTTP edge that answer from a script, and an aiohttp client in front of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from specd import core
 from specd.api.app import build_app
+from specd.api.body_budget import MAX_BODY_BYTES, MemoryBudget
+from specd.api.interfaces import Clock, Monitoring, StoreServices
 from specd.api.keys import Keys
-from specd.api.ports import Clock, Outside, Workshop
-from specd.api.room import MAX_BODY_BYTES, Room
 from specd.errors import ModelNotFound, Unsupported
 from specd.scheduler import Resident
 from specd.settings import HostAddress
@@ -108,7 +108,7 @@ class FakeLibrary:
 
     def resolve(self, name: str, /) -> core.ModelRef:
         parsed = names.parse(name)
-        if parsed.source is names.Source.CLOUD:
+        if parsed.source is names.ModelSource.CLOUD:
             raise Unsupported("not on this machine")
         if parsed.key not in self._refs:
             raise ModelNotFound(parsed.short)
@@ -250,13 +250,13 @@ async def client(
     loaded: Sequence[Resident] = (),
     settings: FakeSettings | None = None,
     registry: FakeRegistry | None = None,
-    workshop: Workshop | None = None,
+    store_services: StoreServices | None = None,
     keys: Keys | None = None,
-    outside: Outside | None = None,
+    monitoring: Monitoring | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
-    room: Room | None = None,
-    answers: Room | None = None,
-    efforts: Callable[[core.Pair], str] = lambda _pair: "",
+    budget: MemoryBudget | None = None,
+    answer_budget: MemoryBudget | None = None,
+    drafter_fetch_status: Callable[[core.Pair], str] = lambda _pair: "",
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     app = build_app(
         generation or FakeGeneration(),
@@ -264,14 +264,14 @@ async def client(
         FakeScheduler(list(loaded)),
         settings or FakeSettings(),
         registry or FakeRegistry(),
-        workshop=workshop,
+        store_services=store_services,
         keys=keys,
-        outside=outside,
+        monitoring=monitoring,
         clock=ticking(),
         max_body_bytes=max_body_bytes,
-        room=room,
-        answers=answers,
-        efforts=efforts,
+        budget=budget,
+        answer_budget=answer_budget,
+        drafter_fetch_status=drafter_fetch_status,
         draw_id=lambda: 42,
     )
     # Like the daemon's own runner, the test server cancels the handler of a client that has gone.

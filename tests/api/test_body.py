@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.unfold import MAX_UNFOLDED_BYTES
+from specd.api.decompress import MAX_DECOMPRESSED_BYTES
 from tests.api.fakes import client
 
 _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -67,7 +67,7 @@ async def test_what_is_cut_short_is_an_unexpected_end(
 
 @pytest.mark.contract("openai.zstd")
 async def test_what_unfolds_too_far_is_refused() -> None:
-    bomb = zstd.compress(b" " * (MAX_UNFOLDED_BYTES + 1))
+    bomb = zstd.compress(b" " * (MAX_DECOMPRESSED_BYTES + 1))
     async with (
         client() as http,
         http.post("/v1/chat/completions", data=bomb, headers={"Content-Encoding": "zstd"}) as reply,

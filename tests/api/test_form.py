@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from specd.api.body_budget import MemoryBudget, NoRoom
 from specd.api.form import MAX_FORM_BYTES, MAX_PARTS
-from specd.api.room import NoRoom, Room
 from tests.api.fakes import FakeGeneration, client
 
 PATH = "/v1/audio/transcriptions"
@@ -71,10 +71,10 @@ async def test_of_several_parts_with_a_name_the_first_counts() -> None:
 
 async def test_what_is_not_asked_for_is_dropped() -> None:
     other = part("other", b"x" * MIB, "x") + part("file", b"a field of that name")
-    room = Room(MIB // 2)
-    async with client(FakeGeneration(), room=room) as http:
+    budget = MemoryBudget(MIB // 2)
+    async with client(FakeGeneration(), budget=budget) as http:
         assert await post(http, MODEL + other + FILE + END) == (200, "")
-        assert room.left_bytes == MIB // 2
+        assert budget.free_bytes == MIB // 2
 
 
 async def test_a_field_may_stand_in_the_url() -> None:
@@ -150,12 +150,12 @@ async def test_a_form_of_unknown_length_is_refused_where_it_becomes_too_long() -
 
 
 async def test_a_sound_has_its_share_of_the_room_until_it_is_answered() -> None:
-    room, waiting = Room(MIB), asyncio.Event()
+    budget, waiting = MemoryBudget(MIB), asyncio.Event()
     body = MODEL + part("file", b"ID3" + bytes(MIB // 2), "a.mp3") + END
-    async with client(FakeGeneration([waiting]), room=room) as http:
+    async with client(FakeGeneration([waiting]), budget=budget) as http:
         first = asyncio.ensure_future(post(http, body))
         await waiting.wait()
-        assert room.left_bytes < MIB // 2
+        assert budget.free_bytes < MIB // 2
         status, words = await post(http, body)
         assert (status, words) == (503, str(NoRoom()))
         first.cancel()

@@ -7,8 +7,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from specd import metrics
+from specd.api.interfaces import Monitoring
 from specd.api.keys import Keys
-from specd.api.ports import Outside
 from tests.api.fakes import client
 
 #: What Prometheus sends, of its second and its third version.
@@ -34,9 +34,9 @@ async def test_health_is_llama_server_s(path: str) -> None:
 
 async def test_ready_says_why_not() -> None:
     reasons = ["starting", "", "stopping"]
-    outside = Outside(not_ready=lambda: reasons.pop(0))
+    monitoring = Monitoring(not_ready_reason=lambda: reasons.pop(0))
     said = []
-    async with client(outside=outside) as http:
+    async with client(monitoring=monitoring) as http:
         for _ in range(3):
             async with http.get("/ready") as reply:
                 said.append((reply.status, await reply.json()))
@@ -62,7 +62,7 @@ async def test_metrics_in_the_format_that_is_asked_for(accept: str, content_type
         return metrics.State(waiting=("m:latest",))
 
     async with (
-        client(outside=Outside(state=state)) as http,
+        client(monitoring=Monitoring(state=state)) as http,
         http.get("/metrics", headers={"Accept": accept}) as reply,
     ):
         assert (reply.status, reply.headers["Content-Type"]) == (200, content_type)

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 
-from specd.api.room import ALWAYS_ANSWER_BYTES, MAX_CONVERSIONS, NoRoom, Room, answer_room
+from specd.api.body_budget import (
+    EXEMPT_ANSWER_BYTES,
+    MAX_CONVERSIONS,
+    MemoryBudget,
+    NoRoom,
+    make_answer_budget,
+)
 from specd.store import ModelInfo
 from tests.api import fakes
 from tests.api.fakes import FakeGeneration, FakeLibrary, client
@@ -22,22 +28,22 @@ Http = TestClient[Any, Any]
 BUSY = "server busy, please try again: too many long answers at once"
 
 
-class Watched(Room):
+class Watched(MemoryBudget):
     """Says when something was taken, and when all was given back."""
 
     def __init__(self) -> None:
         super().__init__(
-            N_ROOM, always_bytes=ALWAYS_ANSWER_BYTES, error=lambda: NoRoom("too many long answers")
+            N_ROOM, exempt_bytes=EXEMPT_ANSWER_BYTES, error=lambda: NoRoom("too many long answers")
         )
         self.taken, self.whole = asyncio.Event(), asyncio.Event()
 
-    def take(self, n_bytes: int) -> None:
-        super().take(n_bytes)
+    def reserve(self, n_bytes: int) -> None:
+        super().reserve(n_bytes)
         self.taken.set()
 
-    def give_back(self, n_bytes: int) -> None:
-        super().give_back(n_bytes)
-        if self.left_bytes == N_ROOM and n_bytes:
+    def release(self, n_bytes: int) -> None:
+        super().release(n_bytes)
+        if self.free_bytes == N_ROOM and n_bytes:
             self.whole.set()
 
 
@@ -58,13 +64,13 @@ async def show(http: Http, *, verbose: bool) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.usefixtures("long_license")
 async def test_who_reads_nothing_holds_memory_until_the_connection_ends(verbose: bool) -> None:
-    answers = Watched()
-    async with client(answers=answers) as http:
+    answer_budget = Watched()
+    async with client(answer_budget=answer_budget) as http:
         asked = b'{"model":"plain","verbose":%s}' % str(verbose).lower().encode()
         head = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         _, idle = await asyncio.open_connection(http.host, http.port, limit=2**10)
         idle.write(head % len(asked) + asked)
-        await answers.taken.wait()
+        await answer_budget.taken.wait()
         assert await show(http, verbose=verbose) == (
             503,
             {"error": "server busy, please try again: too many long answers"},
@@ -72,10 +78,10 @@ async def test_who_reads_nothing_holds_memory_until_the_connection_ends(verbose:
         async with http.get("/api/tags") as reply:
             assert reply.status == 200
         idle.transport.abort()
-        await answers.whole.wait()
+        await answer_budget.whole.wait()
         status, shown = await show(http, verbose=verbose)
         assert (status, len(shown["license"])) == (200, N_LICENSE)
-        assert answers.left_bytes == N_ROOM
+        assert answer_budget.free_bytes == N_ROOM
 
 
 @pytest.mark.usefixtures("long_license")
@@ -93,7 +99,7 @@ async def test_a_long_answer_is_what_a_short_one_is() -> None:
 @pytest.mark.parametrize("path", ["/api/embed", "/v1/embeddings"])
 async def test_vectors_take_their_memory_as_they_come(path: str) -> None:
     generation = FakeGeneration(vector=(0.5,) * 10_000)
-    async with client(generation, answers=answer_room(2 * MIB)) as http:
+    async with client(generation, answer_budget=make_answer_budget(2 * MIB)) as http:
         asked = {"model": "embedder", "input": ["a"] * 100}
         async with http.post(path, json=asked) as reply:
             assert reply.status == 503
@@ -103,7 +109,7 @@ async def test_vectors_take_their_memory_as_they_come(path: str) -> None:
 
 
 async def test_work_for_a_client_who_left_keeps_its_place() -> None:
-    answers = answer_room()
+    answer_budget = make_answer_budget()
     ended = asyncio.Event()
     n_running = 0
 
@@ -119,13 +125,13 @@ async def test_work_for_a_client_who_left_keeps_its_place() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
 
-    asking = [asyncio.ensure_future(answers.run(work)) for _ in range(6)]
+    asking = [asyncio.ensure_future(answer_budget.run(work)) for _ in range(6)]
     await settle()
     assert n_running == MAX_CONVERSIONS
     for each in asking:
         each.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
-    last = asyncio.ensure_future(answers.run(work))
+    last = asyncio.ensure_future(answer_budget.run(work))
     await settle()
     assert n_running == MAX_CONVERSIONS
     ended.set()

@@ -11,7 +11,7 @@ import pytest
 
 from specd.api import base64_data
 from specd.api.anthropic import routes as anthropic
-from specd.api.body import MAX_AT_ONCE_BYTES
+from specd.api.body import MAX_INLINE_BYTES
 from specd.api.ollama import embed_routes
 from specd.api.ollama import routes as ollama
 from specd.api.openai import chat, embeddings
@@ -19,7 +19,7 @@ from specd.api.openai.responses import route as responses
 from specd.api.openai.responses import writer as responses_writer
 from tests.api.fakes import FakeGeneration, client
 
-LONG, SHORT = "A" * MAX_AT_ONCE_BYTES, "AAAA"
+LONG, SHORT = "A" * MAX_INLINE_BYTES, "AAAA"
 Body = Callable[[str], dict[str, object]]
 
 

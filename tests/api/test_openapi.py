@@ -30,13 +30,13 @@ from schemathesis.schemas import APIOperation
 from specd import core, errors
 from specd.api import body as bodies
 from specd.api.app import build_app
+from specd.api.interfaces import StoreServices
 from specd.api.openai.responses import items
-from specd.api.ports import Workshop
 from specd.core import Progress
 from specd.create import CreateRequest
 from specd.options import Options
 from specd.scheduler import Resident
-from specd.store import Changes, Writer
+from specd.store import AsyncWriter, StoreWriter
 from tests.api.fakes import (
     DONE,
     HELLO,
@@ -98,7 +98,7 @@ def test_it_is_openapi() -> None:
 
 
 async def test_every_route_is_described_and_every_description_is_a_route(tmp_path: Path) -> None:
-    async with client(workshop=workshop(tmp_path)) as http:
+    async with client(store_services=store_services(tmp_path)) as http:
         assert http.app is not None
         routed = {
             (route.method.lower(), route.resource.canonical)
@@ -180,7 +180,7 @@ async def test_every_field_of_a_body_is_described_and_every_description_is_read(
 
     monkeypatch.setattr(bodies, "decode", decode)
     faults: list[str] = []
-    async with client(workshop=workshop(tmp_path)) as http:
+    async with client(store_services=store_services(tmp_path)) as http:
         for method, path in OPERATIONS:
             read.clear()
             async with http.request(method, path, json={}):
@@ -221,7 +221,7 @@ class Playing(FakeGeneration):
             yield event
 
 
-class Fetching(FakeRegistry):
+class DrafterFetcher(FakeRegistry):
     """Each pull and push is the next of STEPS."""
 
     def __init__(self) -> None:
@@ -263,8 +263,8 @@ def resident(drafter: core.ModelMemory | None) -> Resident:
     )
 
 
-def workshop(folder: Path) -> Workshop:
-    return Workshop(writer=Changes(Writer(folder / "models")), creator=Creating())
+def store_services(folder: Path) -> StoreServices:
+    return StoreServices(writer=AsyncWriter(StoreWriter(folder / "models")), creator=Creating())
 
 
 @pytest.fixture(scope="module")
@@ -280,8 +280,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             FakeLibrary(*MODELS),
             FakeScheduler([resident(None), resident(MEMORY)]),
             FakeSettings(),
-            Fetching(),
-            workshop=workshop(tmp_path_factory.mktemp("store")),
+            DrafterFetcher(),
+            store_services=store_services(tmp_path_factory.mktemp("store")),
             clock=ticking(),
         )
         runner = web.AppRunner(app, handler_cancellation=True, auto_decompress=False)

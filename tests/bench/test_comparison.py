@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.bench.comparison import compare
-from specd.bench.grid import Spread
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
-from tests.bench.made import K1, K3, N3, run, runs
+from specd.bench.run_grid import MedianRange
+from tests.bench.report_builders import K1, K3, N3, run, runs
 
 
 def test_a_ratio_is_taken_prompt_by_prompt() -> None:
@@ -135,10 +135,10 @@ def test_the_largest_hit_of_the_cache_is_told() -> None:
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1))
 def test_a_median_lies_within_its_spread(values: list[float]) -> None:
-    spread = Spread.of(values)
+    spread = MedianRange.of(values)
     assert spread is not None
     assert spread.low <= spread.median <= spread.high
 
 
 def test_of_no_values_there_is_no_spread() -> None:
-    assert Spread.of([]) is None
+    assert MedianRange.of([]) is None

@@ -11,14 +11,14 @@ import pytest
 from specd import core
 from specd.bench.measure import Bench, Peer
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
-from specd.bench.plan import Group, Item, Leg
 from specd.bench.runs import Run
+from specd.bench.schedule import Group, Item, RunSet
 from specd.errors import EngineError
 
 N3 = Mode.peer_draft(3)
 
 
-class Parrot:
+class EchoEngine:
     """Says its prompt twice and remembers what it was asked; fails on the prompt `failing`."""
 
     def __init__(self, failing: str = "") -> None:
@@ -48,7 +48,7 @@ class Parrot:
 
 
 @dataclass(frozen=True)
-class Said:
+class FakePeerAnswer:
     text: str
     n_generated: int = 3
     generate_ns: int = 2_000_000_000
@@ -58,15 +58,17 @@ class Said:
     n_prompt: int = 6
 
 
-class Stranger:
+class FakePeer:
     """A peer's server that writes down what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, float, int]] = []
 
-    async def answer(self, prompt: str, *, n_tokens: int, temperature: float, seed: int) -> Said:
+    async def answer(
+        self, prompt: str, *, n_tokens: int, temperature: float, seed: int
+    ) -> FakePeerAnswer:
         self.asked.append((prompt, n_tokens, temperature, seed))
-        return Said(prompt.upper())
+        return FakePeerAnswer(prompt.upper())
 
 
 def group(number: int, *texts: str) -> Group:
@@ -74,8 +76,8 @@ def group(number: int, *texts: str) -> Group:
     return Group(workload="test", number=number, repeat=0, items=items)
 
 
-def leg(*modes: Mode, groups: tuple[Group, ...] = (group(1, "a"), group(2, "b"))) -> Leg:
-    return Leg(
+def run_set(*modes: Mode, groups: tuple[Group, ...] = (group(1, "a"), group(2, "b"))) -> RunSet:
+    return RunSet(
         streams=len(groups[0].items),
         groups=groups,
         warm_up=["warm 1", "warm 2"],
@@ -87,13 +89,13 @@ def leg(*modes: Mode, groups: tuple[Group, ...] = (group(1, "a"), group(2, "b"))
 
 
 async def measured(
-    engine: Parrot, asked: Leg, peers: Mapping[Mode, Peer] | None = None
+    engine: EchoEngine, asked: RunSet, peers: Mapping[Mode, Peer] | None = None
 ) -> list[Run]:
     return [run async for run in Bench(engine, peers or {}, asked).runs()]
 
 
 async def test_every_run_is_asked_for_as_its_mode_says() -> None:
-    engine, asked = Parrot(), leg(PLAIN, Mode.fixed(3), AUTO)
+    engine, asked = EchoEngine(), run_set(PLAIN, Mode.fixed(3), AUTO)
     runs = await measured(engine, asked)
     assert len(runs) == len(asked) == 12
     for run, request in zip(runs, engine.asked[-12:], strict=True):
@@ -107,8 +109,8 @@ async def test_every_run_is_asked_for_as_its_mode_says() -> None:
 
 
 async def test_warming_up_is_short_and_uses_every_mode() -> None:
-    engine = Parrot()
-    await measured(engine, leg(PLAIN, Mode.fixed(3), AUTO))
+    engine = EchoEngine()
+    await measured(engine, run_set(PLAIN, Mode.fixed(3), AUTO))
     warm_up = engine.asked[:-12]
     assert {request.prompt[0] for request in warm_up} == {"warm 1", "warm 2"}
     assert {request.n_draft_max for request in warm_up} == {0, 3, None}
@@ -116,9 +118,9 @@ async def test_warming_up_is_short_and_uses_every_mode() -> None:
 
 
 async def test_a_peers_modes_go_to_their_own_servers_with_the_same_prompts_and_seeds() -> None:
-    engine, plain, drafting = Parrot(), Stranger(), Stranger()
+    engine, plain, drafting = EchoEngine(), FakePeer(), FakePeer()
     peers: dict[Mode, Peer] = {PEER_PLAIN: plain, N3: drafting}
-    runs = await measured(engine, leg(PLAIN, PEER_PLAIN, N3), peers)
+    runs = await measured(engine, run_set(PLAIN, PEER_PLAIN, N3), peers)
     assert sorted(run.texts for run in runs if run.mode == N3) == [("A",), ("A",), ("B",), ("B",)]
     for server in (plain, drafting):
         assert sorted(server.asked[-4:]) == [
@@ -132,10 +134,10 @@ async def test_a_peers_modes_go_to_their_own_servers_with_the_same_prompts_and_s
 
 
 async def test_a_group_is_asked_at_once_and_timed_by_the_wall() -> None:
-    engine = Parrot()
+    engine = EchoEngine()
     ticks = iter(range(1000))
     groups = (group(1, "a", "b", "c"), group(2, "d", "e", "f"))
-    bench = Bench(engine, {}, leg(PLAIN, AUTO, groups=groups), clock=lambda: float(next(ticks)))
+    bench = Bench(engine, {}, run_set(PLAIN, AUTO, groups=groups), clock=lambda: float(next(ticks)))
     runs = [run async for run in bench.runs()]
     assert engine.most_at_once == 3
     assert {run.texts for run in runs} == {("aa", "bb", "cc"), ("dd", "ee", "ff")}
@@ -143,7 +145,7 @@ async def test_a_group_is_asked_at_once_and_timed_by_the_wall() -> None:
 
 
 async def test_an_answer_that_fails_ends_the_bench_with_the_engines_words() -> None:
-    engine = Parrot(failing="b")
+    engine = EchoEngine(failing="b")
     with pytest.raises(EngineError, match="the decode failed"):
-        await measured(engine, leg(PLAIN, groups=(group(1, "a", "b"), group(2, "c", "d"))))
+        await measured(engine, run_set(PLAIN, groups=(group(1, "a", "b"), group(2, "c", "d"))))
     assert engine.n_at_once == 0

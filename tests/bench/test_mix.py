@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specd.bench.mix import Ratio, mixes
 from specd.bench.mode import AUTO, PLAIN
 from specd.bench.runs import Run
-from tests.bench.made import K1, N1, run, runs
+from tests.bench.report_builders import K1, N1, run, runs
 
 
 def value(ratio: Ratio | None) -> float:

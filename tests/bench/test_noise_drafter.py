@@ -9,8 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from specd.bench.blocks import FileType
 from specd.bench.noise_drafter import noise_drafter
+from specd.bench.quantized_blocks import FileType
 from specd.bench.subject import demo_subject
 from specd.bench.synthetic import write_synthetic
 from specd.core import TokenId

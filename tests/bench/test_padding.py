@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from specd.bench.blocks import FileType, Noise
-from specd.bench.padding import Matrix, Norm, filled, gains, held, plan
-from specd.bench.shape import Shape, scaled
-from tests.bench.test_blocks import values
-from tests.bench.test_shape import DEMO
+from specd.bench.llama_shape import LlamaShape, scaled
+from specd.bench.padding import Matrix, Norm, fill_matrix, gains, padded_shape, plan
+from specd.bench.quantized_blocks import FileType, Noise
+from tests.bench.test_llama_shape import DEMO
+from tests.bench.test_quantized_blocks import values
 
 #: Bytes of a block of 32 weights, over 32.
 BYTES_PER_WEIGHT = {FileType.Q8_0: 34 / 32, FileType.Q4_0: 18 / 32, FileType.F16: 2.0}
-SMALL = Shape(
+SMALL = LlamaShape(
     n_embd=64,
     n_layers=1,
     n_ff=96,
@@ -35,7 +35,7 @@ SIZES = [500_000_000, 10**9, 3 * 10**9, 8 * 10**9]
 def test_a_target_of_any_size_costs_what_its_type_costs(
     n_parameters: int, file_type: FileType
 ) -> None:
-    large = scaled(held(DEMO, file_type), n_parameters)
+    large = scaled(padded_shape(DEMO, file_type), n_parameters)
     entries = [*plan(DEMO, large, file_type)]
     assert sum(prod(entry.shape) for entry in entries) == large.n_parameters
     n_bytes = sum(entry.n_bytes for entry in entries)
@@ -47,18 +47,18 @@ def test_a_target_of_any_size_costs_what_its_type_costs(
 @pytest.mark.parametrize("n_parameters", SIZES)
 def test_a_size_is_one_shape_in_every_type(n_parameters: int) -> None:
     """Three copies of the demo target fit wherever one does."""
-    assert len({scaled(held(DEMO, each), n_parameters) for each in FileType}) == 1
+    assert len({scaled(padded_shape(DEMO, each), n_parameters) for each in FileType}) == 1
 
 
 @pytest.mark.parametrize("file_type", FileType)
 def test_no_tensor_is_too_large_to_be_held_at_once(file_type: FileType) -> None:
-    large = scaled(held(DEMO, file_type), SIZES[-1])
+    large = scaled(padded_shape(DEMO, file_type), SIZES[-1])
     assert max(entry.n_bytes for entry in plan(DEMO, large, file_type)) < 100_000_000
 
 
 @pytest.mark.parametrize("file_type", FileType)
 def test_every_weight_of_the_small_model_is_planned_once(file_type: FileType) -> None:
-    large = scaled(held(DEMO, file_type), SIZES[0])
+    large = scaled(padded_shape(DEMO, file_type), SIZES[0])
     sources = [entry.source for entry in plan(DEMO, large, file_type) if entry.source]
     assert len(sources) == len(set(sources)) == 2 + 9 * DEMO.n_layers
 
@@ -71,7 +71,7 @@ def test_what_every_matrix_makes_of_the_small_models_values_is_those_and_zeros(
     file_type: FileType,
 ) -> None:
     """Copies in, copies out; what noise multiplies, and what leaves the held width, is zero."""
-    large = scaled(held(SMALL, file_type), 3_000_000)
+    large = scaled(padded_shape(SMALL, file_type), 3_000_000)
     assert large.n_layers > SMALL.n_layers
     random, noise = np.random.default_rng(0), Noise(file_type)
     for matrix in plan(SMALL, large, file_type):
@@ -79,7 +79,7 @@ def test_what_every_matrix_makes_of_the_small_models_values_is_those_and_zeros(
             continue
         n_rows, n_inputs = small_size(matrix.name)
         source = quantised(random.normal(0, 0.2, (n_rows, n_inputs))) if matrix.source else None
-        weights = values(filled(matrix, noise, source), file_type)
+        weights = values(fill_matrix(matrix, noise, source), file_type)
         given = random.normal(0, 1, n_inputs if takes_stream(matrix.name) or matrix.source else 0)
         heard = padded(np.tile(given, file_type.n_parts), matrix.n_inputs)
         said = weights @ heard
@@ -94,7 +94,7 @@ def test_what_every_matrix_makes_of_the_small_models_values_is_those_and_zeros(
 
 @pytest.mark.parametrize("file_type", FileType)
 def test_the_vocabulary_is_looked_up_in_every_copy_and_read_from_one(file_type: FileType) -> None:
-    large = scaled(held(SMALL, file_type), 3_000_000)
+    large = scaled(padded_shape(SMALL, file_type), 3_000_000)
     embedding, *_, norm, output = plan(SMALL, large, file_type)
     assert isinstance(embedding, Matrix)
     assert isinstance(output, Matrix)
@@ -102,13 +102,13 @@ def test_the_vocabulary_is_looked_up_in_every_copy_and_read_from_one(file_type: 
     source = quantised(np.random.default_rng(0).normal(0, 1, (SMALL.n_vocab, SMALL.n_embd)))
     rows = values_of_small(source)
     looked_up, read = (
-        values(filled(each, Noise(each.file_type), source), each.file_type)
+        values(fill_matrix(each, Noise(each.file_type), source), each.file_type)
         for each in (embedding, output)
     )
     n_copies = file_type.n_parts
     copies = padded(np.tile(rows, n_copies), large.n_embd)
     assert looked_up == pytest.approx(copies, rel=1e-3)
-    gain = gains(norm, np.ones(SMALL.n_embd, np.float32), held(SMALL, file_type))
+    gain = gains(norm, np.ones(SMALL.n_embd, np.float32), padded_shape(SMALL, file_type))
     # As an RMS norm takes them, whichever copies it lets through.
     stream = copies / np.sqrt(np.square(copies).mean(axis=1, keepdims=True)) * gain
     wanted = rows / np.sqrt(np.square(rows).mean(axis=1, keepdims=True)) @ rows.T

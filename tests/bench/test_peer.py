@@ -32,7 +32,7 @@ small_server = partial(peer_server, target=TARGET, n_threads=1, n_ctx=512, n_gpu
 def kinds() -> list[str]:
     """What there is to test with: the same build's server once `make peer` has run, the wheel's."""
     try:
-        built = peer_build.built_server().is_file()
+        built = peer_build.server_path().is_file()
     except peer_build.NoLibraries:
         built = False
     return ["same build"] * built + ["wheel"] * (find_spec("xllamacpp") is not None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from specd.bench import peer_binary, peer_build
 from specd.bench.peer import PeerBinary, parse_answer, request
-from specd.bench.peer_binary import is_of_commit
+from specd.bench.peer_binary import matches_commit
 from specd.bench.peer_load import PeerLoad
 from specd.core import SamplingParams
 from specd.errors import EngineError, InvalidRequest
@@ -92,8 +92,8 @@ def test_what_is_kept_is_kept_for_one_build_of_the_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert peer_build.built_server().parent.name == peer_build.build_id()
-    assert peer_build.built_server().is_relative_to(tmp_path)
+    assert peer_build.server_path().parent.name == peer_build.build_id()
+    assert peer_build.server_path().is_relative_to(tmp_path)
 
 
 @given(
@@ -101,9 +101,9 @@ def test_what_is_kept_is_kept_for_one_build_of_the_libraries(
 )
 def test_a_commit_is_known_however_it_was_cut(commit: str, theirs: int, ours: int) -> None:
     version = f"1.0-dev (build 1, commit {commit[:theirs]})"
-    assert is_of_commit(version, commit[:ours])
+    assert matches_commit(version, commit[:ours])
     other = ("0" if commit[0] != "0" else "1") + commit[1:ours]
-    assert not is_of_commit(version, other)
+    assert not matches_commit(version, other)
 
 
 # --------------------------------------------------------------------------- what it is told

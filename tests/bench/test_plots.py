@@ -15,7 +15,7 @@ from specd import core
 from specd.bench import plots
 from specd.bench.report import Report
 from specd.errors import InvalidRequest
-from tests.bench.made import report, runs
+from tests.bench.report_builders import report, runs
 
 SPEEDS = {"plain": [20.0], "k = 1": [22.0], "k = 3": [25.0], "auto": [30.0], "peer plain": [19.0]}
 

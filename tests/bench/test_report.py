@@ -12,9 +12,9 @@ from specd.bench.markdown import markdown
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
 from specd.bench.peer import PeerBinary
 from specd.bench.report import Report, to_json
+from specd.bench.summary import heading, verdict
 from specd.bench.tables import Table, details, overview, overviews
-from specd.bench.words import heading, verdict
-from tests.bench.made import K1, K3, N1, report, run, runs
+from tests.bench.report_builders import K1, K3, N1, report, run, runs
 
 SLOW = report(runs({"plain": [20], "k = 3": [21], "auto": [22]}))
 FAST = report(runs({"plain": [20], "k = 3": [25], "auto": [30]}))

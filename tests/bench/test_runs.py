@@ -6,7 +6,7 @@ import pytest
 
 from specd import core
 from specd.bench.mode import AUTO, PEER_PLAIN, Mode
-from specd.bench.runs import Answer, Run, run_of
+from specd.bench.runs import Answer, Run, combine_answers
 
 
 def answer(n_generated: int, seconds: float, text: str = "a") -> Answer:
@@ -34,7 +34,7 @@ def answer(n_generated: int, seconds: float, text: str = "a") -> Answer:
 
 
 def run(*answers: Answer, mode: Mode = AUTO, wall_s: float = 4.0) -> Run:
-    return run_of(
+    return combine_answers(
         answers, workload="qa", temperature=0.8, prompt=3, repeat=1, mode=mode, wall_s=wall_s
     )
 

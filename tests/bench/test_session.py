@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from specd.bench.config import BenchConfig
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
 from specd.bench.peer import PeerBinary
-from specd.bench.question import Question
 from specd.bench.report import to_json
-from specd.bench.session import Step, run_bench
+from specd.bench.session import BenchStep, run_bench
 from specd.core import SpeculationState
 from specd.errors import InvalidRequest
 from specd.settings import Settings
@@ -28,7 +28,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) -> None:
-    question = Question(
+    config = BenchConfig(
         model="specd-demo",
         workloads=("code_completion", "json", "hostile"),
         n_prompts=2,
@@ -39,12 +39,12 @@ async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) 
         n_threads=1,
         n_gpu_layers=0,
     )
-    heard: list[Step] = []
-    subject = question.subject(settings, lambda _: None)
-    report = await run_bench(question, subject, settings, heard.append)
+    heard: list[BenchStep] = []
+    subject = config.subject(settings, lambda _: None)
+    report = await run_bench(config, subject, settings, heard.append)
 
-    legs = question.legs(subject)
-    assert len(report.runs) == sum(map(len, legs)) == 2 * (4 * 3 + 2 * 3 + 6 * 2)
+    run_sets = config.run_sets(subject)
+    assert len(report.runs) == sum(map(len, run_sets)) == 2 * (4 * 3 + 2 * 3 + 6 * 2)
     assert [step.run for step in heard] == [None, *report.runs]
     assert heard[0].done_s == 0.0
     assert heard[-1].done_s == pytest.approx(heard[0].total_s)
@@ -72,7 +72,7 @@ async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) 
 async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
     settings: Settings, tmp_path: Path
 ) -> None:
-    question = Question(
+    config = BenchConfig(
         target=write_llama(tmp_path / "alone.gguf"),
         workloads=("code_completion", "hostile"),
         n_tokens=20,
@@ -80,7 +80,7 @@ async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
         n_threads=1,
         n_gpu_layers=0,
     )
-    report = await run_bench(question, question.subject(settings, lambda _: None), settings)
+    report = await run_bench(config, config.subject(settings, lambda _: None), settings)
     (comparison,) = report.comparisons
     assert [figures.mode for figures in comparison.modes] == [PLAIN, AUTO]
     assert report.workloads == ("code_completion",)
@@ -90,7 +90,7 @@ async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="no wheel with a server here")
 async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Settings) -> None:
-    question = Question(
+    config = BenchConfig(
         model="specd-demo",
         workloads=("code_completion",),
         n_tokens=20,
@@ -101,7 +101,7 @@ async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Setti
         n_threads=1,
         n_gpu_layers=0,
     )
-    report = await run_bench(question, question.subject(settings, lambda _: None), settings)
+    report = await run_bench(config, config.subject(settings, lambda _: None), settings)
     runs = {(run.mode, run.prompt): run for run in report.runs}
     for prompt in range(2):
         # The same work, so that the times can be compared.  The peer has kernels of its own, so the
@@ -122,10 +122,10 @@ async def test_a_drafter_that_will_not_load_is_not_benched_as_if_it_did(
 ) -> None:
     torn = write_llama(tmp_path / "torn.gguf")
     torn.write_bytes(torn.read_bytes()[:-2000])
-    question = Question(model="specd-demo", drafter=torn, n_threads=1, n_gpu_layers=0)
-    subject = question.subject(settings, lambda _: None)
+    config = BenchConfig(model="specd-demo", drafter=torn, n_threads=1, n_gpu_layers=0)
+    subject = config.subject(settings, lambda _: None)
     with pytest.raises(InvalidRequest, match="left the drafter out"):
-        await run_bench(question, subject, settings)
+        await run_bench(config, subject, settings)
 
 
 async def test_a_drafter_that_cannot_be_made_useless_is_said(
@@ -133,7 +133,7 @@ async def test_a_drafter_that_cannot_be_made_useless_is_said(
 ) -> None:
     nowhere = tmp_path / "file"
     nowhere.write_text("no folder")
-    question = Question(
+    config = BenchConfig(
         model="specd-demo",
         workloads=("code_completion", "hostile"),
         n_tokens=20,
@@ -142,8 +142,8 @@ async def test_a_drafter_that_cannot_be_made_useless_is_said(
         n_threads=1,
         n_gpu_layers=0,
     )
-    subject = question.subject(settings, lambda _: None)
+    subject = config.subject(settings, lambda _: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
-    report = await run_bench(question, subject, settings)
+    report = await run_bench(config, subject, settings)
     assert {run.workload for run in report.runs} == {"code_completion"}
     assert "no useless drafter can be made" in report.notes[0]

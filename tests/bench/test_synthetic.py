@@ -16,8 +16,8 @@ import typer
 from typer.testing import CliRunner
 
 from specd.bench import synthetic
-from specd.bench.blocks import FileType
-from specd.bench.shape import Shape
+from specd.bench.llama_shape import LlamaShape
+from specd.bench.quantized_blocks import FileType
 from specd.bench.subject import demo_subject
 from specd.bench.synthetic import cached, parse_count, read_shape, write_synthetic
 from specd.engine.sampler import Row
@@ -308,6 +308,6 @@ def test_the_module_is_a_command(tmp_path: Path) -> None:
 def test_the_demo_target_is_what_the_shapes_tests_say() -> None:
     target = demo_subject().target
     shape = read_shape(gguf.GGUFReader(target), target)
-    assert shape == Shape(
+    assert shape == LlamaShape(
         n_embd=256, n_layers=6, n_ff=640, n_heads=4, n_kv_heads=4, head_dim=64, n_vocab=2048
     )

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from specd.bench.draws import DrawTest
 from specd.bench.findings import Findings
-from specd.bench.grid import Spread
-from specd.bench.judge import judge
+from specd.bench.output_equality import OutputEquality
 from specd.bench.peer import PeerBinary
 from specd.bench.round_time import RoundTime
+from specd.bench.run_grid import MedianRange
 from specd.bench.runs import Run
-from specd.bench.sameness import Sameness
+from specd.bench.sampling_check import SamplingCheck
 from specd.bench.second_turn import SecondTurn
+from specd.bench.target_verdicts import judge
 from specd.bench.targets import Figure, Outcome, Verdict
-from tests.bench.made import MODES, findings, report, run
+from tests.bench.report_builders import MODES, findings, report, run
 
 Speeds = dict[str, float]
 
@@ -115,7 +115,7 @@ def round_time(slots: int, temperature: float, ms: float, mode: str = "auto") ->
         slots=slots,
         temperature=temperature,
         mode=mode,
-        overhead_ms=Spread(ms, ms / 2, ms * 2),
+        overhead_ms=MedianRange(ms, ms / 2, ms * 2),
         round_ms=9.0,
         tokens_per_round=1.5,
         n_vocab=131072,
@@ -154,7 +154,9 @@ def test_one_answer_that_differs_fails_and_is_named() -> None:
 
 
 def test_fewer_prompts_than_demanded_prove_too_little() -> None:
-    few = Sameness(temperature=0.0, n_prompts=12, n_same=12, n_tokens=1, n_drafted=1, n_accepted=1)
+    few = OutputEquality(
+        temperature=0.0, n_prompts=12, n_same=12, n_tokens=1, n_drafted=1, n_accepted=1
+    )
     assert verdict(8, replace(found(), sameness=(few,))).outcome is Outcome.FAIL
 
 
@@ -171,7 +173,7 @@ def test_draws_are_judged_by_chance_and_by_their_number(
     changes: dict[str, float], outcome: Outcome
 ) -> None:
     good = found()
-    test: DrawTest = replace(good.draws[0], **changes)  # type: ignore[arg-type]
+    test: SamplingCheck = replace(good.draws[0], **changes)  # type: ignore[arg-type]
     assert verdict(9, replace(good, draws=(test,))).outcome is outcome
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from specd.bench.findings import Findings
-from specd.bench.judge import judge
+from specd.bench.target_verdicts import judge
 from specd.bench.targets_folder import keep, read_all, rendered
 from specd.bench.targets_page import BEGIN, END, page, readme_table
 from specd.core import ModelMemory
 from specd.errors import InvalidRequest
-from tests.bench.made import K1, findings, report, run, runs
+from tests.bench.report_builders import K1, findings, report, run, runs
 
 GREEDY = {"plain": [20, 21], "k = 3": [25, 26], "auto": [30, 31], "peer plain": [19, 20]}
 FOUND = findings(report([*runs(GREEDY), *runs(GREEDY, "chat")]))

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from specd.bench.draws import draw_test
+from specd.bench.config import BenchConfig
 from specd.bench.findings import Findings
-from specd.bench.judge import judge
-from specd.bench.question import Question
+from specd.bench.output_equality import prompts, sameness
 from specd.bench.rendering import Renderer
-from specd.bench.sameness import prompts, sameness
+from specd.bench.sampling_check import run_sampling_check
 from specd.bench.second_turn import second_turns
 from specd.bench.subject import demo_subject
+from specd.bench.target_verdicts import judge
 from specd.bench.targets import Outcome
-from specd.bench.targets_session import Extent, Progress, run_targets, stream_legs
+from specd.bench.targets_session import Progress, SampleSizes, run_targets, stream_run_sets
 from specd.settings import Settings
 
-TINY = Extent(
+TINY = SampleSizes(
     n_stream_tokens=10,
     n_rounds=1,
     n_round_tokens=16,
@@ -43,11 +43,11 @@ def test_there_are_two_hundred_prompts_and_no_two_alike() -> None:
 
 
 def test_several_streams_compare_auto_with_both_ways_of_the_peer(settings: Settings) -> None:
-    question = Question(model="specd-demo", workloads=("json", "chat", "hostile"))
-    legs = stream_legs(question, question.subject(settings, lambda _: None), TINY)
-    assert [leg.streams for leg in legs] == [4, 8]
-    assert all(len(leg.groups) >= 2 and not leg.hostile for leg in legs)
-    assert all([mode.name for mode in leg.modes] == ["plain", "auto"] for leg in legs)
+    config = BenchConfig(model="specd-demo", workloads=("json", "chat", "hostile"))
+    run_sets = stream_run_sets(config, config.subject(settings, lambda _: None), TINY)
+    assert [run_set.streams for run_set in run_sets] == [4, 8]
+    assert all(len(run_set.groups) >= 2 and not run_set.hostile for run_set in run_sets)
+    assert all([mode.name for mode in run_set.modes] == ["plain", "auto"] for run_set in run_sets)
 
 
 @pytest.mark.native
@@ -61,7 +61,7 @@ async def test_texts_are_the_same_and_drafts_were_tried() -> None:
 
 @pytest.mark.native
 async def test_draws_with_drafts_follow_the_rows_of_the_target() -> None:
-    found = await draw_test(demo_subject(), 0.8, 1000)
+    found = await run_sampling_check(demo_subject(), 0.8, 1000)
     assert found.n_draws >= 1000
     assert found.n_accepted > 100
     assert found.n_impossible == 0
@@ -78,7 +78,7 @@ async def test_a_second_turn_reads_no_more_than_what_is_new() -> None:
 @pytest.mark.native
 @pytest.mark.timeout(180)
 async def test_all_of_it_runs_and_is_judged(settings: Settings) -> None:
-    question = Question(
+    config = BenchConfig(
         model="specd-demo",
         workloads=("json", "code_completion", "hostile"),
         n_prompts=1,
@@ -89,8 +89,8 @@ async def test_all_of_it_runs_and_is_judged(settings: Settings) -> None:
         n_gpu_layers=0,
     )
     heard: list[Progress] = []
-    subject = question.subject(settings, lambda _: None)
-    found = await run_targets(question, settings, subject, TINY, ("a command",), heard.append)
+    subject = config.subject(settings, lambda _: None)
+    found = await run_targets(config, settings, subject, TINY, ("a command",), heard.append)
     outcomes = {each.number: each.outcome for each in judge(Findings.of_json(found.to_json()))}
     # Without a peer there is nothing to compare with.
     assert {n for n, each in outcomes.items() if each is Outcome.UNKNOWN} == {1, 2, 3, 7}

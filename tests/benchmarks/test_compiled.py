@@ -21,14 +21,14 @@ if len(sys.argv) > 1:
 from benchmarks.simulator.engine import Asked, SimulatedEngine
 from benchmarks.simulator.curves import curve
 from specd.engine.speculative import acceptance
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 print(Path(acceptance.__file__).suffix)
 engine = SimulatedEngine(curve("cpu-steps"))
 print([engine.answer(Asked(one, 150)).ns for one in invented.trace().answers])
 """
 
 
-def play(*arguments: str) -> list[str]:
+def simulate(*arguments: str) -> list[str]:
     """Run the program; the kind of module that was imported, and the nanoseconds of answers."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.run(
@@ -41,7 +41,7 @@ def test_compiled_modules_are_used_and_decide_the_same(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = compiled.compiled(SOURCES)
-    of_source, of_compiled = play(), play(str(folder))
+    of_source, of_compiled = simulate(), simulate(str(folder))
     assert (of_source[0], of_compiled[0]) == (".py", ".so")
     assert of_source[1] == of_compiled[1]
     assert compiled.compiled(SOURCES) == folder, "the second time it comes from the cache"

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulator.curves import CURVES, PLAIN_NS, Curve, curve
-from benchmarks.simulator.engine import Asked, SimulatedEngine, plain_ns
+from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest, plain_ns
+from benchmarks.simulator.fixed_policy import fixed_length_run
 from benchmarks.simulator.sessions import LONGEST, SHORTEST, session
-from benchmarks.simulator.together import Together
-from benchmarks.simulator.walk import fixed
+from benchmarks.simulator.shared_pass_timer import SharedPassTimer
 from specd.core import DrafterKind, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import MAX_DRAFT
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 
-TRACE = invented.trace()
+TRACE = synthetic_traces.trace()
 ANSWERS = TRACE.at(0.8)
 
 
@@ -37,7 +37,7 @@ def test_no_curve_gets_cheaper_with_its_width(costs: Curve) -> None:
 
 def test_plain_decoding_takes_a_pass_for_each_token_but_the_first() -> None:
     engine = SimulatedEngine(curve("gpu-cheap"))
-    answered = engine.answer(Asked(ANSWERS[0], 57, n_draft_max=0))
+    answered = engine.answer(SimulatedRequest(ANSWERS[0], 57, n_draft_max=0))
     assert answered.ns == plain_ns(57) == 56 * PLAIN_NS
     assert answered.done.usage.n_generated == 57
     assert answered.done.speculation.state is SpeculationState.OFF
@@ -48,9 +48,9 @@ def test_a_fixed_length_takes_what_its_steps_add_up_to(length: int) -> None:
     for costs in (curve("cpu-steps"), curve("gpu-dear-drafter")):
         engine = SimulatedEngine(costs)
         for one in ANSWERS[:6]:
-            walk = fixed(one, costs, length)
+            walk = fixed_length_run(one, costs, length)
             for end in (2, 24, 25, 31, 100, 207):
-                asked = Asked(one, end, length, SpeculationMode.FIXED)
+                asked = SimulatedRequest(one, end, length, SpeculationMode.FIXED)
                 assert engine.answer(asked).ns == walk.ns(end)
 
 
@@ -66,7 +66,7 @@ def test_an_engine_has_measured_its_curve_when_it_starts(costs: Curve) -> None:
 def test_all_time_is_somebodys() -> None:
     engine = SimulatedEngine(curve("cpu-steps"))
     began, cuts = engine.now_ns, session(ANSWERS, 5)
-    answered = [engine.answer(Asked(cut.answer, cut.end)) for cut in cuts]
+    answered = [engine.answer(SimulatedRequest(cut.answer, cut.end)) for cut in cuts]
     # Each prompt is one pass, which gives the first token.
     assert engine.now_ns - began == sum(a.ns + PLAIN_NS for a in answered)
     for cut, each in zip(cuts, answered, strict=True):
@@ -81,7 +81,7 @@ def test_all_time_is_somebodys() -> None:
 def test_the_same_seed_gives_the_same_times(n_slots: int, noise: float) -> None:
     def times(seed: int) -> list[int]:
         engine = SimulatedEngine(curve("gpu-cheap"), n_slots=n_slots, noise=noise, seed=seed)
-        asked = [Asked(cut.answer, cut.end) for cut in session(ANSWERS, 5)]
+        asked = [SimulatedRequest(cut.answer, cut.end) for cut in session(ANSWERS, 5)]
         return [each.ns for each in engine.answer_all(asked)]
 
     assert times(1) == times(1)
@@ -101,7 +101,7 @@ def test_four_slots_share_their_passes() -> None:
     def taken(n_slots: int) -> int:
         engine = SimulatedEngine(curve("gpu-cheap"), n_slots=n_slots)
         began = engine.now_ns
-        for each in engine.answer_all([Asked(cut.answer, cut.end) for cut in cuts]):
+        for each in engine.answer_all([SimulatedRequest(cut.answer, cut.end) for cut in cuts]):
             assert each.done.usage.n_generated == each.asked.end
         return engine.now_ns - began
 
@@ -123,14 +123,16 @@ def test_several_at_a_fixed_length_take_what_their_passes_add_up_to(
     for costs in (curve("cpu-steps"), curve("gpu-dear-drafter")):
         engine = SimulatedEngine(costs, n_slots=n_slots)
         began = engine.now_ns
-        engine.answer_all([Asked(c.answer, c.end, length, SpeculationMode.FIXED) for c in cuts])
-        assert Together(costs, length).ns(cuts, n_slots) == engine.now_ns - began
+        engine.answer_all(
+            [SimulatedRequest(c.answer, c.end, length, SpeculationMode.FIXED) for c in cuts]
+        )
+        assert SharedPassTimer(costs, length).ns(cuts, n_slots) == engine.now_ns - began
 
 
 def test_alone_a_request_answers_for_all_its_time() -> None:
     engine = SimulatedEngine(curve("cpu-steps"))
     for cut in session(ANSWERS, 5):
-        answered = engine.answer(Asked(cut.answer, cut.end))
+        answered = engine.answer(SimulatedRequest(cut.answer, cut.end))
         assert answered.share.taken_ns == pytest.approx(answered.ns)
         assert answered.share.plain_ns == plain_ns(cut.end)
         lost = (answered.ns - 1.05 * plain_ns(cut.end)) / PLAIN_NS
@@ -143,7 +145,10 @@ def test_shares_of_four_slots_add_up_to_their_passes(length: int) -> None:
     costs = curve("experts")
     engine = SimulatedEngine(costs, n_slots=4)
     began = engine.now_ns
-    asked = [Asked(replace(one, prompt=[1]), 60, length, SpeculationMode.FIXED) for one in ANSWERS]
+    asked = [
+        SimulatedRequest(replace(one, prompt=[1]), 60, length, SpeculationMode.FIXED)
+        for one in ANSWERS
+    ]
     answered = engine.answer_all(asked[:4])
     prompts_ns = costs.target_ns(4)
     assert sum(a.share.taken_ns for a in answered) == pytest.approx(
@@ -157,28 +162,28 @@ def test_shares_of_four_slots_add_up_to_their_passes(length: int) -> None:
 
 def test_an_adversary_is_wrong_as_soon_as_it_is_believed() -> None:
     engine = SimulatedEngine(curve("gpu-large"))
-    fixed_length = Asked(ANSWERS[0], 200, 4, SpeculationMode.FIXED, adversary=(3, 1))
+    fixed_length = SimulatedRequest(ANSWERS[0], 200, 4, SpeculationMode.FIXED, adversary=(3, 1))
     said = engine.answer(fixed_length).done.speculation
     # The first four are right, and what is always sent never is again.
     assert said.draft_n_accepted == 4 * 4
 
 
 def test_lookup_alone_finds_what_was_said_before() -> None:
-    one = invented.answer(0.0, 1)
-    again = invented.answer(0.0, 1)
+    one = synthetic_traces.answer(0.0, 1)
+    again = synthetic_traces.answer(0.0, 1)
     again.tokens[100:200] = one.tokens[0:100]  # type: ignore[index]
     engine = SimulatedEngine(curve("gpu-cheap"))
     lookup = (DrafterKind.LOOKUP,)
-    said = engine.answer(Asked(again, 200, drafters=lookup)).done.speculation
+    said = engine.answer(SimulatedRequest(again, 200, drafters=lookup)).done.speculation
     assert said.lookup_n == said.draft_n > 0
     assert said.draft_n_accepted > 60
 
 
 @pytest.mark.parametrize("name, least, most", [("gpu-large", 1.05, 1.3), ("dear-rows", 0.99, 1.01)])
 def test_siblings_are_sent_where_rows_are_cheap(name: str, least: float, most: float) -> None:
-    answers = [invented.answer(0.5, number) for number in range(8)]
+    answers = [synthetic_traces.answer(0.5, number) for number in range(8)]
     with_siblings, without = (
-        sum(one.ns for one in map(engine.answer, [Asked(a, 200) for a in answers]))
+        sum(one.ns for one in map(engine.answer, [SimulatedRequest(a, 200) for a in answers]))
         for engine in (SimulatedEngine(curve(name)), SimulatedEngine(curve(name), n_leaves=0))
     )
     assert least < without / with_siblings < most

@@ -7,15 +7,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulator.adversarial import with_useless_drafts
 from benchmarks.simulator.bounds import ALLOWED_PASSES
 from benchmarks.simulator.curves import CURVES, Curve
-from benchmarks.simulator.engine import Asked, SimulatedEngine
-from benchmarks.simulator.hostile import useless
+from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest
 from specd.core import BandHistory, DrafterKind, PairHistory
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 
-GOOD = invented.answer(0.8, 1)
-ANSWERS = (GOOD, useless(GOOD), replace(GOOD, temperature=0.0))
+GOOD = synthetic_traces.answer(0.8, 1)
+ANSWERS = (GOOD, with_useless_drafts(GOOD), replace(GOOD, temperature=0.0))
 
 numbers = st.one_of(
     st.floats(-2.0, 2.0), st.floats(-1e12, 1e12), st.sampled_from((0.0, -1.0, 1.0, 100.0))
@@ -50,8 +50,8 @@ def test_no_history_makes_an_answer_lose_more_than_its_bound(
 ) -> None:
     engine = SimulatedEngine(costs, history=history)
     for answer in ANSWERS:
-        answered = engine.answer(Asked(answer, end))
+        answered = engine.answer(SimulatedRequest(answer, end))
         assert answered.done.usage.n_generated == end
         assert round(answered.excess, 2) <= ALLOWED_PASSES
     # What is kept of it is there to be believed by the next engine.
-    SimulatedEngine(costs, history=engine.controller.history()).answer(Asked(GOOD, end))
+    SimulatedEngine(costs, history=engine.controller.history()).answer(SimulatedRequest(GOOD, end))

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.simulator.curves import PLAIN_NS, Curve, curve
 from benchmarks.simulator.ideas import (
-    Known,
+    RecordedGuesses,
     judge,
     line_speed,
     overlap_speed,
@@ -18,9 +18,9 @@ from benchmarks.simulator.ideas import (
 from benchmarks.simulator.oracle import Oracle
 from benchmarks.simulator.trace import Answer, Trace
 from specd.engine.sampler import CERTAIN
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 
-ANSWERS = [invented.answer(share, number) for share in (0.8, 0.5) for number in range(3)]
+ANSWERS = [synthetic_traces.answer(share, number) for share in (0.8, 0.5) for number in range(3)]
 #: Rows cost nothing, so that whatever may be right is sent.
 FREE = Curve(name="free", title="", target={1: 1.0, 17: 1.0}, draft_step=0.1, catch_up=0.0)
 
@@ -44,11 +44,11 @@ def test_the_lines_are_the_oracles(name: str) -> None:
     oracle = Oracle(ANSWERS, costs)
     n_tokens = sum(len(answer.tokens) - 1 for answer in ANSWERS)
     speed = n_tokens * PLAIN_NS / sum(oracle.ns(a, len(a.tokens)) for a in ANSWERS)
-    assert line_speed(Known.of(ANSWERS), costs) == pytest.approx(speed, rel=0.02)
+    assert line_speed(RecordedGuesses.of(ANSWERS), costs) == pytest.approx(speed, rel=0.02)
 
 
 def test_a_sibling_that_is_right_gives_two_tokens_a_pass() -> None:
-    known = Known.of([never_found(ANSWERS[0], second=True)])
+    known = RecordedGuesses.of([never_found(ANSWERS[0], second=True)])
     assert line_speed(known, FREE) == pytest.approx(1.0, abs=0.02)
     for reads_again in (False, True):
         speed = tree_speed(known, FREE, reads_again=reads_again)
@@ -60,7 +60,7 @@ def test_a_sibling_that_is_right_gives_two_tokens_a_pass() -> None:
 
 
 def test_siblings_that_are_never_right_are_not_sent() -> None:
-    known = Known.of([never_found(ANSWERS[0], second=False)])
+    known = RecordedGuesses.of([never_found(ANSWERS[0], second=False)])
     assert tree_speed(known, FREE, reads_again=False) == pytest.approx(1.0, abs=0.02)
 
 
@@ -73,7 +73,7 @@ def test_a_draft_that_always_comes_true_is_hidden_by_the_pass() -> None:
         second_right=[False] * 208,
         after_error=[[]] * 208,
     )
-    known = Known.of([answer])
+    known = RecordedGuesses.of([answer])
     assert line_speed(known, FREE) == pytest.approx(17 / 2.6, rel=0.1)
     assert overlap_speed(known, FREE) == pytest.approx(207 / (13 + 1.6), rel=0.05)
 

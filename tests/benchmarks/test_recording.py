@@ -11,10 +11,10 @@ import pytest
 from gguf import GGUFReader
 
 from benchmarks.simulator.curves import curve
-from benchmarks.simulator.engine import Asked, SimulatedEngine
+from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest
+from benchmarks.simulator.noisy_drafter import add_weight_noise
 from benchmarks.simulator.recording import Recording
 from benchmarks.simulator.trace import Answer, Trace
-from benchmarks.simulator.worsened import worsened
 from specd.core import Done, DrafterKind, SpeculationMode
 from specd.engine.speculative.controller import MAX_DRAFT, MODEL, Controller, Guess
 from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine, load
@@ -119,7 +119,7 @@ def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
         simulated = SimulatedEngine(curve("gpu-cheap"))
         again = Watch(simulated.controller, monkeypatch)
         mode = SpeculationMode.FIXED
-        simulated.answer(Asked(answer, N_TOKENS, length, mode, (drafter,)))
+        simulated.answer(SimulatedRequest(answer, N_TOKENS, length, mode, (drafter,)))
         assert [*watch.compared()] == [*again.compared()]
         if drafter == MODEL:
             assert any(step.n_accepted for step in watch.compared())
@@ -139,7 +139,7 @@ def test_noise_makes_a_drafter_worse(
     recorded: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    bad = worsened(DRAFTER, 0.6)
+    bad = add_weight_noise(DRAFTER, 0.6)
     assert bad.stat().st_size == DRAFTER.stat().st_size
     ours, theirs = (
         {tensor.name: tensor.data.copy() for tensor in GGUFReader(path).tensors}

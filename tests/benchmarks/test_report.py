@@ -16,7 +16,7 @@ from benchmarks.simulator.cells import CellFigures, run_cell
 from benchmarks.simulator.curves import CURVES, curve
 from benchmarks.simulator.situations import NOISY, SITUATIONS, SituationFigures
 from specd.errors import StoreError
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 
 ROOT = Path(__file__).parents[2]
 KEPT = report.read()
@@ -142,7 +142,7 @@ def test_the_page_shows_misses_as_such() -> None:
 
 
 def test_the_command_plays_a_file(tmp_path: Path) -> None:
-    invented.trace().save(tmp_path / "mine.npz")
+    synthetic_traces.trace().save(tmp_path / "mine.npz")
     command = [sys.executable, "-m", "benchmarks.simulator", "run", "--sessions", "1"]
     ended = subprocess.run(
         [*command, "--trace", str(tmp_path / "mine.npz"), "--curve", "experts"],

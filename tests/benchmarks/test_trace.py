@@ -18,11 +18,11 @@ from specd.engine.sampler import CERTAIN
 from specd.engine.speculative.acceptance import EDGES
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.errors import StoreError
-from tests.benchmarks import invented
+from tests.benchmarks import synthetic_traces
 
 
 def test_what_was_saved_is_loaded_and_gives_the_same_bytes(tmp_path: Path) -> None:
-    recorded = invented.trace()
+    recorded = synthetic_traces.trace()
     first = recorded.answers[0]
     sure = replace(first, margins=[CERTAIN, *first.margins[1:]])
     recorded = trace.Trace(recorded.name, recorded.provenance, [sure, *recorded.answers[1:]])
@@ -35,10 +35,10 @@ def test_what_was_saved_is_loaded_and_gives_the_same_bytes(tmp_path: Path) -> No
 
 
 def test_a_trace_is_saved_under_the_name_that_was_asked_for_or_refused(tmp_path: Path) -> None:
-    invented.trace().save(tmp_path / "mine")
+    synthetic_traces.trace().save(tmp_path / "mine")
     assert trace.load(tmp_path / "mine").name == "invented"
     with pytest.raises(StoreError, match="cannot be written: No such file"):
-        invented.trace().save(tmp_path / "missing" / "mine.npz")
+        synthetic_traces.trace().save(tmp_path / "missing" / "mine.npz")
 
 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_margin_that_was_kept_is_in_the_same_bin(margin: float, edge: float) -
 
 
 def test_a_draft_goes_on_behind_its_first_error() -> None:
-    one = invented.answer(0.6, 3)
+    one = synthetic_traces.answer(0.6, 3)
     for at in range(1, len(one.tokens)):
         n_right, margins = one.draft(at, len(one.tokens))
         assert all(one.right[at : at + n_right])
@@ -77,7 +77,7 @@ def test_a_draft_goes_on_behind_its_first_error() -> None:
 
 
 def test_a_draft_ends_where_it_foresees_the_end() -> None:
-    one = replace(invented.answer(0.6, 3), right=[True] * 208)
+    one = replace(synthetic_traces.answer(0.6, 3), right=[True] * 208)
     assert one.draft(10, 208)[0] == MAX_DRAFT
     assert one.draft(200, 208) == (8, one.margins[200:])
     assert one.draft(10, 14) == (4, one.margins[10:14])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import specd
 from specd.cli import app as application
-from specd.cli.app import Commands, app
+from specd.cli.app import SpecdCommands, app
 from specd.cli.lazy_group import CommandEntry
 from tests.cli.fake_daemon import FakeDaemon, Json
 
@@ -27,7 +27,7 @@ def test_the_version_is_ours_and_ollamas(flag: str) -> None:
     assert specd.OLLAMA_API_VERSION in result.output
 
 
-@pytest.mark.parametrize("entry", Commands.entries, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", SpecdCommands.entries, ids=lambda entry: entry.name)
 def test_every_command_explains_itself(entry: CommandEntry) -> None:
     result = CliRunner().invoke(app, [entry.name, "--help"])
     assert result.exit_code == 0
@@ -37,7 +37,7 @@ def test_every_command_explains_itself(entry: CommandEntry) -> None:
         assert CliRunner().invoke(app, ["help", entry.name]).output == result.output
 
 
-@pytest.mark.parametrize("entry", Commands.entries, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", SpecdCommands.entries, ids=lambda entry: entry.name)
 def test_a_command_says_its_help_in_the_list_and_in_its_own(entry: CommandEntry) -> None:
     first, *more = inspect.cleandoc(entry.help).split("\n\n")
     own = " ".join(CliRunner().invoke(app, [entry.name, "--help"]).output.split())
@@ -50,7 +50,7 @@ def test_a_command_says_its_help_in_the_list_and_in_its_own(entry: CommandEntry)
 
 
 def test_flags_have_no_type_in_the_help() -> None:
-    for entry in Commands.entries:
+    for entry in SpecdCommands.entries:
         assert "<bool>" not in CliRunner().invoke(app, [entry.name, "--help"]).output
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.cli.attachments import encoded, take_files
+from specd.cli.attachments import encode_file, extract_files
 from specd.errors import InvalidRequest
 
 SEES = ("completion", "vision")
@@ -44,21 +44,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_paths_that_lead_to_pictures_are_taken_out(
     folder: Path, text: str, left: str, names: list[str]
 ) -> None:
-    found = take_files(text, SEES)
+    found = extract_files(text, SEES)
     assert (found[0], [file.name for file in found[1]]) == (left, names)
 
 
 def test_only_what_the_model_has_a_sense_for(folder: Path) -> None:
-    assert take_files("./a.png ./h.wav", ["completion"]) == ("./a.png ./h.wav", [])
-    assert take_files("./a.png ./h.wav", ["audio"]) == ("./a.png", [Path("h.wav")])
+    assert extract_files("./a.png ./h.wav", ["completion"]) == ("./a.png ./h.wav", [])
+    assert extract_files("./a.png ./h.wav", ["audio"]) == ("./a.png", [Path("h.wav")])
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot read"):
-        encoded(tmp_path / "none.png")
+        encode_file(tmp_path / "none.png")
 
 
 @given(st.text(alphabet="a/~.\\'\" \n\x00png", max_size=40))
 def test_any_text_is_read(text: str) -> None:
-    left, files = take_files(text, SEES)
+    left, files = extract_files(text, SEES)
     assert files or left == text

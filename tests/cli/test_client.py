@@ -9,8 +9,8 @@ import threading
 import pytest
 from aiohttp import web
 
-from specd.cli.answers import DaemonRefused, DaemonUnreachable
 from specd.cli.client import Client
+from specd.cli.responses import DaemonRefused, DaemonUnreachable
 from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
@@ -97,7 +97,7 @@ async def test_a_whole_answer_is_asked_with_path_body_and_key() -> None:
     async with daemon.serve() as url:
         client = SyncClient(f"{url}/below", "0123456789abcdef")
         assert await asyncio.to_thread(client.post, "/api/show", {"model": "m"}) == {"a": 1}
-        await asyncio.to_thread(client.act, "DELETE", "/api/delete", {"model": "m"})
+        await asyncio.to_thread(client.send_request, "DELETE", "/api/delete", {"model": "m"})
     assert daemon.asked == [
         ("/below/api/show", {"model": "m"}),
         ("/below/api/delete", {"model": "m"}),

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from specd.cli.app import main
-from specd.cli.bash_words import BEFORE, join_words
+from specd.cli.bash_completion import COLON_PREFIX, join_split_names
 from tests.cli.fake_daemon import FakeDaemon
 
 MODELS = {"models": [{"name": name} for name in ("llama3.2:1b", "llama3.2:3b", "qwen3:8b")]}
@@ -27,7 +27,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             "_SPECD_COMPLETE": "complete_bash",
             "COMP_WORDS": "\n".join(words),
             "COMP_CWORD": str(len(words) - 1),
-            BEFORE: "",
+            COLON_PREFIX: "",
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -109,7 +109,7 @@ def test_words_are_joined_at_their_colons(
         "COMP_WORDS": words.replace(" ", "\n"),
         "COMP_CWORD": str(cursor),
     }
-    join_words(environment)
+    join_split_names(environment)
     del environment["_SPECD_COMPLETE"]
     wanted = {"COMP_WORDS": joined.replace(" ", "\n"), "COMP_CWORD": str(position)}
-    assert environment == wanted | ({BEFORE: before} if before else {})
+    assert environment == wanted | ({COLON_PREFIX: before} if before else {})

@@ -12,10 +12,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli import create_body, modelfile
-from specd.cli.answers import DaemonRefused
 from specd.cli.app import app
 from specd.cli.client import Client
 from specd.cli.create import _create
+from specd.cli.responses import DaemonRefused
 from specd.errors import InvalidRequest, SpecdError
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import VOCABULARY, OllamaStore, write_llama, write_truncated
@@ -30,8 +30,8 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 async def make(daemon: Daemon, folder: Path, text: str) -> str:
     """What the command prints."""
     screen = io.StringIO()
-    wanted = create_body.wanted(modelfile.parse(text), folder)
-    await _create(Client(daemon.url), Console(file=screen, width=200), "made", wanted)
+    request = create_body.create_request(modelfile.parse(text), folder)
+    await _create(Client(daemon.url), Console(file=screen, width=200), "made", request)
     return screen.getvalue()
 
 

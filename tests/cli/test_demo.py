@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from specd.cli.client import Client
-from specd.cli.demo import Demonstration
-from specd.cli.demo_report import Comparison, Run, report_table, total, verdict
-from specd.cli.private_daemon import DaemonFailed, private_daemon
+from specd.cli.demo import DemoComparison
+from specd.cli.demo_report import PromptComparison, TimedAnswer, report_table, total, verdict
+from specd.cli.temporary_daemon import TemporaryDaemonFailed, temporary_daemon
 from tests.cli.fake_daemon import FakeDaemon, Json
 
 ACTIVE = {"state": "active", "draft_n": 50, "draft_n_accepted": 40}
@@ -20,9 +20,9 @@ PARKED = {"state": "parked", "reason": "too_slow", "draft_n": 8, "draft_n_accept
 
 def compared(
     plain_s: float, speculative_s: float, speculation: Json, text: str = "x"
-) -> Comparison:
-    plain = Run("x", 100, plain_s, {"state": "off"})
-    return Comparison("def f(", [plain], [Run(text, 100, speculative_s, speculation)])
+) -> PromptComparison:
+    plain = TimedAnswer("x", 100, plain_s, {"state": "off"})
+    return PromptComparison("def f(", [plain], [TimedAnswer(text, 100, speculative_s, speculation)])
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -37,7 +37,7 @@ async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_orde
     daemon = FakeDaemon({"/api/show": {}, "/api/generate": generate})
     out = io.StringIO()
     async with daemon.serve() as url:
-        demonstration = Demonstration(Console(file=out, width=200), {"seed": 7}, repeats)
+        demonstration = DemoComparison(Console(file=out, width=200), {"seed": 7}, repeats)
         await demonstration.run(Client(url), ["one", "two"])
     asked = [body for path, body in daemon.asked if path == "/api/generate"]
     ways = [(body["prompt"], "draft_num_predict" in body["options"]) for body in asked]
@@ -51,7 +51,7 @@ async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_orde
 
 
 def test_the_table_adds_up_tokens_and_time_not_speeds() -> None:
-    whole = total([Run("", 100, 1.0), Run("", 100, 3.0, ACTIVE)])
+    whole = total([TimedAnswer("", 100, 1.0), TimedAnswer("", 100, 3.0, ACTIVE)])
     assert whole.speed == 50.0
     assert (whole.drafted, whole.accepted) == (50, 40)
     assert total([]).speed == 0.0
@@ -82,22 +82,24 @@ def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
 
 
 def test_texts_that_differ_are_said_to_differ_and_where() -> None:
-    comparison = Comparison("p", [Run("abc", 3, 1)], [Run("abX", 3, 1)])
+    comparison = PromptComparison("p", [TimedAnswer("abc", 3, 1)], [TimedAnswer("abX", 3, 1)])
     assert "part after 2 characters" in comparison.words
     assert any("equally likely" in sentence for sentence in verdict([comparison]))
-    later = Comparison("p", [Run("abc", 3, 1)] * 2, [Run("abc", 3, 1), Run("abcd", 4, 1)])
+    later = PromptComparison(
+        "p", [TimedAnswer("abc", 3, 1)] * 2, [TimedAnswer("abc", 3, 1), TimedAnswer("abcd", 4, 1)]
+    )
     assert not later.same_text
 
 
 def test_a_run_that_the_machine_disturbed_does_not_count() -> None:
-    runs = [Run("x", 100, seconds) for seconds in (1.0, 50.0, 1.1)]
-    assert Comparison("p", runs, runs).plain.seconds == 1.1
+    runs = [TimedAnswer("x", 100, seconds) for seconds in (1.0, 50.0, 1.1)]
+    assert PromptComparison("p", runs, runs).plain.seconds == 1.1
 
 
 async def test_a_private_daemon_that_ends_at_once_is_reported_with_its_last_words() -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no port for me')"]
-    with pytest.raises(DaemonFailed, match=r"status 1:\nno port for me"):
-        async with private_daemon(command):
+    with pytest.raises(TemporaryDaemonFailed, match=r"status 1:\nno port for me"):
+        async with temporary_daemon(command):
             pass
 
 
@@ -117,7 +119,7 @@ http.server.HTTPServer((host, int(port)), H).serve_forever()
 
 
 async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> None:
-    async with private_daemon([sys.executable, "-c", _SERVER]) as url, Client(url) as client:
+    async with temporary_daemon([sys.executable, "-c", _SERVER]) as url, Client(url) as client:
         assert await client.get("/api/version") == {"version": "0"}
     async with Client(url) as client:
         with pytest.raises(Exception, match="no daemon answers"):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from specd.cli.client import Client
-from specd.cli.demo import Demonstration
+from specd.cli.demo import DemoComparison
 
 
 @pytest.mark.native
@@ -16,7 +16,7 @@ from specd.cli.demo import Demonstration
 async def test_the_demo_starts_a_daemon_asks_both_ways_and_says_what_it_measured() -> None:
     out = io.StringIO()
     options = {"num_predict": 24, "temperature": 0.8, "seed": 1}
-    demonstration = Demonstration(Console(file=out, width=120), options, repeats=1)
+    demonstration = DemoComparison(Console(file=out, width=120), options, repeats=1)
     # Port 1 is nobody's: the demo has to start a daemon of its own.
     await demonstration.run(Client("http://127.0.0.1:1"), ["import os\n"])
     text = out.getvalue()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from specd.cli.keyboard import HISTORY_FILE, Keyboard, read_message
-from tests.cli.talking import asked_of, daemon, typed
+from tests.cli.conversation_helpers import asked_of, daemon, typed
 
 
 @pytest.mark.parametrize(

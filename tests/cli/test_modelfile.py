@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.cli.create_body import read_parameter, wanted
+from specd.cli.create_body import create_request, read_parameter
 from specd.cli.modelfile import Command, decode, parse
 from specd.errors import InvalidRequest
 from specd.options import TYPES, Options
@@ -112,7 +112,7 @@ def test_quoted_text_comes_back_as_it_is(text: str) -> None:
 def test_paths_are_uploads_and_names_are_models(tmp_path: Path) -> None:
     for name in ("a model.gguf", "lora.gguf", "small.gguf"):
         (tmp_path / name).touch()
-    made = wanted(parse(WHOLE), tmp_path)
+    made = create_request(parse(WHOLE), tmp_path)
     assert made.files == {
         "files": {"a model.gguf": tmp_path / "a model.gguf"},
         "adapters": {"lora.gguf": tmp_path / "lora.gguf"},
@@ -131,14 +131,14 @@ def test_paths_are_uploads_and_names_are_models(tmp_path: Path) -> None:
         "parser": "p",
         "requires": "0.14.0",
     }
-    assert wanted(parse("FROM llama3.2:1b"), tmp_path).fields == {"from": "llama3.2:1b"}
+    assert create_request(parse("FROM llama3.2:1b"), tmp_path).fields == {"from": "llama3.2:1b"}
 
 
 @pytest.mark.contract("modelfile.paths")
 def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
     for name in ("mmproj.gguf", "model.gguf", "notes.txt"):
         (tmp_path / name).touch()
-    made = wanted(parse(f"FROM {tmp_path}"), Path("/"))
+    made = create_request(parse(f"FROM {tmp_path}"), Path("/"))
     assert list(made.files["files"]) == ["mmproj.gguf", "model.gguf"]
 
 
@@ -159,13 +159,13 @@ def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked_for(line: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        wanted(parse(f"FROM x\n{line}"), tmp_path)
+        create_request(parse(f"FROM x\n{line}"), tmp_path)
     assert str(caught.value) == f"Modelfile:2: {said}"
 
 
 @pytest.mark.contract("modelfile.parameters")
 def test_old_parameters_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = wanted(parse("FROM x\nPARAMETER mirostat 1\nPARAMETER top_k 5"), tmp_path)
+    made = create_request(parse("FROM x\nPARAMETER mirostat 1\nPARAMETER top_k 5"), tmp_path)
     assert made.fields["parameters"] == {"top_k": 5}
     assert "mirostat is deprecated" in caplog.text
 

@@ -25,15 +25,15 @@ from specd.core import (
     NoPair,
     Pair,
     PairHistory,
-    PassedOver,
+    SkippedDrafter,
 )
 from specd.engine.speculative.controller import temperature_band
 from specd.errors import InvalidRequest
-from specd.pairs import HISTORY_FILE, Entry, History, Key
+from specd.pairs import HISTORY_FILE, History, HistoryEntry, HistoryKey
 from specd.placement import Devices, machine_name
 from specd.runner import probe
 from tests.gguf_files import OllamaStore, write_llama
-from tests.pairs.shelves import SparseStore, write_sparse
+from tests.pairs.sparse_stores import SparseStore, write_sparse
 
 HERE = machine_name(Devices(probe())())
 TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
@@ -76,7 +76,7 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
         )
         now[0] += 1
         history = History(tmp_path / "state" / HISTORY_FILE, unix_time=lambda: now[0])
-        history.put(Key.of(spec, machine), PairHistory(bands=bands, device="CPU"))
+        history.put(HistoryKey.of(spec, machine), PairHistory(bands=bands, device="CPU"))
         assert history.save()
 
     return write
@@ -150,8 +150,8 @@ def test_names_too_long_for_columns_stand_below_each_other() -> None:
             drafter=Drafter(name=drafter, weights=Path("d"), source="registry"),
             rule=rule,
         ),
-        learned=Entry(
-            key=Key.of(EngineSpec(weights=__file__, n_threads=1), HERE),
+        learned=HistoryEntry(
+            key=HistoryKey.of(EngineSpec(weights=__file__, n_threads=1), HERE),
             history=PairHistory(bands=(band(),), device="CPU"),
             used_at=1.0,
         ),
@@ -220,7 +220,7 @@ def test_a_drafter_that_lost_is_said_with_when_it_is_tried_again(
 
 
 def test_a_drafter_that_lost_is_said_below_the_one_in_its_place() -> None:
-    lost = PassedOver(
+    lost = SkippedDrafter(
         name="tiny:1b",
         weights=Path("t"),
         gain=0.8,
@@ -232,8 +232,10 @@ def test_a_drafter_that_lost_is_said_below_the_one_in_its_place() -> None:
         detail="The drafter tiny:1b made big:70b slower here.",
     )
     pairs = [
-        Pair(target=TARGET, drafter=DRAFTER, passed_over=(lost,)),
-        Pair(target=TARGET, reason=NoPair.DOES_NOT_PAY, detail=lost.detail, passed_over=(lost,)),
+        Pair(target=TARGET, drafter=DRAFTER, skipped_drafters=(lost,)),
+        Pair(
+            target=TARGET, reason=NoPair.DOES_NOT_PAY, detail=lost.detail, skipped_drafters=(lost,)
+        ),
     ]
     _, *lines = printed([Row(model="big:70b", pair=p) for p in pairs], 1000, terminal=False)
     assert [re.split("   +", line)[-1] for line in lines] == [

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from specd.cli.app import app
 from specd.errors import BadSetting, InvalidName, InvalidRequest, ModelNotFound
-from specd.pairs import registry
-from specd.pairs.registry import read_rules
+from specd.pairs import rule_files
+from specd.pairs.rule_files import read_rules
 from tests.gguf_embedders import write_bert
 from tests.gguf_files import SHAPE, VOCABULARY, OllamaStore, write_llama, write_truncated
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     monkeypatch.setenv("SPECD_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(registry, "MACHINE_FILE", tmp_path / "etc" / "specd" / "pairs.toml")
+    monkeypatch.setattr(rule_files, "MACHINE_FILE", tmp_path / "etc" / "specd" / "pairs.toml")
     return store
 
 
@@ -53,7 +53,7 @@ def row(model: str) -> dict[str, object]:
 def test_a_rule_that_is_added_pairs_the_model(own: Path) -> None:
     words = said("add", "big", "small", "--max-draft", "4")
     assert f"wrote {own}: small may draft for big" in words
-    assert str(registry.MACHINE_FILE) in words  # where another user's daemon would look
+    assert str(rule_files.MACHINE_FILE) in words  # where another user's daemon would look
     found = row("big")
     assert (found["drafter"], found["pair_source"]) == ("small:latest", "user")
     [rule] = read_rules(own, "user")
@@ -174,16 +174,16 @@ def test_root_writes_the_machines_file_only_when_told_to(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     said("add", "big", "small")
     said("refuse", "small")
-    assert not registry.MACHINE_FILE.exists()
+    assert not rule_files.MACHINE_FILE.exists()
     assert len(read_rules(own, "user")) == 2
 
 
 def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path) -> None:
     said("add", "big*", "small")
     words = said("add", "big", "small", "--machine")
-    assert f"wrote {registry.MACHINE_FILE}" in words
+    assert f"wrote {rule_files.MACHINE_FILE}" in words
     assert f"For big:latest another rule goes before it: {own}: big*" in words
-    with pytest.raises(InvalidRequest, match=rf"{registry.MACHINE_FILE} has: .* with --machine"):
+    with pytest.raises(InvalidRequest, match=rf"{rule_files.MACHINE_FILE} has: .* with --machine"):
         said("remove", "big")
     with pytest.raises(InvalidRequest, match=rf"{own} has: .* without --machine"):
         said("remove", "big*", "--machine")
@@ -194,7 +194,7 @@ def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path)
 def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
     said("add", "big", "small")
     said("refuse", "big", "--machine")
-    machine = registry.MACHINE_FILE
+    machine = rule_files.MACHINE_FILE
     assert said("remove", "big") == (
         f"wrote {own}: the rule for big is gone\n"
         f"For big:latest this rule decides now: {machine}: big\n"

@@ -12,10 +12,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.cli.pairs_suggest import Suggestion, show, suggestion
+from specd.cli.pairs_suggest import Suggestion, show, suggest_for_pair
 from specd.core import Drafter, ModelRef, NoPair, Pair
 from specd.errors import ModelNotFound
-from specd.pairs import Rule, registry
+from specd.pairs import Rule, rule_files
 from tests.gguf_files import OllamaStore, write_llama
 
 TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
@@ -33,7 +33,7 @@ def alone(reason: NoPair = NoPair.NOT_FOUND, detail: str = "No drafter is instal
 
 
 def test_what_is_not_here_yet_is_suggested_the_best_first() -> None:
-    found = suggestion(alone(), RULE, set())
+    found = suggest_for_pair(alone(), RULE, set())
     assert (found.pull, found.command) == (("small:1b", "small:3b"), "specd pull small:1b")
     assert found.expected == {"code": 2.07, "any": 1.3}
 
@@ -41,9 +41,9 @@ def test_what_is_not_here_yet_is_suggested_the_best_first() -> None:
 def test_where_one_that_is_here_does_not_fit_the_next_is_suggested() -> None:
     here = {"registry.ollama.ai/library/small:1b"}
     pair = alone(NoPair.VOCABULARY_DIFFERS, "It speaks otherwise.")
-    found = suggestion(pair, RULE, here)
+    found = suggest_for_pair(pair, RULE, here)
     assert (found.pull, found.why) == (("small:3b",), "It speaks otherwise.")
-    assert suggestion(pair, RULE, here | {"registry.ollama.ai/library/small:3b"}).pull == ()
+    assert suggest_for_pair(pair, RULE, here | {"registry.ollama.ai/library/small:3b"}).pull == ()
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,19 @@ def test_where_one_that_is_here_does_not_fit_the_next_is_suggested() -> None:
     [NoPair.REFUSED_BY_RULE, NoPair.CANNOT_REWIND, NoPair.EMBEDS, NoPair.DISABLED_BY_USER],
 )
 def test_where_no_drafter_would_help_it_says_why(reason: NoPair) -> None:
-    found = suggestion(alone(reason, "Because."), RULE, set())
+    found = suggest_for_pair(alone(reason, "Because."), RULE, set())
     assert (found.pull, found.why) == ((), "Because.")
 
 
 def test_a_rule_may_know_drafters_that_nobody_can_pull() -> None:
     rule = Rule(targets=("big:*",), drafters=("x*",), origin="registry", reason="they differ")
     for reason in ("they differ", "they differ."):
-        found = suggestion(alone(), replace(rule, reason=reason), set())
+        found = suggest_for_pair(alone(), replace(rule, reason=reason), set())
         assert found.why == "Nothing to pull: they differ."
 
 
 def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
-    found = suggestion(alone(detail="No rule names one, and it is quick."), None, set())
+    found = suggest_for_pair(alone(detail="No rule names one, and it is quick."), None, set())
     assert found.why == (
         "No rule names one, and it is quick. `specd pairs add big:70b DRAFTER` names one."
     )
@@ -75,7 +75,7 @@ def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
 def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, words: str) -> None:
     drafter = Drafter(name="stopgap:2b", weights=Path("d"), source="shelf")
     pair = Pair(target=TARGET, drafter=drafter, pull=("small:1b",))
-    found = suggestion(pair, replace(RULE, origin=origin), set())
+    found = suggest_for_pair(pair, replace(RULE, origin=origin), set())
     assert (found.drafter, found.pull) == ("stopgap:2b", ("small:1b",))
     assert found.expected == RULE.expected
     assert words in found.why
@@ -84,7 +84,7 @@ def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, w
 
 def test_a_model_that_has_one_needs_none() -> None:
     drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
-    found = suggestion(Pair(target=TARGET, drafter=drafter), RULE, set())
+    found = suggest_for_pair(Pair(target=TARGET, drafter=drafter), RULE, set())
     assert (found.drafter, found.pull) == ("small:1b", ())
     assert found.why == "small:1b drafts for it already."
 
@@ -120,7 +120,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     monkeypatch.setenv("SPECD_DEMO", "0")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(registry, "MACHINE_FILE", tmp_path / "none.toml")
+    monkeypatch.setattr(rule_files, "MACHINE_FILE", tmp_path / "none.toml")
     store.add("qwen3:32b", weights=write_llama(tmp_path / "t.gguf"))
     store.add("gpt-oss:20b", weights=write_llama(tmp_path / "m.gguf", seed=2))
     return store

@@ -7,16 +7,16 @@ import io
 import pytest
 from rich.console import Console
 
-from specd.cli.answers import DaemonRefused
 from specd.cli.client import Client
 from specd.cli.pull import _pull
 from specd.cli.push import _push
+from specd.cli.responses import DaemonRefused
 from tests.cli.fake_daemon import FakeDaemon
 
 LAYER = {"digest": f"sha256:{'a' * 64}", "total": 4_100_000_000}
 
 
-def paper() -> tuple[Console, io.StringIO]:
+def recording_console() -> tuple[Console, io.StringIO]:
     out = io.StringIO()
     return Console(file=out, width=120), out
 
@@ -30,7 +30,7 @@ async def test_a_pull_shows_its_layers_and_its_steps() -> None:
         {"status": "success"},
     ]
     daemon = FakeDaemon({"/api/pull": lines})
-    console, out = paper()
+    console, out = recording_console()
     async with daemon.serve() as url:
         await _pull(Client(url), console, ["a", "[b]"], insecure=True)
     assert daemon.asked == [
@@ -44,7 +44,7 @@ async def test_a_pull_shows_its_layers_and_its_steps() -> None:
 async def test_a_push_ends_with_what_the_registry_says() -> None:
     lines = [{"status": "retrieving manifest"}, {"error": "unauthorized: access denied"}]
     daemon = FakeDaemon({"/api/push": lines})
-    console, out = paper()
+    console, out = recording_console()
     async with daemon.serve() as url:
         with pytest.raises(DaemonRefused, match="unauthorized: access denied"):
             await _push(Client(url), console, "a", insecure=False)
@@ -54,7 +54,7 @@ async def test_a_push_ends_with_what_the_registry_says() -> None:
 
 async def test_a_daemon_that_ends_in_mid_pull_has_not_succeeded() -> None:
     daemon = FakeDaemon({"/api/pull": [{"status": "pulling manifest"}]})
-    console, _ = paper()
+    console, _ = recording_console()
     async with daemon.serve() as url:
         with pytest.raises(DaemonRefused, match="closed the connection before the end"):
             await _pull(Client(url), console, ["a"], insecure=False)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from specd.cli.answers import DaemonRefused
 from specd.cli.cp import copy
+from specd.cli.responses import DaemonRefused
 from specd.cli.rm import delete
 from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon

@@ -10,19 +10,19 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
-from specd.cli.answers import DaemonRefused
 from specd.cli.app import app
-from specd.cli.chat import chat, converse
+from specd.cli.chat import answer_or_chat, chat
+from specd.cli.responses import DaemonRefused
 from specd.cli.run import _whole_prompt
 from specd.errors import InvalidRequest
+from tests.cli.conversation_helpers import FINAL, SHOWN, asked_of, conversation, daemon, typed
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.talking import FINAL, SHOWN, asked_of, conversation, daemon, typed
 
 
 async def run(url: str, text: str, *, chats: bool = False, **fields: Any) -> tuple[str, str]:
     """What was written and what was noted."""
     talk, out, notes = conversation(url, **fields)
-    await converse(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
+    await answer_or_chat(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
     return out.getvalue(), notes.getvalue()
 
 
@@ -89,7 +89,7 @@ async def test_an_answer_of_a_model_without_an_end_token_has_a_bound(
 async def test_thoughts_are_told_from_the_answer_or_hidden(hides: bool) -> None:
     parts = [{"thinking": "Hm"}, {"thinking": "m."}, {"response": "Yes."}, FINAL]
     async with daemon(generate=parts).serve() as url:
-        out, _ = await run(url, "Hi", hides_thinking=hides)
+        out, _ = await run(url, "Hi", is_thinking_hidden=hides)
     assert out == ("" if hides else "Thinking...\nHmm.\n...done thinking.\n\n") + "Yes.\n"
 
 
@@ -186,7 +186,7 @@ async def test_a_model_that_is_missing_is_pulled() -> None:
     )
     async with fake.serve() as url:
         talk, out, notes = conversation(url)
-        await converse(talk, "Hi", {}, chats=False, insecure=True)
+        await answer_or_chat(talk, "Hi", {}, chats=False, insecure=True)
     assert [path for path, _ in fake.asked] == [
         *("/api/show", "/api/pull", "/api/show", "/api/generate")
     ]

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specd.cli.chat import chat, converse
+from specd.cli.chat import answer_or_chat, chat
 from specd.cli.client import Client
 from specd.cli.conversation import Conversation
-from specd.cli.screen import Screen
-from tests.cli.program import specd
-from tests.cli.talking import typed
+from specd.cli.terminal_output import Screen
+from tests.cli.conversation_helpers import typed
+from tests.cli.specd_command import specd
 from tests.contract.conftest import SCRIPTS, SPEAKING, WORDS
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,7 +67,7 @@ async def test_what_is_saved_begins_where_the_conversation_was(daemon: Daemon) -
 @pytest.mark.native
 async def test_real_engines_speak_think_and_embed(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
-    store.add("speaker", weights=write_speaker(tmp_path / "s.gguf", SCRIPTS, SPEAKING))
+    store.add("speaker", weights=write_scripted_model(tmp_path / "s.gguf", SCRIPTS, SPEAKING))
     pooled = write_llama(tmp_path / "e.gguf", extra={"llama.pooling_type": 1})
     store.add("embedder", weights=pooled)
     async with running(tmp_path) as daemon:
@@ -81,5 +81,5 @@ async def test_real_engines_speak_think_and_embed(tmp_path: Path) -> None:
         out = io.StringIO()
         screen = Screen(out, Console(file=io.StringIO()), is_terminal=False)
         talk = Conversation(Client(daemon.url), screen, "embedder")
-        await converse(talk, "x", {"dimensions": 4, "truncate": False}, chats=False)
+        await answer_or_chat(talk, "x", {"dimensions": 4, "truncate": False}, chats=False)
         assert len(json.loads(out.getvalue())) == 4

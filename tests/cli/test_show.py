@@ -15,7 +15,7 @@ from specd.cli.ps import pair_lines
 from specd.cli.show import _show, sections
 from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
-from tests.cli.program import specd
+from tests.cli.specd_command import specd
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.gguf_files import OllamaStore, write_llama
 from tests.gguf_projectors import write_llava

@@ -10,24 +10,24 @@ import pytest
 from rich.console import Console
 
 from specd.cli import list_, ps
-from specd.cli.answers import DaemonRefused
-from specd.cli.stop import unload
-from specd.cli.sync_client import SyncClient
-from specd.cli.words import (
-    byte_words,
-    count_words,
-    expiry_words,
-    past_words,
-    span_words,
+from specd.cli.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_expiry,
+    format_past,
     table_lines,
 )
+from specd.cli.responses import DaemonRefused
+from specd.cli.stop import unload
+from specd.cli.sync_client import SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DIGEST = "0123456789abcdef" * 4
 
 
-def paper() -> Console:
+def recording_console() -> Console:
     return Console(file=io.StringIO(), width=200)
 
 
@@ -53,20 +53,20 @@ def text_of(console: Console) -> str:
     ],
 )
 def test_spans_are_said_in_the_unit_that_says_enough(seconds: float, words: str) -> None:
-    assert span_words(timedelta(seconds=seconds)) == words
+    assert format_duration(timedelta(seconds=seconds)) == words
 
 
 def test_timestamps_are_said_as_ollama_says_them() -> None:
-    assert past_words("2026-11-21T10:00:00.123456789Z", NOW) == "2 hours ago"
-    assert past_words("", NOW) == ""
-    assert expiry_words("2026-11-21T13:04:30+01:00", NOW) == "4 minutes from now"
-    assert expiry_words("2026-11-21T11:59:59Z", NOW) == "Stopping..."
-    assert expiry_words("2318-01-01T00:00:00Z", NOW) == "Forever"
+    assert format_past("2026-11-21T10:00:00.123456789Z", NOW) == "2 hours ago"
+    assert format_past("", NOW) == ""
+    assert format_expiry("2026-11-21T13:04:30+01:00", NOW) == "4 minutes from now"
+    assert format_expiry("2026-11-21T11:59:59Z", NOW) == "Stopping..."
+    assert format_expiry("2318-01-01T00:00:00Z", NOW) == "Forever"
 
 
 def test_figures_have_the_digits_that_ollama_shows() -> None:
     sizes = [999, 1000, 1_300_000_000, 9_990_000, 13_800_000_000, 2 * 10**15]
-    assert [byte_words(n) for n in sizes] == [
+    assert [format_bytes(n) for n in sizes] == [
         "999 B",
         "1 KB",
         "1.3 GB",
@@ -75,7 +75,7 @@ def test_figures_have_the_digits_that_ollama_shows() -> None:
         "2000 TB",
     ]
     counts = [7, 19_400, 137 * 10**6, 137_250_000, 8 * 10**9, 1_240_000_000]
-    assert [count_words(n) for n in counts] == ["7", "19K", "137M", "137.25M", "8B", "1.2B"]
+    assert [format_count(n) for n in counts] == ["7", "19K", "137M", "137.25M", "8B", "1.2B"]
 
 
 async def test_list_has_a_line_per_model() -> None:
@@ -97,7 +97,7 @@ async def test_list_and_ps_show_only_names_that_begin_so() -> None:
     models = [{**facts, "name": name} for name in ("Ab:1", "b:1")]
     daemon = FakeDaemon({"/api/tags": {"models": models}, "/api/ps": {"models": models}})
     async with daemon.serve() as url:
-        console = paper()
+        console = recording_console()
         await asyncio.to_thread(ps._ps, SyncClient(url), console, "aB")
         listed = await asyncio.to_thread(list_.lines, SyncClient(url), 200, "aB")
     for lines in (text_of(console).splitlines(), listed):

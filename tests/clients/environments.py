@@ -28,7 +28,7 @@ def python_environment() -> Path:
         pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
         _run(*pip, "install", "--quiet", "--no-deps", "-r", requirements)
 
-    return _kept(requirements, make) / "bin" / "python"
+    return _cached_folder(requirements, make) / "bin" / "python"
 
 
 def node_environment(least_version: int = 0) -> Path | None:
@@ -45,7 +45,7 @@ def node_environment(least_version: int = 0) -> Path | None:
         shutil.copy(package, folder)
         _run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
 
-    return _kept(package, make)
+    return _cached_folder(package, make)
 
 
 def node_version() -> int:
@@ -82,7 +82,7 @@ async def run_program(*command: str, home: Path, given: bytes = b"") -> dict[str
     return report
 
 
-def _kept(recipe: Path, make: Callable[[Path], None]) -> Path:
+def _cached_folder(recipe: Path, make: Callable[[Path], None]) -> Path:
     """The folder made of this recipe; whoever comes while it is made waits for it."""
     key = recipe.read_bytes() + sys.version.encode()
     name = f"{recipe.stem}-{hashlib.sha256(key).hexdigest()[:16]}"

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.native
 ASKED: dict[str, Any] = {"model": "big", "options": {"num_predict": 32, "num_thread": 1}}
 
 
-class House:
+class DaemonWithRegistry:
     """A daemon whose user asked for "big" to be drafted for by what lies in a registry alone."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary = VOCABULARY) -> None:
@@ -66,7 +66,7 @@ async def loaded(daemon: Daemon) -> dict[str, Any]:
     return found
 
 
-async def told(daemon: Daemon, words: str) -> dict[str, Any]:
+async def wait_for_words(daemon: Daemon, words: str) -> dict[str, Any]:
     """What ps says once it says that."""
     async with asyncio.timeout(60):
         while words not in (found := await loaded(daemon))["detail"]:
@@ -82,24 +82,26 @@ async def ask(daemon: Daemon, **fields: Any) -> dict[str, Any]:
 async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_the_next_load(
     tmp_path: Path,
 ) -> None:
-    house, go_on = House(tmp_path), asyncio.Event()
-    async with house as daemon:
-        house.remote.faults.append(then(go_on))
+    daemon_with_registry, go_on = DaemonWithRegistry(tmp_path), asyncio.Event()
+    async with daemon_with_registry as daemon:
+        daemon_with_registry.remote.faults.append(then(go_on))
         said = await ask(daemon)  # answered while the pull waits
         assert (said["reason"], said["draft_n"] - said["lookup_n"]) == ("drafter_not_found", 0)
-        found = await told(daemon, f"{house.small} is being pulled.")
+        found = await wait_for_words(daemon, f"{daemon_with_registry.small} is being pulled.")
         assert (found["drafter"], found["reason"]) == (None, "drafter_not_found")
         go_on.set()
-        await told(daemon, f"{house.small} is here; it drafts from the next load.")
+        await wait_for_words(
+            daemon, f"{daemon_with_registry.small} is here; it drafts from the next load."
+        )
         await ask(daemon, keep_alive=0)
         assert await ended(daemon.engines())
         said = await ask(daemon)
-        assert (said["drafter"], said["pair_source"]) == (house.small, "user")
+        assert (said["drafter"], said["pair_source"]) == (daemon_with_registry.small, "user")
         found = await loaded(daemon)
-        assert found["drafter"]["name"] == house.small
+        assert found["drafter"]["name"] == daemon_with_registry.small
         assert found["drafter"]["size"] > 0
         assert found["reason"] != "drafter_not_found"
-    assert len([s for s in house.remote.seen if "/manifests/" in s.path]) == 1
+    assert len([s for s in daemon_with_registry.remote.seen if "/manifests/" in s.path]) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,26 +112,26 @@ async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_th
 async def test_what_cannot_draft_is_asked_for_once_and_costs_no_answer(
     tmp_path: Path, fault: Fault | None, words: str
 ) -> None:
-    house = House(tmp_path, byte_vocabulary(shuffle_seed=1))
+    daemon_with_registry = DaemonWithRegistry(tmp_path, byte_vocabulary(shuffle_seed=1))
     if fault is not None:
-        house.remote.manifest_faults.append(fault)
-    async with house as daemon:
+        daemon_with_registry.remote.manifest_faults.append(fault)
+    async with daemon_with_registry as daemon:
         await ask(daemon)
-        await told(daemon, words)
+        await wait_for_words(daemon, words)
         for _ in range(2):
             said = await ask(daemon, keep_alive=0)
             assert said["draft_n"] == said["lookup_n"]
             assert await ended(daemon.engines())
-    assert house.log().count(words) == 1
-    assert len([s for s in house.remote.seen if "/manifests/" in s.path]) == 1
+    assert daemon_with_registry.log().count(words) == 1
+    assert len([s for s in daemon_with_registry.remote.seen if "/manifests/" in s.path]) == 1
 
 
 async def test_the_end_of_the_daemon_does_not_wait_for_a_pull(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    async with house as daemon:
-        house.remote.faults.extend([then(asyncio.Event())] * 9)
+    daemon_with_registry = DaemonWithRegistry(tmp_path)
+    async with daemon_with_registry as daemon:
+        daemon_with_registry.remote.faults.extend([then(asyncio.Event())] * 9)
         await ask(daemon)
-        await told(daemon, "is being pulled.")
+        await wait_for_words(daemon, "is being pulled.")
         daemon.process.terminate()
         assert await daemon.process.wait() == 0
-    assert "Traceback" not in house.log()
+    assert "Traceback" not in daemon_with_registry.log()

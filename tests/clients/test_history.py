@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from specd import core
-from specd.pairs import HISTORY_FILE, Entry, History, Key
+from specd.pairs import HISTORY_FILE, History, HistoryEntry, HistoryKey
 from specd.pairs.retries import FIRST_WAIT
 from specd.placement import Devices, machine_name
 from specd.runner import probe
@@ -28,12 +28,12 @@ def history(tmp_path: Path) -> History:
     return History(tmp_path / "state" / HISTORY_FILE)
 
 
-def learned(tmp_path: Path) -> Entry:
+def learned(tmp_path: Path) -> HistoryEntry:
     [entry] = history(tmp_path).entries()
     return entry
 
 
-def drafted_by_model(entry: Entry) -> core.BandHistory:
+def drafted_by_model(entry: HistoryEntry) -> core.BandHistory:
     """The band of temperature 0.8."""
     [band] = (b for b in entry.history.bands if (b.drafter, b.band) == ("model", 2))
     return band
@@ -96,9 +96,9 @@ async def test_a_drafter_that_lost_is_loaded_again_after_so_many_answers(tmp_pat
     store.add("big", weights=target, draft=draft)
     weights = (store.weights_path("big"), store.weights_path("big", "draft"))
     spec = core.EngineSpec(weights=str(weights[0]), drafter=str(weights[1]), n_threads=1)
-    key = Key.of(spec, machine_name(Devices(probe())()))
+    key = HistoryKey.of(spec, machine_name(Devices(probe())()))
     lost = core.BandHistory(drafter="model", band=2, gain=0.8, n_requests=50, n_drafted=500)
-    old = Entry(key, 1.0, core.PairHistory(bands=(lost,), device="CPU"))
+    old = HistoryEntry(key, 1.0, core.PairHistory(bands=(lost,), device="CPU"))
     file = tmp_path / "state" / HISTORY_FILE
     file.parent.mkdir()
     file.write_bytes(msgspec.json.encode({"version": 1, "pairs": [old]}))

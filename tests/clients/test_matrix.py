@@ -15,7 +15,7 @@ from tests.clients.environments import PROGRAMS, node_environment, python_enviro
 from tests.clients.programs.questionnaire import CITY_SCHEMA, WEATHER
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 WHO = "I am a model of few words, and these were all of them."
 SUNNY = "It is sunny in Paris."
@@ -64,7 +64,7 @@ WITHOUT_FORMATS = {"anthropic_python.py"}
 async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
     store = OllamaStore(tmp_path / "models")
     scripts = {"A": WHO, "C": CALL, "R": SUNNY}
-    store.add("speaker", weights=write_speaker(tmp_path / "speaker.gguf", scripts, TEMPLATE))
+    store.add("speaker", weights=write_scripted_model(tmp_path / "speaker.gguf", scripts, TEMPLATE))
     embedder = write_llama(tmp_path / "embedder.gguf", extra={"llama.pooling_type": 1})
     store.add("embedder", weights=embedder)
     async with running(tmp_path, SPECD_DEMO="1") as daemon:

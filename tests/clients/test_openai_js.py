@@ -19,7 +19,7 @@ from tests.clients.environments import (
 )
 from tests.daemon_process import running
 from tests.gguf_files import OllamaStore
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 pytestmark = [
     pytest.mark.native,
@@ -87,7 +87,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if folder is None:
         pytest.skip(f"no npm or no Node.js {OPENAI_NODE_VERSION} on this machine")
     tmp_path = tmp_path_factory.mktemp("openai-js")
-    weights = write_speaker(tmp_path / "speaker.gguf", dict(CUES.values()), TEMPLATE)
+    weights = write_scripted_model(tmp_path / "speaker.gguf", dict(CUES.values()), TEMPLATE)
     OllamaStore(tmp_path / "models").add("speaker", weights=weights)
     program = str(shutil.copy(PROGRAMS / "openai_js.mjs", folder))  # imports what lies beside it
     asked = {

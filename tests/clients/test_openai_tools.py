@@ -11,7 +11,7 @@ import pytest
 
 from tests.daemon_process import running
 from tests.gguf_files import OllamaStore
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 pytestmark = [pytest.mark.native, pytest.mark.contract("openai.tools")]
 
@@ -33,7 +33,7 @@ QUESTION = "What is the weather in Paris?"
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
     scripts = {"A": "I do not know.", "C": CALL, "R": SUNNY}
-    weights = write_speaker(tmp_path / "speaker.gguf", scripts, TEMPLATE)
+    weights = write_scripted_model(tmp_path / "speaker.gguf", scripts, TEMPLATE)
     OllamaStore(tmp_path / "models").add("speaker", weights=weights)
     async with (
         running(tmp_path) as daemon,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.cli.program import specd
+from tests.cli.specd_command import specd
 from tests.daemon_process import Daemon, running
 from tests.gguf_embedders import write_bert
 from tests.gguf_files import (

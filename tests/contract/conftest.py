@@ -22,7 +22,7 @@ from tests.gguf_files import (
     write_unknown_architecture,
 )
 from tests.gguf_projectors import write_llava
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 WORDS = "Only a few words, no more."
 THOUGHT = "It is all the same to me."
@@ -77,7 +77,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ContractClient:
     """Models: plain, thinker, able (thinking, tools, infill), embedder, infinite (its vectors are
     not finite), painter, remote, safetensors, strange and cut (weights that no engine loads),
     Speaker (says SCRIPTS), dressed (a Modelfile of all kinds over it), gopher (a Go template),
@@ -115,12 +115,14 @@ class Asker:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker]:
+async def contract_client(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[ContractClient]:
     folder = tmp_path_factory.mktemp("daemon")
     store = OllamaStore(folder / "models")
     lay_out(store, folder)
     async with running(folder, HOME=str(folder)) as daemon:
-        yield Asker(daemon, store)
+        yield ContractClient(daemon, store)
 
 
 def lay_out(store: OllamaStore, folder: Path) -> None:
@@ -141,7 +143,7 @@ def lay_out(store: OllamaStore, folder: Path) -> None:
     store.add("cut", weights=write_llama(folder / "cut.gguf", seed=5))
     write_truncated(store.weights_path("cut"))
     _add_safetensors(store)
-    speaker = write_speaker(folder / "speaker.gguf", SCRIPTS, SPEAKING)
+    speaker = write_scripted_model(folder / "speaker.gguf", SCRIPTS, SPEAKING)
     store.add("Speaker", weights=speaker)
     store.add(
         "dressed",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import AFTER, THOUGHT, WORDS, Asker
+from tests.contract.conftest import AFTER, THOUGHT, WORDS, ContractClient
 from tests.gguf_projectors import picture
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
@@ -47,8 +47,8 @@ def asking(**fields: object) -> dict[str, Any]:
 
 
 @pytest.mark.contract("chat.response", "stream.ndjson", "answer.model-echo")
-async def test_a_stream_line_by_line(asker: Asker) -> None:
-    reply = await asker.ask("chat", asking(model="SPEAKER"))
+async def test_a_stream_line_by_line(contract_client: ContractClient) -> None:
+    reply = await contract_client.ask("chat", asking(model="SPEAKER"))
     assert (reply.status, reply.type) == (200, "application/x-ndjson")
     *lines, last = reply.lines
     for line in lines:
@@ -67,9 +67,9 @@ async def test_a_stream_line_by_line(asker: Asker) -> None:
 
 
 @pytest.mark.contract("chat.response", "chat.whole", "think.apart", "think.default-on")
-async def test_without_a_stream_it_is_one_object(asker: Asker) -> None:
+async def test_without_a_stream_it_is_one_object(contract_client: ContractClient) -> None:
     body = {"model": "speaker", "messages": TURN, "stream": False, "logprobs": True}
-    reply = await asker.ask("chat", body)
+    reply = await contract_client.ask("chat", body)
     assert reply.type == "application/json; charset=utf-8"
     answer = reply.json
     assert list(answer) == [
@@ -83,8 +83,8 @@ async def test_without_a_stream_it_is_one_object(asker: Asker) -> None:
 
 
 @pytest.mark.contract("think.apart", "chat.response")
-async def test_thinking_streams_in_a_field_of_its_own(asker: Asker) -> None:
-    reply = await asker.ask("chat", {"model": "speaker", "messages": TURN})
+async def test_thinking_streams_in_a_field_of_its_own(contract_client: ContractClient) -> None:
+    reply = await contract_client.ask("chat", {"model": "speaker", "messages": TURN})
     messages = [line["message"] for line in reply.lines]
     thinking = [message for message in messages if "thinking" in message]
     assert "".join(message["thinking"] for message in thinking).strip() == THOUGHT
@@ -95,22 +95,22 @@ async def test_thinking_streams_in_a_field_of_its_own(asker: Asker) -> None:
 @pytest.mark.contract("think.apart")
 @pytest.mark.parametrize("tags", [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
 async def test_a_model_that_thinks_though_it_is_asked_not_to_has_a_clean_answer(
-    asker: Asker, tmp_path: Path, tags: tuple[str, str]
+    contract_client: ContractClient, tmp_path: Path, tags: tuple[str, str]
 ) -> None:
     """Its template shows the tags, and opens none: the model does."""
     script = {"A": f"{tags[0]}{THOUGHT}{tags[1]}\n\n{WORDS}"}
     template = f"{{#- {tags[0]}{tags[1]} -#}}{{{{- messages[-1].content -}}}}|A"
-    weights = write_speaker(tmp_path / "stubborn.gguf", script, template)
-    asker.store.add("stubborn", weights=weights)
+    weights = write_scripted_model(tmp_path / "stubborn.gguf", script, template)
+    contract_client.store.add("stubborn", weights=weights)
     try:
-        reply = await asker.ask("chat", asking(model="stubborn", stream=False))
+        reply = await contract_client.ask("chat", asking(model="stubborn", stream=False))
         assert reply.json["message"]["content"] == WORDS
         assert reply.json["message"]["thinking"] == THOUGHT
         body = {"model": "stubborn", "prompt": "x", "think": False, "stream": False}
-        answer = (await asker.ask("generate", body)).json
+        answer = (await contract_client.ask("generate", body)).json
         assert (answer["response"], answer["thinking"]) == (WORDS, THOUGHT)
     finally:
-        await asker.ask("delete", {"model": "stubborn"})
+        await contract_client.ask("delete", {"model": "stubborn"})
 
 
 # --------------------------------------------------------------------------- tools
@@ -118,8 +118,8 @@ async def test_a_model_that_thinks_though_it_is_asked_not_to_has_a_clean_answer(
 
 @pytest.mark.contract("chat.tool-calls", "chat.key-order")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_call_comes_whole(asker: Asker, stream: bool) -> None:
-    reply = await asker.ask("chat", asking(tools=[LOOK], stream=stream))
+async def test_a_call_comes_whole(contract_client: ContractClient, stream: bool) -> None:
+    reply = await contract_client.ask("chat", asking(tools=[LOOK], stream=stream))
     called = [line["message"] for line in reply.lines if "tool_calls" in line["message"]]
     [message] = called
     assert list(message) == ["role", "content", "tool_calls"]
@@ -135,14 +135,16 @@ async def test_a_call_comes_whole(asker: Asker, stream: bool) -> None:
 
 
 @pytest.mark.contract("chat.tools", "chat.key-order")
-async def test_tools_reach_the_template_with_their_keys_in_order(asker: Asker) -> None:
-    said = await asker.rendered("chat", **asking(tools=[LOOK]))
+async def test_tools_reach_the_template_with_their_keys_in_order(
+    contract_client: ContractClient,
+) -> None:
+    said = await contract_client.rendered("chat", **asking(tools=[LOOK]))
     assert f"[{json.dumps([LOOK])}]" in said
     assert said.endswith("<|assistant|>C")
 
 
 @pytest.mark.contract("chat.tool-results", "chat.message-fields", "chat.key-order")
-async def test_calls_and_their_results_reach_the_template(asker: Asker) -> None:
+async def test_calls_and_their_results_reach_the_template(contract_client: ContractClient) -> None:
     function = {"name": "look", "arguments": {"z": 1, "a": [2]}}
     messages = [
         {"role": "USER", "content": "x"},
@@ -154,13 +156,13 @@ async def test_calls_and_their_results_reach_the_template(asker: Asker) -> None:
         },
         {"role": "Tool", "content": "fine", "tool_name": "look", "tool_call_id": "call_1"},
     ]
-    said = await asker.rendered("chat", **asking(messages=messages))
+    said = await contract_client.rendered("chat", **asking(messages=messages))
     written = re.search(r"<tool_call>(.*)</tool_call>", said)
     assert written is not None
     assert json.dumps(json.loads(written[1])["arguments"]) == json.dumps(function["arguments"])
     assert said.endswith("<|tool|>fine<|end|><|assistant|>R")
     assert said.startswith("<|user|>x")
-    answer = (await asker.ask("chat", asking(messages=messages, stream=False))).json
+    answer = (await contract_client.ask("chat", asking(messages=messages, stream=False))).json
     assert answer["message"] == {"role": "assistant", "content": AFTER}
 
 
@@ -168,31 +170,33 @@ async def test_calls_and_their_results_reach_the_template(asker: Asker) -> None:
 
 
 @pytest.mark.contract("chat.roles")
-async def test_roles_are_in_small_letters_and_any_word(asker: Asker) -> None:
-    said = await asker.rendered("chat", **asking(messages=[{"role": "Judge", "content": "x"}]))
+async def test_roles_are_in_small_letters_and_any_word(contract_client: ContractClient) -> None:
+    said = await contract_client.rendered(
+        "chat", **asking(messages=[{"role": "Judge", "content": "x"}])
+    )
     assert said.startswith("<|judge|>x")
 
 
 @pytest.mark.contract("chat.modelfile")
-async def test_the_modelfiles_turns_and_its_system(asker: Asker) -> None:
+async def test_the_modelfiles_turns_and_its_system(contract_client: ContractClient) -> None:
     end = "<|user|>x<|end|><|assistant|>A"
     history = "<|user|>Hi<|end|><|assistant|>Ho<|end|>"
-    said = await asker.rendered("chat", **asking(model="dressed"))
+    said = await contract_client.rendered("chat", **asking(model="dressed"))
     assert said == f"<|system|>Be kind.<|end|>{history}{end}"
     own = [{"role": "system", "content": "Be brief."}, *TURN]
-    said = await asker.rendered("chat", **asking(model="dressed", messages=own))
+    said = await contract_client.rendered("chat", **asking(model="dressed", messages=own))
     assert said == f"{history}<|system|>Be brief.<|end|>{end}"
 
 
 @pytest.mark.contract("chat.no-template")
-async def test_a_model_without_a_template_gets_chatml(asker: Asker) -> None:
-    said = await asker.rendered("chat", **asking(model="bare"))
+async def test_a_model_without_a_template_gets_chatml(contract_client: ContractClient) -> None:
+    said = await contract_client.rendered("chat", **asking(model="bare"))
     assert said == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.mark.contract("render-only")
-async def test_the_prompt_is_shown_in_place_of_an_answer(asker: Asker) -> None:
-    reply = await asker.ask("chat", asking(_debug_render_only=True))
+async def test_the_prompt_is_shown_in_place_of_an_answer(contract_client: ContractClient) -> None:
+    reply = await contract_client.ask("chat", asking(_debug_render_only=True))
     assert reply.json | {"created_at": ""} == {
         "model": "speaker",
         "created_at": "",
@@ -203,7 +207,7 @@ async def test_the_prompt_is_shown_in_place_of_an_answer(asker: Asker) -> None:
 
 
 @pytest.mark.contract("truncate.chat")
-async def test_a_chat_too_long_loses_its_oldest_turns(asker: Asker) -> None:
+async def test_a_chat_too_long_loses_its_oldest_turns(contract_client: ContractClient) -> None:
     turns = [
         {"role": "system", "content": "s" * 20},
         *({"role": "user", "content": "u" * 30} for _ in range(9)),
@@ -211,32 +215,32 @@ async def test_a_chat_too_long_loses_its_oldest_turns(asker: Asker) -> None:
     ]
     options = {"num_ctx": 64, "num_predict": 1}
     body = asking(messages=turns, options=options, stream=False)
-    answer = (await asker.ask("chat", body)).json
+    answer = (await contract_client.ask("chat", body)).json
     # BOS, the system's 22, one of the nine with 32, x with 3, <|assistant|> and A.
     assert answer["prompt_eval_count"] == 1 + 22 + 32 + 3 + 2
-    refused = await asker.ask("chat", body | {"truncate": False})
+    refused = await contract_client.ask("chat", body | {"truncate": False})
     assert refused.status == 400
     assert "exceeds the available context size (64 tokens)" in refused.json["error"]
 
 
 @pytest.mark.contract("truncate.last")
-async def test_a_last_turn_too_long_is_cut_in_its_middle(asker: Asker) -> None:
+async def test_a_last_turn_too_long_is_cut_in_its_middle(contract_client: ContractClient) -> None:
     turns = [*TURN, {"role": "user", "content": "a" * 90 + "z" * 90}]
     body = asking(messages=turns, options={"num_ctx": 64, "num_predict": 1}, stream=False)
-    reply = await asker.ask("chat", body)
+    reply = await contract_client.ask("chat", body)
     assert reply.status == 200
     assert 32 <= reply.json["prompt_eval_count"] < 64
-    refused = await asker.ask("chat", body | {"shift": False})
+    refused = await contract_client.ask("chat", body | {"shift": False})
     assert refused.status == 400
     assert "exceeds the available context size (64 tokens)" in refused.json["error"]
 
 
 @pytest.mark.contract("images.served")
-async def test_an_image_of_a_message_is_part_of_the_prompt(asker: Asker) -> None:
+async def test_an_image_of_a_message_is_part_of_the_prompt(contract_client: ContractClient) -> None:
     image = base64.b64encode(picture()).decode()
     options = {"num_predict": 1}
     body = asking(model="seeing", stream=False, options=options)
-    blind = (await asker.ask("chat", body)).json
+    blind = (await contract_client.ask("chat", body)).json
     turn = {"role": "user", "content": "x", "images": [image, image]}
-    seen = (await asker.ask("chat", body | {"messages": [turn]})).json
+    seen = (await contract_client.ask("chat", body | {"messages": [turn]})).json
     assert seen["prompt_eval_count"] == blind["prompt_eval_count"] + 2 * 16

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.contract.conftest import WORDS, Asker
+from tests.contract.conftest import WORDS, ContractClient
 from tests.gguf_files import write_llama
 from tests.registry.fake_registry import FakeRegistry
 
@@ -20,21 +20,21 @@ AGENT = "ollama/0.33.0 (amd64 linux) Go/go1.24"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def command(asker: Asker) -> Asker:
+async def command(contract_client: ContractClient) -> ContractClient:
     """Every command asks first whether anybody is there."""
-    async with asker.daemon.http.head("/", headers={"User-Agent": AGENT}) as reply:
+    async with contract_client.daemon.http.head("/", headers={"User-Agent": AGENT}) as reply:
         assert reply.status < 400
-    return asker
+    return contract_client
 
 
-async def shown(command: Asker, name: str) -> Any:
+async def shown(command: ContractClient, name: str) -> Any:
     reply = await command.ask("show", {"name": name})
     assert reply.status == 200
     return reply.json
 
 
 @pytest.mark.contract("command.run")
-async def test_run_with_a_prompt(command: Asker) -> None:
+async def test_run_with_a_prompt(command: ContractClient) -> None:
     told = await shown(command, "speaker")
     assert {"completion", "thinking"} <= set(told["capabilities"])
     assert not any(".vision." in key for key in told["model_info"])
@@ -48,7 +48,7 @@ async def test_run_with_a_prompt(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.run")
-async def test_run_interactively(command: Asker) -> None:
+async def test_run_interactively(command: ContractClient) -> None:
     told = await shown(command, "dressed")
     assert (told["system"], len(told["messages"])) == ("Be kind.", 2)
     # Loads before it shows its prompt.
@@ -60,7 +60,7 @@ async def test_run_interactively(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.run", "command.pull")
-async def test_run_of_a_model_that_is_not_here(command: Asker) -> None:
+async def test_run_of_a_model_that_is_not_here(command: ContractClient) -> None:
     """404 sends it to the registry, and that there is no such model to the cloud."""
     assert (await command.ask("show", {"name": "absent"})).status == 404
     async with FakeRegistry().serve() as registry:
@@ -72,14 +72,14 @@ async def test_run_of_a_model_that_is_not_here(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.run")
-async def test_run_of_an_embedder(command: Asker) -> None:
+async def test_run_of_an_embedder(command: ContractClient) -> None:
     assert "embedding" in (await shown(command, "embedder"))["capabilities"]
     reply = await command.ask("embed", {"model": "embedder", "input": "x", "truncate": None})
     assert len(reply.json["embeddings"][0]) == 32
 
 
 @pytest.mark.contract("command.list")
-async def test_list(command: Asker) -> None:
+async def test_list(command: ContractClient) -> None:
     models = (await command.get("/api/tags")).json["models"]
     for model in models:
         assert len(model["digest"]) == 64
@@ -89,7 +89,7 @@ async def test_list(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.ps", "command.stop")
-async def test_ps_and_stop(command: Asker) -> None:
+async def test_ps_and_stop(command: ContractClient) -> None:
     await command.ask("generate", {"model": "speaker", "keep_alive": -1})
     entry = (await command.residents())["Speaker:latest"]
     assert len(entry["digest"]) >= 12
@@ -106,7 +106,7 @@ async def test_ps_and_stop(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.show")
-async def test_show(command: Asker) -> None:
+async def test_show(command: ContractClient) -> None:
     told = await shown(command, "dressed")
     for key in ("modelfile", "parameters", "template", "system", "license"):
         assert isinstance(told[key], str)
@@ -118,7 +118,7 @@ async def test_show(command: Asker) -> None:
 
 
 @pytest.mark.contract("command.create", "command.cp", "command.rm", "show.name")
-async def test_create_cp_and_rm(command: Asker, tmp_path: Path) -> None:
+async def test_create_cp_and_rm(command: ContractClient, tmp_path: Path) -> None:
     data = write_llama(tmp_path / "new.gguf", seed=77).read_bytes()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     async with command.daemon.http.head(f"/api/blobs/{digest}") as reply:
@@ -142,7 +142,7 @@ async def test_create_cp_and_rm(command: Asker, tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("command.pull", "command.push", "show.name")
-async def test_push_and_pull(command: Asker) -> None:
+async def test_push_and_pull(command: ContractClient) -> None:
     await command.ask("me", b"")
     async with FakeRegistry().serve() as registry:
         name = registry.name("someone/plain/v1")
@@ -161,12 +161,12 @@ async def test_push_and_pull(command: Asker) -> None:
         await command.ask("delete", {"name": host})
 
 
-async def names(command: Asker) -> set[str]:
+async def names(command: ContractClient) -> set[str]:
     return {model["name"] for model in (await command.get("/api/tags")).json["models"]}
 
 
 @pytest.mark.contract("command.start")
-async def test_what_is_asked_before_its_menu(command: Asker) -> None:
+async def test_what_is_asked_before_its_menu(command: ContractClient) -> None:
     assert (await command.get("/api/status")).json["cloud"]["disabled"] is True
     assert (await command.get("/api/version")).json["version"]
     assert (await command.ask("me", b"")).status == 503

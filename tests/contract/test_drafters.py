@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.contract.conftest import Asker
+from tests.contract.conftest import ContractClient
 from tests.daemon_process import running
 from tests.gguf_architectures import write_qwen35
 from tests.gguf_files import OllamaStore, write_llama
@@ -20,7 +20,9 @@ ASKED = {"prompt": "x", "stream": False, "options": OPTIONS}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker]:
+async def contract_client(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[ContractClient]:
     folder = tmp_path_factory.mktemp("drafters")
     store = OllamaStore(folder / "models")
     target = write_llama(folder / "target.gguf")
@@ -32,12 +34,12 @@ async def asker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker
     mllama = write_llama(folder / "mllama.gguf", architecture="mllama")
     store.add("mllama", weights=mllama, projector=write_llava(folder / "p.gguf"))
     async with running(folder) as daemon:
-        yield Asker(daemon, store)
+        yield ContractClient(daemon, store)
 
 
 @pytest.mark.contract("draft.used")
-async def test_an_ordinary_small_model_drafts(asker: Asker) -> None:
-    answer = (await asker.ask("generate", {"model": "ordinary"} | ASKED)).json
+async def test_an_ordinary_small_model_drafts(contract_client: ContractClient) -> None:
+    answer = (await contract_client.ask("generate", {"model": "ordinary"} | ASKED)).json
     assert answer["speculation"]["pair_source"] == "manifest"
     # Whether a drafter of the same size pays is the machine's; that it is there and works is not.
     assert answer["speculation"]["state"] in {"active", "parked"}
@@ -46,16 +48,16 @@ async def test_an_ordinary_small_model_drafts(asker: Asker) -> None:
 
 @pytest.mark.contract("draft.heads")
 @pytest.mark.parametrize("model", ["heads", "flash"])
-async def test_other_kinds_are_done_without(asker: Asker, model: str) -> None:
-    reply = await asker.ask("generate", {"model": model} | ASKED)
+async def test_other_kinds_are_done_without(contract_client: ContractClient, model: str) -> None:
+    reply = await contract_client.ask("generate", {"model": model} | ASKED)
     assert reply.status == 200
     assert reply.json["eval_count"] == 32
     assert reply.json["speculation"]["drafter"] in {None, "prompt lookup"}
 
 
 @pytest.mark.contract("images.mllama")
-async def test_mllama_is_refused_with_its_name(asker: Asker) -> None:
+async def test_mllama_is_refused_with_its_name(contract_client: ContractClient) -> None:
     asked = {"model": "mllama", "prompt": "x", "images": ["AAAA", "AAAA"]}
-    reply = await asker.ask("generate", asked)
+    reply = await contract_client.ask("generate", asked)
     assert reply.status == 500
     assert "unknown model architecture: 'mllama'" in reply.json["error"]

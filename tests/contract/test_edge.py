@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import specd
-from tests.contract.conftest import Asker
+from tests.contract.conftest import ContractClient
 from tests.daemon_process import FAKE_ENGINE, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -20,29 +20,29 @@ JSON_UTF8 = "application/json; charset=utf-8"
 
 
 @pytest.mark.contract("routes.root", "routes.specd-version", "routes.head")
-async def test_the_daemon_answers_its_heartbeat(asker: Asker) -> None:
+async def test_the_daemon_answers_its_heartbeat(contract_client: ContractClient) -> None:
     for method, body in (("GET", b"Ollama is running"), ("HEAD", b"")):
-        async with asker.daemon.http.request(method, "/") as reply:
+        async with contract_client.daemon.http.request(method, "/") as reply:
             assert (reply.status, await reply.read()) == (200, body)
             assert reply.headers["Content-Type"].startswith("text/plain")
             assert reply.headers["Server"] == f"specd/{specd.__version__}"
 
 
 @pytest.mark.contract("routes.version", "routes.specd-version", "routes.head")
-async def test_the_version_is_one_that_clients_accept(asker: Asker) -> None:
-    found = (await asker.get("/api/version")).json
+async def test_the_version_is_one_that_clients_accept(contract_client: ContractClient) -> None:
+    found = (await contract_client.get("/api/version")).json
     level = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", found["version"])
     assert level is not None
     assert tuple(map(int, level.groups())) >= (0, 6, 4)
     assert found["specd_version"] == specd.__version__
     for path in ("/api/version", "/api/tags"):
-        async with asker.daemon.http.head(path) as reply:
+        async with contract_client.daemon.http.head(path) as reply:
             assert (reply.status, await reply.read()) == (200, b"")
 
 
 @pytest.mark.contract("routes.status")
-async def test_the_cloud_is_disabled(asker: Asker) -> None:
-    reply = await asker.get("/api/status")
+async def test_the_cloud_is_disabled(contract_client: ContractClient) -> None:
+    reply = await contract_client.get("/api/status")
     assert (reply.status, reply.type) == (200, JSON_UTF8)
     assert reply.json["cloud"]["disabled"] is True
     assert reply.json["cloud"]["source"] in {"none", "env", "config", "both"}
@@ -70,16 +70,16 @@ async def test_the_cloud_is_disabled(asker: Asker) -> None:
     ],
 )
 async def test_there_is_no_account(
-    asker: Asker, method: str, path: str, status: int, text: str
+    contract_client: ContractClient, method: str, path: str, status: int, text: str
 ) -> None:
-    async with asker.daemon.http.request(method, path) as reply:
+    async with contract_client.daemon.http.request(method, path) as reply:
         assert (reply.status, await reply.json()) == (status, {"error": text})
         assert reply.headers["Content-Type"] == JSON_UTF8
 
 
 @pytest.mark.contract("routes.recommendations")
-async def test_recommendations_are_a_list(asker: Asker) -> None:
-    reply = await asker.get("/api/experimental/model-recommendations")
+async def test_recommendations_are_a_list(contract_client: ContractClient) -> None:
+    reply = await contract_client.get("/api/experimental/model-recommendations")
     assert (reply.status, reply.json) == (200, {"recommendations": []})
 
 
@@ -93,8 +93,10 @@ async def test_recommendations_are_a_list(asker: Asker) -> None:
         *("/v1/audio/speech", "/v1/audio/translations"),
     ],
 )
-async def test_what_is_not_routed_is_404(asker: Asker, method: str, path: str) -> None:
-    async with asker.daemon.http.request(method, path) as reply:
+async def test_what_is_not_routed_is_404(
+    contract_client: ContractClient, method: str, path: str
+) -> None:
+    async with contract_client.daemon.http.request(method, path) as reply:
         assert (reply.status, await reply.text()) == (404, "404 page not found")
         assert reply.headers["Content-Type"].startswith("text/plain")
 
@@ -111,8 +113,10 @@ async def test_what_is_not_routed_is_404(asker: Asker, method: str, path: str) -
         ("POST", "/api/version"),
     ],
 )
-async def test_a_wrong_method_is_405(asker: Asker, method: str, path: str) -> None:
-    async with asker.daemon.http.request(method, path) as reply:
+async def test_a_wrong_method_is_405(
+    contract_client: ContractClient, method: str, path: str
+) -> None:
+    async with contract_client.daemon.http.request(method, path) as reply:
         expected = "" if method == "HEAD" else "405 method not allowed"
         assert (reply.status, await reply.text()) == (405, expected)
         assert reply.headers["Content-Type"].startswith("text/plain")
@@ -124,9 +128,9 @@ async def test_a_wrong_method_is_405(asker: Asker, method: str, path: str) -> No
     [("GET", "/api/tags", 301), ("POST", "/api/chat", 307), ("DELETE", "/api/delete", 307)],
 )
 async def test_a_trailing_slash_is_taken_off(
-    asker: Asker, method: str, path: str, status: int
+    contract_client: ContractClient, method: str, path: str, status: int
 ) -> None:
-    session = asker.daemon.http
+    session = contract_client.daemon.http
     async with session.request(method, f"{path}/", allow_redirects=False) as reply:
         assert (reply.status, reply.headers["Location"]) == (status, path)
 
@@ -136,10 +140,10 @@ async def test_a_trailing_slash_is_taken_off(
 
 @pytest.mark.contract("edge.origins")
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-async def test_a_strange_page_gets_nothing(asker: Asker, method: str) -> None:
+async def test_a_strange_page_gets_nothing(contract_client: ContractClient, method: str) -> None:
     headers = {"Origin": "https://evil.example"}
     for path in ("/", "/api/tags", "/nowhere"):
-        async with asker.daemon.http.request(method, path, headers=headers) as reply:
+        async with contract_client.daemon.http.request(method, path, headers=headers) as reply:
             assert (reply.status, await reply.read()) == (403, b"")
 
 
@@ -157,19 +161,21 @@ async def test_a_strange_page_gets_nothing(asker: Asker, method: str) -> None:
         "",
     ],
 )  # fmt: skip
-async def test_pages_of_this_machine_may_call(asker: Asker, origin: str) -> None:
-    reply = await asker.get("/api/tags", **({"Origin": origin} if origin else {}))
+async def test_pages_of_this_machine_may_call(contract_client: ContractClient, origin: str) -> None:
+    reply = await contract_client.get("/api/tags", **({"Origin": origin} if origin else {}))
     assert reply.status == 200
-    async with asker.daemon.http.get("/", headers={"Origin": origin} if origin else {}) as answer:
+    async with contract_client.daemon.http.get(
+        "/", headers={"Origin": origin} if origin else {}
+    ) as answer:
         assert answer.headers.get("Access-Control-Allow-Origin") == (origin or None)
         assert answer.headers.get("Vary") == ("Origin" if origin else None)
         assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
 @pytest.mark.contract("edge.preflight")
-async def test_a_preflight(asker: Asker) -> None:
+async def test_a_preflight(contract_client: ContractClient) -> None:
     headers = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
-    async with asker.daemon.http.options("/api/chat", headers=headers) as reply:
+    async with contract_client.daemon.http.options("/api/chat", headers=headers) as reply:
         assert (reply.status, await reply.read()) == (204, b"")
         allowed = reply.headers["Access-Control-Allow-Methods"].split(",")
         assert allowed == ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
@@ -192,15 +198,15 @@ async def test_a_preflight(asker: Asker) -> None:
 
 
 @pytest.mark.contract("edge.host", "edge.order")
-async def test_a_strange_host_gets_nothing(asker: Asker) -> None:
+async def test_a_strange_host_gets_nothing(contract_client: ContractClient) -> None:
     for path in ("/", "/api/tags", "/nowhere"):
-        reply = await asker.get(path, Host="evil.example")
+        reply = await contract_client.get(path, Host="evil.example")
         assert (reply.status, reply.body) == (403, b"")
     for host in ("localhost", "box.local", "a.localhost", "b.internal", "192.168.1.9", "[::1]:1"):
-        assert (await asker.get("/", Host=host)).status == 200
+        assert (await contract_client.get("/", Host=host)).status == 200
     # Origins come first: the page is told that it may call, though the name is none of ours.
     headers = {"Host": "evil.example", "Origin": "http://localhost"}
-    async with asker.daemon.http.get("/", headers=headers) as answer:
+    async with contract_client.daemon.http.get("/", headers=headers) as answer:
         assert (answer.status, await answer.read()) == (403, b"")
         assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost"
 
@@ -233,6 +239,6 @@ async def test_a_star_is_everyone(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("edge.no-auth")
-async def test_nobody_needs_a_key(asker: Asker) -> None:
+async def test_nobody_needs_a_key(contract_client: ContractClient) -> None:
     for headers in ({}, {"Authorization": "Bearer anything"}, {"x-api-key": "anything"}):
-        assert (await asker.get("/api/tags", **headers)).status == 200
+        assert (await contract_client.get("/api/tags", **headers)).status == 200

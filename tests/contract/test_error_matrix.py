@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.contract.conftest import Asker, Reply
+from tests.contract.conftest import ContractClient, Reply
 from tests.registry.fake_registry import FakeRegistry
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
@@ -482,8 +482,10 @@ MATRIX = [
 
 
 @pytest.mark.parametrize("path, body, status, text", MATRIX)
-async def test_a_row(asker: Asker, path: str, body: object, status: int, text: str) -> None:
-    reply = await asker.ask(path, body)
+async def test_a_row(
+    contract_client: ContractClient, path: str, body: object, status: int, text: str
+) -> None:
+    reply = await contract_client.ask(path, body)
     assert (reply.status, reply.json) == (status, {"error": text})
     assert reply.type == JSON_UTF8
 
@@ -493,9 +495,9 @@ async def test_a_row(asker: Asker, path: str, body: object, status: int, text: s
 
 @pytest.mark.contract("options.unknown", "think.false-anywhere")
 @pytest.mark.parametrize("path", [*ANSWERING, *EMBEDDING])
-async def test_what_is_no_error(asker: Asker, path: str) -> None:
+async def test_what_is_no_error(contract_client: ContractClient, path: str) -> None:
     fields = {"options": {"mirostat": 1, "tfs_z": "x", "num_predict": 1}, "think": False}
-    reply = await asker.ask(path, _asking(path) | fields)
+    reply = await contract_client.ask(path, _asking(path) | fields)
     assert reply.status == 200
 
 
@@ -508,18 +510,20 @@ async def test_what_is_no_error(asker: Asker, path: str) -> None:
 )
 @pytest.mark.parametrize("path", ANSWERING)
 async def test_weights_that_cannot_be_loaded(
-    asker: Asker, path: str, model: str, words: str
+    contract_client: ContractClient, path: str, model: str, words: str
 ) -> None:
-    reply = await asker.ask(path, named(path, model))
+    reply = await contract_client.ask(path, named(path, model))
     assert (reply.status, reply.type) == (500, JSON_UTF8)
-    assert str(asker.store.weights_path(model)) in reply.json["error"]
+    assert str(contract_client.store.weights_path(model)) in reply.json["error"]
     assert words in reply.json["error"]
 
 
 @pytest.mark.contract("store.safetensors")
 @pytest.mark.parametrize("path", [*ANSWERING, *EMBEDDING, "show"])
-async def test_safetensors_are_refused_with_a_sentence(asker: Asker, path: str) -> None:
-    reply = await asker.ask(path, named(path, "safetensors"))
+async def test_safetensors_are_refused_with_a_sentence(
+    contract_client: ContractClient, path: str
+) -> None:
+    reply = await contract_client.ask(path, named(path, "safetensors"))
     text = "safetensors:latest is stored as safetensors; only GGUF can be loaded"
     assert (reply.status, reply.json) == (500, {"error": text})
 
@@ -529,28 +533,34 @@ async def test_safetensors_are_refused_with_a_sentence(asker: Asker, path: str) 
     "name, text",
     [("a.gguf", "supplied file was not in GGUF format"), ("a.bin", "unknown type")],
 )
-async def test_files_that_no_model_is_made_of(asker: Asker, name: str, text: str) -> None:
+async def test_files_that_no_model_is_made_of(
+    contract_client: ContractClient, name: str, text: str
+) -> None:
     data = b"GGML" + bytes(60)
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    assert (await asker.ask(f"blobs/{digest}", data)).status in {200, 201}
-    reply = await asker.ask("create", {"model": "x", "files": {name: digest}})
+    assert (await contract_client.ask(f"blobs/{digest}", data)).status in {200, 201}
+    reply = await contract_client.ask("create", {"model": "x", "files": {name: digest}})
     assert (reply.status, reply.json) == (400, {"error": text})
 
 
 @pytest.mark.contract("blobs.head")
 @pytest.mark.parametrize("digest, status", [(ZEROS, 404), ("sha256:12", 400), ("x", 400)])
-async def test_blobs_that_are_not_there(asker: Asker, digest: str, status: int) -> None:
-    async with asker.daemon.http.head(f"/api/blobs/{digest}") as response:
+async def test_blobs_that_are_not_there(
+    contract_client: ContractClient, digest: str, status: int
+) -> None:
+    async with contract_client.daemon.http.head(f"/api/blobs/{digest}") as response:
         assert (response.status, await response.read()) == (status, b"")
 
 
 @pytest.mark.contract("pull.unknown")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_pull_of_what_no_registry_has(asker: Asker, stream: bool) -> None:
+async def test_a_pull_of_what_no_registry_has(
+    contract_client: ContractClient, stream: bool
+) -> None:
     async with FakeRegistry().serve() as registry:
         name = registry.name("library/absent/latest")
         body = {"model": name, "insecure": True, "stream": stream}
-        reply = await asker.ask("pull", body)
+        reply = await contract_client.ask("pull", body)
     error = {"error": "pull model manifest: file does not exist"}
     if stream:
         assert (reply.status, reply.type) == (200, "application/x-ndjson")
@@ -560,8 +570,8 @@ async def test_a_pull_of_what_no_registry_has(asker: Asker, stream: bool) -> Non
 
 
 @pytest.mark.contract("push.sequence")
-async def test_a_push_of_what_is_not_there(asker: Asker) -> None:
-    reply = await asker.ask("push", {"model": "absent"})
+async def test_a_push_of_what_is_not_there(contract_client: ContractClient) -> None:
+    reply = await contract_client.ask("push", {"model": "absent"})
     assert (reply.status, reply.type) == (200, "application/x-ndjson")
     *lines, last = reply.lines
     assert lines == [
@@ -622,10 +632,10 @@ BAD: dict[str, Any] = {"raw": True, "system": "s", "think": True, "options": {"s
     ],
 )
 async def test_which_of_several_faults_is_told(
-    asker: Asker, fields: dict[str, Any], status: int, text: str
+    contract_client: ContractClient, fields: dict[str, Any], status: int, text: str
 ) -> None:
     """All have every fault that comes later in the order than the one that is told."""
-    reply = await asker.ask("generate", BAD | fields)
+    reply = await contract_client.ask("generate", BAD | fields)
     assert reply.status == status
     if status == 200:
         assert reply.json["done_reason"] == text
@@ -634,6 +644,6 @@ async def test_which_of_several_faults_is_told(
 
 
 @pytest.mark.contract("body.error-shape")
-async def test_an_error_is_one_compact_object(asker: Asker) -> None:
-    reply: Reply = await asker.ask("generate", {"model": "<&>"})
+async def test_an_error_is_one_compact_object(contract_client: ContractClient) -> None:
+    reply: Reply = await contract_client.ask("generate", {"model": "<&>"})
     assert reply.body == b'{"error":"invalid model name"}'

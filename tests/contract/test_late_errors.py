@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.contract.conftest import Asker
+from tests.contract.conftest import ContractClient
 from tests.daemon_process import FAKE_ENGINE, ROOT, running
 from tests.gguf_files import OllamaStore, write_llama
 
@@ -23,7 +23,7 @@ import socket, sys
 if sys.argv[1:] == ["devices"]:
     print("[]")
     sys.exit()
-from specd.ipc.lifeline import die_with_parent
+from specd.ipc.parent_death import die_with_parent
 die_with_parent()
 daemon = socket.socket(fileno=int(sys.argv[-1]))
 while daemon.recv(65536):  # it may have died before it could be a parent
@@ -46,12 +46,12 @@ GONE = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def crashing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asker]:
+async def crashing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ContractClient]:
     """Its engine says a prompt's words; at the word `crash` it says two and dies."""
     folder = tmp_path_factory.mktemp("crashing")
     store = lay_out(folder)
     async with running(folder, engine=FAKE_ENGINE) as daemon:
-        yield Asker(daemon, store)
+        yield ContractClient(daemon, store)
 
 
 def lay_out(folder: Path) -> OllamaStore:
@@ -71,8 +71,8 @@ def lay_out(folder: Path) -> OllamaStore:
 async def test_one_too_many_for_the_queue_is_503(tmp_path: Path, path: str) -> None:
     store = lay_out(tmp_path)
     async with running(tmp_path, engine=STALLING, OLLAMA_MAX_QUEUE="1") as daemon:
-        asker = Asker(daemon, store)
-        asked = [asyncio.create_task(asker.ask(path, ASKING[path])) for _ in range(3)]
+        contract_client = ContractClient(daemon, store)
+        asked = [asyncio.create_task(contract_client.ask(path, ASKING[path])) for _ in range(3)]
         done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         reply = done.pop().result()
         assert (reply.status, reply.type, reply.json) == (503, JSON_UTF8, {"error": BUSY})
@@ -86,7 +86,7 @@ async def test_a_load_that_stalls_is_500(tmp_path: Path) -> None:
     store = lay_out(tmp_path)
     async with running(tmp_path, engine=STALLING, OLLAMA_LOAD_TIMEOUT="50ms") as daemon:
         for path, body in ASKING.items():
-            reply = await Asker(daemon, store).ask(path, body)
+            reply = await ContractClient(daemon, store).ask(path, body)
             text = "timed out waiting for the engine to start - progress 0.00"
             assert (reply.status, reply.type, reply.json) == (500, JSON_UTF8, {"error": text})
 
@@ -102,7 +102,7 @@ async def test_a_load_that_stalls_is_500(tmp_path: Path) -> None:
     ],
 )
 async def test_an_engine_that_dies_before_the_first_byte_is_500(
-    crashing: Asker, path: str, fields: dict[str, Any]
+    crashing: ContractClient, path: str, fields: dict[str, Any]
 ) -> None:
     reply = await crashing.ask(path, ASKING[path] | fields)
     assert (reply.status, reply.type) == (500, JSON_UTF8)
@@ -114,7 +114,9 @@ async def test_an_engine_that_dies_before_the_first_byte_is_500(
 
 @pytest.mark.contract("stream.late-error", "sched.crash")
 @pytest.mark.parametrize("path", ["generate", "chat"])
-async def test_an_error_after_the_first_line_is_the_last_line(crashing: Asker, path: str) -> None:
+async def test_an_error_after_the_first_line_is_the_last_line(
+    crashing: ContractClient, path: str
+) -> None:
     said = {"prompt": "crash"} if path == "generate" else {"messages": CRASH}
     reply = await crashing.ask(path, {"model": "m"} | said)
     assert (reply.status, reply.type) == (200, "application/x-ndjson")
@@ -136,7 +138,7 @@ async def test_an_error_after_the_first_line_is_the_last_line(crashing: Asker, p
     ],
 )
 async def test_an_error_in_a_stream_of_events_is_its_last_event(
-    crashing: Asker, path: str, fields: dict[str, Any], last: str
+    crashing: ContractClient, path: str, fields: dict[str, Any], last: str
 ) -> None:
     reply = await crashing.ask(path, {"model": "m", "stream": True} | fields)
     assert reply.status == 200

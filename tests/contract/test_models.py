@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from specd.store.gguf import read_header
-from tests.contract.conftest import GO, SPEAKING, Asker
+from tests.contract.conftest import GO, SPEAKING, ContractClient
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
 LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 
 
-async def tags(asker: Asker) -> dict[str, Any]:
-    models = (await asker.get("/api/tags")).json["models"]
+async def tags(contract_client: ContractClient) -> dict[str, Any]:
+    models = (await contract_client.get("/api/tags")).json["models"]
     return {model["name"]: model for model in models}
 
 
-async def show(asker: Asker, model: str, **fields: object) -> Any:
-    reply = await asker.ask("show", {"model": model} | fields)
+async def show(contract_client: ContractClient, model: str, **fields: object) -> Any:
+    reply = await contract_client.ask("show", {"model": model} | fields)
     assert reply.status == 200, reply
     return reply.json
 
@@ -33,8 +33,8 @@ async def show(asker: Asker, model: str, **fields: object) -> Any:
 
 
 @pytest.mark.contract("tags.fields", "tags.details")
-async def test_an_entry_of_tags(asker: Asker) -> None:
-    entry = (await tags(asker))["plain:latest"]
+async def test_an_entry_of_tags(contract_client: ContractClient) -> None:
+    entry = (await tags(contract_client))["plain:latest"]
     assert list(entry) == [
         *("name", "model", "modified_at", "size", "digest", "details", "capabilities")
     ]
@@ -49,13 +49,15 @@ async def test_an_entry_of_tags(asker: Asker) -> None:
         "context_length": 512,
         "embedding_length": 32,
     }
-    assert (await tags(asker))["dressed:latest"]["details"]["parent_model"] == "speaker:latest"
+    assert (await tags(contract_client))["dressed:latest"]["details"][
+        "parent_model"
+    ] == "speaker:latest"
 
 
 @pytest.mark.contract("tags.digest", "tags.size", "answer.times")
-async def test_digest_size_and_time_are_the_manifests(asker: Asker) -> None:
-    for name, entry in (await tags(asker)).items():
-        path = asker.store.manifest_path(name)
+async def test_digest_size_and_time_are_the_manifests(contract_client: ContractClient) -> None:
+    for name, entry in (await tags(contract_client)).items():
+        path = contract_client.store.manifest_path(name)
         assert entry["digest"] == hashlib.sha256(path.read_bytes()).hexdigest()
         manifest = json.loads(path.read_bytes())
         parts = [manifest["config"], *manifest["layers"]]
@@ -66,9 +68,9 @@ async def test_digest_size_and_time_are_the_manifests(asker: Asker) -> None:
 
 
 @pytest.mark.contract("tags.order", "store.damage", "tags.remote")
-async def test_all_models_are_listed_newest_first(asker: Asker) -> None:
-    found = await tags(asker)
-    times = [asker.store.manifest_path(name).stat().st_mtime for name in found]
+async def test_all_models_are_listed_newest_first(contract_client: ContractClient) -> None:
+    found = await tags(contract_client)
+    times = [contract_client.store.manifest_path(name).stat().st_mtime for name in found]
     assert times == sorted(times, reverse=True)
     assert {"cut:latest", "strange:latest", "safetensors:latest", "Speaker:latest"} <= set(found)
     remote = found["remote:latest"]
@@ -89,22 +91,26 @@ async def test_all_models_are_listed_newest_first(asker: Asker) -> None:
         ("painter", {"completion", "image"}),
     ],
 )
-async def test_capabilities(asker: Asker, model: str, capabilities: set[str]) -> None:
-    shown = (await show(asker, model))["capabilities"]
+async def test_capabilities(
+    contract_client: ContractClient, model: str, capabilities: set[str]
+) -> None:
+    shown = (await show(contract_client, model))["capabilities"]
     assert set(shown) == capabilities
     assert len(shown) == len(capabilities)
-    assert (await tags(asker))[f"{model}:latest"]["capabilities"] == shown
+    assert (await tags(contract_client))[f"{model}:latest"]["capabilities"] == shown
 
 
 # --------------------------------------------------------------------------- ps
 
 
 @pytest.mark.contract("ps.fields", "ps.order", "ps.vram", "answer.times", "answer.model-echo")
-async def test_what_is_loaded(asker: Asker) -> None:
-    listed = await tags(asker)
-    await asker.ask("generate", {"model": "PLAIN", "keep_alive": "1h", "options": {"num_ctx": 64}})
-    await asker.ask("generate", {"model": "bare", "keep_alive": -1})
-    found = await asker.residents()
+async def test_what_is_loaded(contract_client: ContractClient) -> None:
+    listed = await tags(contract_client)
+    await contract_client.ask(
+        "generate", {"model": "PLAIN", "keep_alive": "1h", "options": {"num_ctx": 64}}
+    )
+    await contract_client.ask("generate", {"model": "bare", "keep_alive": -1})
+    found = await contract_client.residents()
     assert list(found).index("bare:latest") < list(found).index("plain:latest")
     entry = found["plain:latest"]
     assert list(entry) == [
@@ -126,10 +132,10 @@ async def test_what_is_loaded(asker: Asker) -> None:
 
 @pytest.mark.contract("show.name", "show.fields", "show.parameters", "show.template")
 @pytest.mark.parametrize("key", ["model", "name"])
-async def test_show_says_all_of_a_model(asker: Asker, key: str) -> None:
+async def test_show_says_all_of_a_model(contract_client: ContractClient, key: str) -> None:
     # The last three change nothing.
     ignored = {"template": "t", "options": {"seed": 1}, "verbose": False}
-    shown = (await asker.ask("show", {key: "dressed"} | ignored)).json
+    shown = (await contract_client.ask("show", {key: "dressed"} | ignored)).json
     assert list(shown) == [
         *("license", "modelfile", "parameters", "template", "system", "details", "messages"),
         *("model_info", "tensors", "capabilities", "modified_at", "specd"),
@@ -150,9 +156,9 @@ async def test_show_says_all_of_a_model(asker: Asker, key: str) -> None:
 
 
 @pytest.mark.contract("show.modelfile")
-async def test_the_modelfile_makes_the_model_again(asker: Asker) -> None:
-    text = (await show(asker, "dressed"))["modelfile"]
-    blob = asker.store.weights_path("dressed")
+async def test_the_modelfile_makes_the_model_again(contract_client: ContractClient) -> None:
+    text = (await show(contract_client, "dressed"))["modelfile"]
+    blob = contract_client.store.weights_path("dressed")
     assert text.startswith(
         '# Modelfile generated by "ollama show"\n'
         "# To build a new Modelfile based on this, replace FROM with:\n"
@@ -163,9 +169,9 @@ async def test_the_modelfile_makes_the_model_again(asker: Asker) -> None:
 
 
 @pytest.mark.contract("show.model-info", "show.tensors")
-async def test_the_ggufs_own_words(asker: Asker) -> None:
-    shown = await show(asker, "plain")
-    header = read_header(asker.store.weights_path("plain"))
+async def test_the_ggufs_own_words(contract_client: ContractClient) -> None:
+    shown = await show(contract_client, "plain")
+    header = read_header(contract_client.store.weights_path("plain"))
     info = shown["model_info"]
     hidden = {"general.name", "tokenizer.chat_template"}
     assert set(info) == set(header.values) - hidden | {"general.parameter_count"}
@@ -181,24 +187,24 @@ async def test_the_ggufs_own_words(asker: Asker) -> None:
 
 
 @pytest.mark.contract("show.template", "templates.go-served")
-async def test_the_template_is_the_one_that_is_used(asker: Asker) -> None:
-    assert (await show(asker, "gopher"))["template"] == GO
-    assert (await show(asker, "speaker"))["template"] == SPEAKING
-    assert (await show(asker, "bare"))["template"] == "{{ .Prompt }}"
+async def test_the_template_is_the_one_that_is_used(contract_client: ContractClient) -> None:
+    assert (await show(contract_client, "gopher"))["template"] == GO
+    assert (await show(contract_client, "speaker"))["template"] == SPEAKING
+    assert (await show(contract_client, "bare"))["template"] == "{{ .Prompt }}"
 
 
 @pytest.mark.contract("show.projector")
-async def test_a_projector_is_told_of(asker: Asker) -> None:
-    info = (await show(asker, "seeing"))["projector_info"]
+async def test_a_projector_is_told_of(contract_client: ContractClient) -> None:
+    info = (await show(contract_client, "seeing"))["projector_info"]
     assert info["general.architecture"] == "clip"
-    assert "projector_info" not in await show(asker, "plain")
+    assert "projector_info" not in await show(contract_client, "plain")
 
 
 @pytest.mark.contract("show.overrides", "show.copilot")
-async def test_what_a_caller_may_change_of_it(asker: Asker) -> None:
-    assert (await show(asker, "dressed", system="Be brief."))["system"] == "Be brief."
+async def test_what_a_caller_may_change_of_it(contract_client: ContractClient) -> None:
+    assert (await show(contract_client, "dressed", system="Be brief."))["system"] == "Be brief."
     headers = {"User-Agent": "GitHubCopilotChat/0.1"}
-    reply = await asker.ask("show", {"model": "dressed"}, **headers)
+    reply = await contract_client.ask("show", {"model": "dressed"}, **headers)
     assert reply.json["model_info"]["general.basename"] == "dressed"
 
 
@@ -219,11 +225,11 @@ async def test_what_a_caller_may_change_of_it(asker: Asker) -> None:
         "speaker:LOCAL",
     ],
 )
-async def test_one_model_has_many_names(asker: Asker, name: str) -> None:
-    assert (await show(asker, name))["template"] == SPEAKING
-    reply = await asker.ask("generate", {"model": name, "stream": False})
+async def test_one_model_has_many_names(contract_client: ContractClient, name: str) -> None:
+    assert (await show(contract_client, name))["template"] == SPEAKING
+    reply = await contract_client.ask("generate", {"model": name, "stream": False})
     assert (reply.status, reply.json["model"]) == (200, name)
-    assert "Speaker:latest" in await asker.residents()
+    assert "Speaker:latest" in await contract_client.residents()
 
 
 @pytest.mark.contract("names.hf", "copy.empty", "delete.empty", "names.defaults")
@@ -235,13 +241,15 @@ async def test_one_model_has_many_names(asker: Asker, name: str) -> None:
         ("registry.ollama.ai/library/Another:V1", "Another:V1"),
     ],
 )
-async def test_a_copy_is_listed_by_its_short_name(asker: Asker, name: str, listed: str) -> None:
-    blobs = sorted((asker.store.root / "blobs").iterdir())
-    reply = await asker.ask("copy", {"source": "plain", "destination": name})
+async def test_a_copy_is_listed_by_its_short_name(
+    contract_client: ContractClient, name: str, listed: str
+) -> None:
+    blobs = sorted((contract_client.store.root / "blobs").iterdir())
+    reply = await contract_client.ask("copy", {"source": "plain", "destination": name})
     assert (reply.status, reply.body) == (200, b"")
-    assert listed in await tags(asker)
-    assert asker.store.manifest_path(listed).is_file()
-    reply = await asker.ask("delete", {"name": listed.upper()})
+    assert listed in await tags(contract_client)
+    assert contract_client.store.manifest_path(listed).is_file()
+    reply = await contract_client.ask("delete", {"name": listed.upper()})
     assert (reply.status, reply.body) == (200, b"")
-    assert listed not in await tags(asker)
-    assert sorted((asker.store.root / "blobs").iterdir()) == blobs
+    assert listed not in await tags(contract_client)
+    assert sorted((contract_client.store.root / "blobs").iterdir()) == blobs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import Asker, Reply
+from tests.contract.conftest import ContractClient, Reply
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,45 +60,53 @@ def sentence(reply: Reply) -> str:
 @pytest.mark.contract("body.content-type")
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "nonsense"])
-async def test_the_content_type_is_ignored(asker: Asker, path: str, kind: str) -> None:
-    reply = await asker.ask(path, body_of(path), **{"Content-Type": kind})
+async def test_the_content_type_is_ignored(
+    contract_client: ContractClient, path: str, kind: str
+) -> None:
+    reply = await contract_client.ask(path, body_of(path), **{"Content-Type": kind})
     assert (reply.status, sentence(reply)) == (400, BOTH)
 
 
 @pytest.mark.contract("body.first-value")
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("rest", [b" and more", b"{}", b"}", b'{"model":"absent"}'])
-async def test_only_the_first_value_counts(asker: Asker, path: str, rest: bytes) -> None:
-    reply = await asker.ask(path, json.dumps(body_of(path)).encode() + rest)
+async def test_only_the_first_value_counts(
+    contract_client: ContractClient, path: str, rest: bytes
+) -> None:
+    reply = await contract_client.ask(path, json.dumps(body_of(path)).encode() + rest)
     assert (reply.status, sentence(reply)) == (400, BOTH)
 
 
 @pytest.mark.contract("body.unknown-fields")
 @pytest.mark.parametrize("path", ROUTES)
-async def test_unknown_fields_are_ignored(asker: Asker, path: str) -> None:
+async def test_unknown_fields_are_ignored(contract_client: ContractClient, path: str) -> None:
     strangers = {"nobody_knows": {"a": [1]}, "username": "u", "": None}
-    reply = await asker.ask(path, strangers | body_of(path))
+    reply = await contract_client.ask(path, strangers | body_of(path))
     assert (reply.status, sentence(reply)) == (400, BOTH)
 
 
 @pytest.mark.contract("body.case")
 @pytest.mark.parametrize("path", ROUTES)
-async def test_keys_match_ignoring_case(asker: Asker, path: str) -> None:
-    reply = await asker.ask(path, {key.upper(): value for key, value in body_of(path).items()})
+async def test_keys_match_ignoring_case(contract_client: ContractClient, path: str) -> None:
+    reply = await contract_client.ask(
+        path, {key.upper(): value for key, value in body_of(path).items()}
+    )
     assert (reply.status, sentence(reply)) == (400, BOTH)
 
 
 @pytest.mark.contract("body.null")
 @pytest.mark.parametrize("path", NOTHING)
 @pytest.mark.parametrize("body", [b"null", b"{}", b'{"model":null,"name":null,"source":null}'])
-async def test_null_is_nothing_said(asker: Asker, path: str, body: bytes) -> None:
-    reply = await asker.ask(path, body)
+async def test_null_is_nothing_said(
+    contract_client: ContractClient, path: str, body: bytes
+) -> None:
+    reply = await contract_client.ask(path, body)
     assert (reply.status, sentence(reply)) == NOTHING[path]
 
 
 @pytest.mark.contract("body.null")
 @pytest.mark.parametrize("path", ["generate", "chat", "embed", "embeddings"])
-async def test_fields_that_are_null_are_unset(asker: Asker, path: str) -> None:
+async def test_fields_that_are_null_are_unset(contract_client: ContractClient, path: str) -> None:
     model = "embedder" if path.startswith("embed") else "plain"
     nulls = dict.fromkeys(
         (
@@ -107,12 +115,14 @@ async def test_fields_that_are_null_are_unset(asker: Asker, path: str) -> None:
             *("logprobs", "top_logprobs", "_debug_render_only"),
         )
     )
-    reply = await asker.ask(path, nulls | {"model": model} | ROUTES[path])
+    reply = await contract_client.ask(path, nulls | {"model": model} | ROUTES[path])
     assert reply.status == 200
 
 
 @pytest.mark.contract("openai.errors")
 @pytest.mark.parametrize("path", [path for path in ROUTES if path.startswith("/v1/")])
-async def test_no_body_is_eof_on_the_newer_routes(asker: Asker, path: str) -> None:
-    reply = await asker.ask(path, b"")
+async def test_no_body_is_eof_on_the_newer_routes(
+    contract_client: ContractClient, path: str
+) -> None:
+    reply = await contract_client.ask(path, b"")
     assert (reply.status, sentence(reply)) == (400, "EOF")

@@ -21,11 +21,11 @@ import psutil
 import pytest
 
 from specd.converter import (
+    ConversionSource,
     Environment,
-    Source,
     conversion,
     convert,
-    environment_in,
+    find_environment,
     prepare,
 )
 from specd.errors import InvalidRequest
@@ -57,7 +57,7 @@ def converter_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def environment(converter_dir: Path) -> Environment:
-    if environment_in(converter_dir) is None and not os.environ.get("CI"):
+    if find_environment(converter_dir) is None and not os.environ.get("CI"):
         pytest.skip("`specd create --prepare-converter` prepares the converter")
     return prepare(converter_dir)
 
@@ -151,25 +151,25 @@ def left_behind(converter_dir: Path) -> list[Path]:
 
 
 async def converted(
-    environment: Environment, source: Source, target: Path
+    environment: Environment, source: ConversionSource, target: Path
 ) -> list[tuple[int, int]]:
     return [step async for step in convert(source, target, environment=environment)]
 
 
-def changed(tiny: Tiny, folder: Path, **config: object) -> Source:
+def changed(tiny: Tiny, folder: Path, **config: object) -> ConversionSource:
     """The tiny model with another config.json."""
     files = tiny.files("model")
     folder.mkdir()
     said = json.loads(files["config.json"].read_bytes()) | config
     (folder / "config.json").write_text(json.dumps(said))
-    return Source(files=files | {"config.json": folder / "config.json"})
+    return ConversionSource(files=files | {"config.json": folder / "config.json"})
 
 
 async def test_weights_of_32_bits_become_16(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     target = tmp_path / "made.gguf"
-    steps = await converted(environment, Source(files=tiny.files("model")), target)
+    steps = await converted(environment, ConversionSource(files=tiny.files("model")), target)
     assert steps[-1][0] == steps[-1][1]
     header = read_header(target)
     assert header.architecture == "llama"
@@ -188,7 +188,7 @@ async def test_a_damaged_file_is_a_sentence(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     (tmp_path / "cut").write_bytes(tiny.files("model")["model.safetensors"].read_bytes()[:1000])
-    source = Source(files=tiny.files("model") | {"model.safetensors": tmp_path / "cut"})
+    source = ConversionSource(files=tiny.files("model") | {"model.safetensors": tmp_path / "cut"})
     with pytest.raises(InvalidRequest, match="cannot convert these safetensors: "):
         await converted(environment, source, tmp_path / "made.gguf")
 
@@ -196,7 +196,7 @@ async def test_a_damaged_file_is_a_sentence(
 async def test_one_that_is_closed_early_leaves_no_process(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
-    source = Source(files=tiny.files("model"))
+    source = ConversionSource(files=tiny.files("model"))
     async with aclosing(convert(source, tmp_path / "made.gguf", environment=environment)) as steps:
         await anext(steps)
         [child] = converters()

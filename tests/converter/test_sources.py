@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.converter import Source, environment_in
+from specd.converter import ConversionSource, find_environment
 from specd.create import CreateRequest, Creator
 from specd.errors import InvalidRequest, SpecdError
-from specd.store import Writer
+from specd.store import StoreWriter
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -23,23 +23,23 @@ DIGEST = "sha256:" + "0" * 64
 def test_names_that_are_no_plain_files_of_data(name: str, tmp_path: Path) -> None:
     files = {"config.json": tmp_path, "model.safetensors": tmp_path, name: tmp_path}
     with pytest.raises(InvalidRequest, match="a model of safetensors cannot have the file"):
-        Source(files=files).check()
+        ConversionSource(files=files).check()
 
 
 def test_files_that_are_missing(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"come without config.json"):
-        Source(files={"model.safetensors": tmp_path}).check()
+        ConversionSource(files={"model.safetensors": tmp_path}).check()
     files = {"adapter_model.safetensors": tmp_path}
     with pytest.raises(InvalidRequest, match=r"come without adapter_config.json"):
-        Source(files=files, is_adapter=True).check()
+        ConversionSource(files=files, is_adapter=True).check()
     files["adapter_config.json"] = tmp_path
     with pytest.raises(InvalidRequest, match=r"needs the config.json of its base model"):
-        Source(files=files, is_adapter=True).check()
+        ConversionSource(files=files, is_adapter=True).check()
 
 
 @pytest.mark.contract("create.safetensors")
 async def test_the_daemon_says_how_the_converter_is_had(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "models")
+    writer = StoreWriter(tmp_path / "models")
     files = {name: writer.put(name.encode())[0] for name in ("config.json", "model.safetensors")}
     creator = Creator(writer, check_template=lambda _: None, converter_dir=tmp_path / "none")
     with pytest.raises(InvalidRequest, match="run `specd create --prepare-converter`"):
@@ -60,7 +60,7 @@ def test_the_command_asks_before_it_fetches(
         assert isinstance(result.exception, SpecdError)
         assert "run `specd create --prepare-converter --yes`" in str(result.exception)
         assert f"  {tmp_path / 'converter'}\n" in result.output
-    assert environment_in(tmp_path / "converter") is None
+    assert find_environment(tmp_path / "converter") is None
     assert not (tmp_path / "converter").exists()
 
 

@@ -16,7 +16,7 @@ from gguf import LlamaFileType
 
 from specd.core import Message
 from specd.create import CreateRequest, Creator
-from specd.store import Writer
+from specd.store import StoreWriter
 from tests.gguf_files import write_llama
 
 MEDIA = "application/vnd.ollama.image."
@@ -61,7 +61,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 async def test_a_model_and_one_made_of_it(tmp_path: Path) -> None:
     target = write_llama(tmp_path / "target.gguf", file_type=LlamaFileType.ALL_F32)
     draft = write_llama(tmp_path / "draft.gguf", seed=1)
-    writer = Writer(tmp_path / "models")
+    writer = StoreWriter(tmp_path / "models")
     creator = Creator(writer, check_template=lambda _: None)
 
     async def make(**fields: Any) -> None:

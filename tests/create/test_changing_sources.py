@@ -9,13 +9,13 @@ import pytest
 
 from specd.create import Creator
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
-from specd.store import Writer
+from specd.store import StoreWriter
 from specd.store.name import parse
 from tests.create.test_creator import Workshop, refuse_broken
 from tests.gguf_files import Shape, write_llama
 
 
-class ChangingWriter(Writer):
+class ChangingWriter(StoreWriter):
     """change: done once, after this writer was asked n_before times where a blob lies."""
 
     change: Callable[[], object] | None = None

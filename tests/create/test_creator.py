@@ -17,13 +17,13 @@ from gguf import GGUFWriter, LlamaFileType
 from specd import core
 from specd.core import Progress
 from specd.create import CreateRequest, Creator
-from specd.create.gather import type_of
-from specd.create.parts import Base, gguf_part
-from specd.create.texts import config_text
+from specd.create.layers import type_of
+from specd.create.model_parts import Base, gguf_part
+from specd.create.text_layers import config_text
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
-from specd.store import Library, Writer
-from specd.store.facts import human_count
+from specd.store import Library, StoreWriter
 from specd.store.gguf import read_header
+from specd.store.gguf_metadata import format_count
 from tests.gguf_files import OllamaStore, Shape, write_llama, write_truncated
 
 NO_DIGEST = "0000000000000000000"
@@ -39,7 +39,7 @@ class Workshop:
 
     def __init__(self, root: Path) -> None:
         self.store = OllamaStore(root)
-        self.writer = Writer(root)
+        self.writer = StoreWriter(root)
         self.library = Library(root, demo=False)
         self.creator = Creator(self.writer, check_template=refuse_broken)
 
@@ -119,7 +119,7 @@ async def test_a_model_of_an_uploaded_gguf(shop: Workshop, files: Path) -> None:
         Progress(status="writing manifest"),
         Progress(status="success"),
     ]
-    n_parameters = human_count(read_header(files / "target.gguf").parameter_count)
+    n_parameters = format_count(read_header(files / "target.gguf").parameter_count)
     config = (
         '{"model_format":"gguf","model_family":"llama","model_families":["llama"],'
         f'"model_type":"{n_parameters}","file_type":"F32","architecture":"amd64","os":"linux"}}\n'
@@ -475,7 +475,7 @@ async def test_a_model_that_is_not_published_leaves_no_blobs(shop: Workshop, fil
     await refused_in_the_end(shop, "cannot write", base="base")
 
 
-class SlowWriter(Writer):
+class SlowWriter(StoreWriter):
     """Its second blob waits for `go`."""
 
     def __init__(self, root: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from specd.create.new_blobs import NewBlobs
 from specd.errors import StoreError
-from specd.store import Writer
+from specd.store import StoreWriter
 
 
-class Losing(Writer):
+class Losing(StoreWriter):
     """Another create removes the first blobs right after they were written."""
 
     def __init__(self, root: Path, n_lost: int) -> None:

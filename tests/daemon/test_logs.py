@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam
 
-from specd.daemon.logs import _Handing, formatter, is_journal, logging_to_stderr
-from specd.metrics import Record, log_request, serving
+from specd.daemon.logs import _RequestQueueHandler, is_journal, logging_to_stderr, make_formatter
+from specd.metrics import RequestRecord, log_request, record_context
 
 log = logging.getLogger("specd.some.room")
 
@@ -26,10 +26,10 @@ class Writing:
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-        self.handler = _Handing(self._lines)
+        self.handler = _RequestQueueHandler(self._lines)
 
     def written(self, log_format: str, *, journal: bool = False) -> str:
-        return formatter(log_format, journal=journal).format(self._lines.get_nowait())
+        return make_formatter(log_format, journal=journal).format(self._lines.get_nowait())
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_line_for_people(writing: Writing) -> None:
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO specd.some.room: 3 models", line
     )
-    with serving(Record(id="r-1")):
+    with record_context(RequestRecord(id="r-1")):
         log.warning("slow")
     assert writing.written("text").endswith(" WARNING specd.some.room: [r-1] slow")
     fail()
@@ -66,8 +66,8 @@ def test_a_line_for_people(writing: Writing) -> None:
 
 
 def test_a_request_s_own_line_says_its_id_once(writing: Writing) -> None:
-    record = Record(id="r-1", route="/api/chat", status=200)
-    with serving(record):
+    record = RequestRecord(id="r-1", route="/api/chat", status=200)
+    with record_context(record):
         log_request(record)
     line = writing.written("text")
     assert line.count("r-1") == 1
@@ -75,7 +75,7 @@ def test_a_request_s_own_line_says_its_id_once(writing: Writing) -> None:
 
 
 def test_a_line_of_json(writing: Writing) -> None:
-    with serving(Record(id="r-1")):
+    with record_context(RequestRecord(id="r-1")):
         log.info("%d models\nand \u2028 so on", 3)
     text = writing.written("json")
     assert "\n" not in text
@@ -97,8 +97,8 @@ def test_a_line_of_json(writing: Writing) -> None:
 
 
 def test_a_request_s_line_of_json_has_numbers(writing: Writing) -> None:
-    record = Record(id="r-1", route="/api/chat", status=200)
-    with serving(record):
+    record = RequestRecord(id="r-1", route="/api/chat", status=200)
+    with record_context(record):
         log_request(record)
     line = json.loads(writing.written("json"))
     assert (line["message"], line["request_id"], line["status"]) == ("request", "r-1", 200)

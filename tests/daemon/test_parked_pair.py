@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.program import specd
+from tests.cli.specd_command import specd
 from tests.daemon_process import ROOT, Daemon, running
 from tests.gguf_files import OllamaStore
-from tests.speaking_model import write_speaker
+from tests.scripted_model import write_scripted_model
 
 pytestmark = [pytest.mark.native, pytest.mark.timeout(120)]
 
@@ -129,8 +129,8 @@ async def test_a_pair_that_an_earlier_version_left_parked_is_back_at_work(tmp_pa
 async def test_a_pair_that_bad_first_answers_parked_is_back_at_work(tmp_path: Path) -> None:
     """Of the first answers the drafter guesses no word, of the later ones every word."""
     scripts = {cue: "".join(f" {cue}{n}" for n in range(48)) for cue in ("x", "y")}
-    weights = write_speaker(tmp_path / "target.gguf", scripts, None)
-    drafter = write_speaker(tmp_path / "drafter.gguf", scripts, None, forgets="x")
+    weights = write_scripted_model(tmp_path / "target.gguf", scripts, None)
+    drafter = write_scripted_model(tmp_path / "drafter.gguf", scripts, None, forgets="x")
     OllamaStore(tmp_path / "models").add("pair", weights=weights, draft=drafter)
     async with serving(tmp_path, "gpu-dear-drafter") as daemon:
         bad = await asked(daemon, "say x", model="pair", num_predict=48)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.program import specd
+from tests.cli.specd_command import specd
 from tests.daemon_process import Daemon, running
 
 pytestmark = [pytest.mark.native, pytest.mark.timeout(120)]

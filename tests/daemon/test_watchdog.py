@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specd.daemon.watchdog import attend
+from specd.daemon.watchdog import run_watchdog
 from specd.sd_notify import Systemd
 
 
@@ -61,20 +61,20 @@ async def watched(
     tmp_path: Path,
     watchdog_s: float | None = 8.0,
     status: Callable[[], str] | None = None,
-    status_s: float = 1.0,
+    status_interval_s: float = 1.0,
 ) -> AsyncIterator[Watched]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
         sock.setblocking(False)
         own = Watched(sock)
         task = asyncio.create_task(
-            attend(
+            run_watchdog(
                 Systemd(notify_address=sock.getsockname(), watchdog_s=watchdog_s),
                 stuck=own.are_stuck,
                 status=status or own.status,
                 clock=lambda: own.now,
                 sleep=own.sleep,
-                status_s=status_s,
+                status_interval_s=status_interval_s,
             )
         )
         yield own
@@ -107,10 +107,10 @@ async def test_a_daemon_that_always_has_something_to_tell_pings_all_the_same(
     "watchdog_s, status_s, pause_s", [(8.0, 60.0, 1.0), (8.0, 0.5, 0.5), (None, 60.0, 60.0)]
 )
 async def test_it_looks_in_time_for_a_ping(
-    tmp_path: Path, watchdog_s: float | None, status_s: float, pause_s: float
+    tmp_path: Path, watchdog_s: float | None, status_interval_s: float, pause_s: float
 ) -> None:
     """A ping falls due after a quarter of the limit, and may be noticed one look later."""
-    async with watched(tmp_path, watchdog_s, status_s=status_s) as own:
+    async with watched(tmp_path, watchdog_s, status_interval_s=status_interval_s) as own:
         await own.after(0)
         assert set(own.slept) == {pause_s}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from specd.doctor.audit import NotSeen, Watch
+from specd.doctor.audit import ProcessAudit, ProcessHidden
 from specd.settings import HostAddress
-from tests.cli.program import specd
+from tests.cli.specd_command import specd
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.gguf_files import OllamaStore, write_llama
 
@@ -50,30 +50,30 @@ def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: 
         calling(elsewhere.getsockname()[1], tmp_path / "written") as port,
         socket.create_connection(("127.0.0.1", port)),
     ):
-        watch = Watch.of(HostAddress("http", "127.0.0.1", port))
-        watch.look()
-        watch.look()
-        [out] = watch.outbound()
+        process_audit = ProcessAudit.of(HostAddress("http", "127.0.0.1", port))
+        process_audit.sample()
+        process_audit.sample()
+        [out] = process_audit.outbound()
         assert (out.role, out.remote) == ("daemon", f"127.0.0.1:{elsewhere.getsockname()[1]}")
-        assert {c.local for c in watch.connections if not c.remote} == {f"127.0.0.1:{port}"}
-        assert tmp_path / "written" in watch.written
-        assert [member.role for member in watch.members()] == ["daemon", "other process"]
-        assert all(member.peak_bytes > 2**20 for member in watch.members())
-        assert watch.n_looks == 2
+        assert {c.local for c in process_audit.connections if not c.remote} == {f"127.0.0.1:{port}"}
+        assert tmp_path / "written" in process_audit.written
+        assert [member.role for member in process_audit.members()] == ["daemon", "other process"]
+        assert all(member.peak_bytes > 2**20 for member in process_audit.members())
+        assert process_audit.n_samples == 2
 
 
 def test_nobody_on_the_port_is_said() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        with pytest.raises(NotSeen, match="nobody who listens"):
-            Watch.of(HostAddress("http", "127.0.0.1", probe.getsockname()[1]))
+        with pytest.raises(ProcessHidden, match="nobody who listens"):
+            ProcessAudit.of(HostAddress("http", "127.0.0.1", probe.getsockname()[1]))
 
 
 def test_a_daemon_that_is_gone_is_said() -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    with pytest.raises(NotSeen, match="cannot be looked at"):
-        Watch(done.pid).look()
+    with pytest.raises(ProcessHidden, match="cannot be looked at"):
+        ProcessAudit(done.pid).sample()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="reads the kernel's tables")

@@ -8,7 +8,7 @@ import pytest
 
 from specd.core import BackendDevice
 from specd.doctor.finding import Finding, Level
-from specd.doctor.gpus import Offered, gpus
+from specd.doctor.gpus import BackendDevices, gpus
 from specd.placement.nvidia import Driver, Gpu
 
 NVIDIA, AMD, INTEL, STRANGER = "0x10de", "0x1002", "0x8086", "0x1234"
@@ -47,7 +47,11 @@ def plug(root: Path, vendor: str, of_class: str = "0x030000") -> None:
 
 
 def found(
-    root: Path, offered: Offered = (), *, said: tuple[str, ...] = (), nvml: list[Gpu] | None = None
+    root: Path,
+    offered: BackendDevices = (),
+    *,
+    said: tuple[str, ...] = (),
+    nvml: list[Gpu] | None = None,
 ) -> list[Finding]:
     driver = Driver("570.1", "12.8") if nvml else None
     return list(gpus(offered, said, nvml=lambda: nvml, driver=lambda: driver, igpu=None, root=root))
@@ -82,7 +86,7 @@ def test_a_machine_without_one_is_in_order(machine: Path) -> None:
 def test_a_gpu_that_serves_nobody_is_a_problem(
     machine: Path,
     vendor: str,
-    offered: Offered,
+    offered: BackendDevices,
     nvml: list[Gpu] | None,
     words: str,
     remedy: str,

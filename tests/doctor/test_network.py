@@ -13,22 +13,24 @@ import psutil
 import pytest
 
 from specd.doctor.finding import Finding, Level
-from specd.doctor.held import Held, held_by
+from specd.doctor.held_socket import HeldSocket, parse_held_socket
 from specd.doctor.network import network
-from specd.port_holder import listener_on
+from specd.port_owner import find_listener
 from specd.settings import HostAddress, Settings
 
 KEY = "0123456789abcdef"
 
 
-def told(host: str = "", held: Held | None = None, **variables: str) -> list[Finding]:
+def network_findings(
+    host: str = "", held_socket: HeldSocket | None = None, **variables: str
+) -> list[Finding]:
     """host: OLLAMA_HOST, "" where it is not set.  variables: other settings."""
     names = variables | ({"host": host} if host else {})
-    return list(network(Settings.model_validate(names), held))
+    return list(network(Settings.model_validate(names), held_socket))
 
 
 def port_finding(port: int) -> Finding:
-    return told(f"127.0.0.1:{port}")[0]
+    return network_findings(f"127.0.0.1:{port}")[0]
 
 
 def free_port() -> int:
@@ -100,7 +102,7 @@ def test_whoever_speaks_no_http_is_named_by_its_process() -> None:
         thread.start()
         finding = port_finding(port)
         thread.join()
-        holder = listener_on(HostAddress("http", "127.0.0.1", port))
+        holder = find_listener(HostAddress("http", "127.0.0.1", port))
         assert holder is not None
         assert (holder.pid, holder.name) == (os.getpid(), holder_name())
     assert finding.level is Level.PROBLEM
@@ -108,7 +110,7 @@ def test_whoever_speaks_no_http_is_named_by_its_process() -> None:
 
 
 def test_a_port_that_nobody_has_has_no_holder() -> None:
-    assert listener_on(HostAddress("http", "127.0.0.1", free_port())) is None
+    assert find_listener(HostAddress("http", "127.0.0.1", free_port())) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_a_port_that_nobody_has_has_no_holder() -> None:
 def test_an_address_that_others_reach_without_a_key_is_a_warning(
     host: str, keys: str, is_open: bool
 ) -> None:
-    found = told(f"{host}:{free_port()}", api_keys=keys)
+    found = network_findings(f"{host}:{free_port()}", api_keys=keys)
     assert (Level.WARNING in levels(found)) is is_open
 
 
@@ -138,7 +140,7 @@ def test_an_address_that_others_reach_without_a_key_is_a_warning(
 def test_every_page_of_a_browser_without_a_key_is_a_warning(
     origins: str, keys: str, is_open: bool
 ) -> None:
-    found = told(f"127.0.0.1:{free_port()}", origins=origins, api_keys=keys)
+    found = network_findings(f"127.0.0.1:{free_port()}", origins=origins, api_keys=keys)
     assert any("OLLAMA_ORIGINS=*" in finding.words for finding in found) is is_open
     assert (Level.WARNING in levels(found)) is is_open
 
@@ -150,7 +152,9 @@ def test_where_a_connection_would_start_specd_nobody_connects() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         port = server.getsockname()[1]
-        [finding] = told(held=Held((f"127.0.0.1:{port}",), is_served=False))
+        [finding] = network_findings(
+            held_socket=HeldSocket((f"127.0.0.1:{port}",), is_served=False)
+        )
         with pytest.raises(BlockingIOError):
             server.accept()
     assert finding.level is Level.OK
@@ -159,7 +163,9 @@ def test_where_a_connection_would_start_specd_nobody_connects() -> None:
 
 def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> None:
     with serving(b"Ollama is running", "specd/1.2.3") as port:
-        found = told(f"127.0.0.1:{free_port()}", Held((f"127.0.0.1:{port}", "/run/specd.sock")))
+        found = network_findings(
+            f"127.0.0.1:{free_port()}", HeldSocket((f"127.0.0.1:{port}", "/run/specd.sock"))
+        )
     first, second, third = found
     assert f"specd 1.2.3 answers on http://127.0.0.1:{port}" in first.words
     assert "unix:/run/specd.sock" in second.words
@@ -170,7 +176,9 @@ def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> 
 
 
 def test_a_setting_that_says_what_the_socket_does_is_no_warning() -> None:
-    assert levels(told("127.0.0.1:1234", Held(("127.0.0.1:1234",), is_served=False))) == [Level.OK]
+    assert levels(
+        network_findings("127.0.0.1:1234", HeldSocket(("127.0.0.1:1234",), is_served=False))
+    ) == [Level.OK]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +193,8 @@ def test_a_setting_that_says_what_the_socket_does_is_no_warning() -> None:
     ],
 )
 def test_who_may_ask_is_judged_by_the_socket(address: str, keys: str, is_open: bool) -> None:
-    held = Held(("127.0.0.1:11434", address), is_served=False)
-    found = told(held=held, api_keys=keys)
+    held_socket = HeldSocket(("127.0.0.1:11434", address), is_served=False)
+    found = network_findings(held_socket=held_socket, api_keys=keys)
     assert (Level.WARNING in levels(found)) is is_open
 
 
@@ -203,13 +211,15 @@ def test_what_systemd_says_of_the_socket(
     socket_state: str, service_state: str, expected: bool | None
 ) -> None:
     listens = "[::]:1 (Stream)\n127.0.0.1:2 (Stream)\n/run/x (Stream)\n/run/y (Datagram)"
-    held = held_by({"ActiveState": socket_state, "Listen": listens}, {"ActiveState": service_state})
+    held_socket = parse_held_socket(
+        {"ActiveState": socket_state, "Listen": listens}, {"ActiveState": service_state}
+    )
     if expected is None:
-        assert held is None
+        assert held_socket is None
         return
-    assert held == Held(("[::]:1", "127.0.0.1:2", "/run/x"), is_served=expected)
-    assert held.hosts == (HostAddress("http", "::", 1), HostAddress("http", "127.0.0.1", 2))
-    assert held.urls == ("http://[::]:1", "http://127.0.0.1:2", "unix:/run/x")
+    assert held_socket == HeldSocket(("[::]:1", "127.0.0.1:2", "/run/x"), is_served=expected)
+    assert held_socket.hosts == (HostAddress("http", "::", 1), HostAddress("http", "127.0.0.1", 2))
+    assert held_socket.urls == ("http://[::]:1", "http://127.0.0.1:2", "unix:/run/x")
 
 
 def levels(found: Iterable[Finding]) -> list[Level]:

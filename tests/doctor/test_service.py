@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from specd.doctor.check_in_sandbox import transient_unit
 from specd.doctor.finding import Level
-from specd.doctor.held import Held
-from specd.doctor.inside import transient
+from specd.doctor.held_socket import HeldSocket
 from specd.doctor.service import service, show
 
 RUNS = {
@@ -151,7 +151,7 @@ ExecStart=-/elsewhere/specd serve
 
 
 def test_the_doctors_unit_is_the_service_with_another_command() -> None:
-    lines = transient(SHIPPED, Path("/run/out")).splitlines()
+    lines = transient_unit(SHIPPED, Path("/run/out")).splitlines()
     assert lines[0] == "[Service]"
     assert "User=specd" in lines
     assert 'Environment="OLLAMA_DEBUG=1"' in lines
@@ -165,20 +165,20 @@ def test_the_doctors_unit_is_the_service_with_another_command() -> None:
 
 
 def test_what_the_socket_holds_is_told_inside() -> None:
-    held = Held(("127.0.0.1:11434", '/run/a "b" 5% $c'), is_served=False)
+    held_socket = HeldSocket(("127.0.0.1:11434", '/run/a "b" 5% $c'), is_served=False)
     [*_, told] = [
         line
-        for line in transient(SHIPPED, Path("/run/out"), held).splitlines()
+        for line in transient_unit(SHIPPED, Path("/run/out"), held_socket).splitlines()
         if line.startswith("ExecStart=")
     ]
     assert told.endswith(
         ' --here --json --socket "127.0.0.1:11434"'
         r' --socket "/run/a \"b\" 5%% $$c" --socket-waits'
     )
-    served = transient(SHIPPED, Path("/run/out"), Held(("127.0.0.1:1",)))
+    served = transient_unit(SHIPPED, Path("/run/out"), HeldSocket(("127.0.0.1:1",)))
     assert "--socket-waits" not in served
 
 
 def test_a_service_without_a_command_is_refused() -> None:
     with pytest.raises(ValueError, match="starts nothing"):
-        transient("[Service]\nType=notify\n", Path("/run/out"))
+        transient_unit("[Service]\nType=notify\n", Path("/run/out"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specd.core import Embedding, Failed, FailureKind, TokenId
 from specd.engine.backend import DecodeFailed
-from specd.engine.embedder import Embedder, Frame
+from specd.engine.embedder import Embedder, SpecialTokens
 from specd.errors import ContextLengthExceeded, InvalidRequest
 from specd.ipc.messages import Embedded, Finished, ToDaemon
 
@@ -47,7 +47,7 @@ class FakeTokenizer:
         return [*self._before, *inside, *self._behind]
 
 
-class House:
+class EmbedderHarness:
     def __init__(
         self, encoder: FakeEncoder | None = None, tokenizer: FakeTokenizer | None = None
     ) -> None:
@@ -61,7 +61,7 @@ class House:
 
     def run(self) -> dict[int, Embedding | Failed]:
         """How each request ended."""
-        while self.embedder.busy:
+        while self.embedder.is_busy:
             self.embedder.step()
         ends: dict[int, Embedding | Failed] = {}
         for message in self.said:
@@ -79,7 +79,7 @@ def vector_of(text: str) -> Embedding:
 
 
 def test_short_texts_share_passes_in_their_order() -> None:
-    house = House()
+    house = EmbedderHarness()
     texts = ["a", "b", "cd", "efghij", "k", "", "l", "m", "n"]
     house.submit(*texts)
     assert house.run() == {i: vector_of(text) for i, text in enumerate(texts)}
@@ -90,7 +90,7 @@ def test_short_texts_share_passes_in_their_order() -> None:
 def test_each_text_ends_once_and_only_bad_ones_fail(
     texts: list[str], n_texts: int, n_shared: int
 ) -> None:
-    house = House(FakeEncoder(n_texts=n_texts, n_shared=n_shared))
+    house = EmbedderHarness(FakeEncoder(n_texts=n_texts, n_shared=n_shared))
     house.submit(*texts)
     ends = house.run()
     assert sorted(ends) == list(range(len(texts)))
@@ -105,14 +105,14 @@ def test_each_text_ends_once_and_only_bad_ones_fail(
 
 @pytest.mark.contract("embed.truncate")
 def test_what_is_too_long_is_cut_before_its_closing_token() -> None:
-    house = House()
+    house = EmbedderHarness()
     house.submit("a" * 100)
     assert house.run() == {0: vector_of("a" * 14)}
 
 
 @pytest.mark.contract("embed.truncate-off")
 def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
-    house = House()
+    house = EmbedderHarness()
     house.submit("a" * 100, "b", truncate=False)
     failed, fine = house.run().values()
     assert isinstance(failed, Failed)
@@ -122,7 +122,7 @@ def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
 
 @pytest.mark.contract("embed.truncate", "embed.truncate-off")
 def test_a_request_may_want_less_of_the_context_than_there_is() -> None:
-    house = House()
+    house = EmbedderHarness()
     for request_id, (n_ctx, truncate) in enumerate([(5, True), (99, True), (5, False)]):
         house.embedder.submit(request_id, "a" * 30, truncate=truncate, n_ctx=n_ctx)
     ends = house.run()
@@ -133,7 +133,7 @@ def test_a_request_may_want_less_of_the_context_than_there_is() -> None:
 
 
 def test_a_text_without_a_token_is_the_requests_own_fault() -> None:
-    house = House(tokenizer=FakeTokenizer(before=(), behind=()))
+    house = EmbedderHarness(tokenizer=FakeTokenizer(before=(), behind=()))
     house.submit("")
     [failed] = house.run().values()
     assert isinstance(failed, Failed)
@@ -141,7 +141,7 @@ def test_a_text_without_a_token_is_the_requests_own_fault() -> None:
 
 
 def test_who_has_left_is_told_nothing() -> None:
-    house = House()
+    house = EmbedderHarness()
     house.submit("a", "b", "c")
     house.embedder.cancel(1)
     house.embedder.cancel(7)
@@ -150,15 +150,15 @@ def test_who_has_left_is_told_nothing() -> None:
 
 
 def test_all_are_told_where_the_engine_ends() -> None:
-    house = House()
+    house = EmbedderHarness()
     house.submit("a", "b")
-    house.embedder.abandon(FailureKind.SHUTDOWN, "bye")
+    house.embedder.fail_all(FailureKind.SHUTDOWN, "bye")
     failed = Failed(kind=FailureKind.SHUTDOWN, message="bye")
     assert house.run() == {0: failed, 1: failed}
 
 
 def test_a_step_without_work_is_none() -> None:
-    house = House()
+    house = EmbedderHarness()
     house.embedder.step()
     assert house.said == []
 
@@ -170,8 +170,8 @@ def test_a_step_without_work_is_none() -> None:
 def test_the_frame_of_a_vocabulary_is_what_it_puts_around_a_text(
     before: tuple[int, ...], behind: tuple[int, ...], n_closing: int
 ) -> None:
-    frame = Frame.of(FakeTokenizer(before, behind))
-    assert frame == Frame(len(before) + len(behind), n_closing)
+    frame = SpecialTokens.of(FakeTokenizer(before, behind))
+    assert frame == SpecialTokens(len(before) + len(behind), n_closing)
     tokens = [*before, *range(10, 30), *behind]
     cut = frame.fit(tokens, 12, truncate=True)
     assert len(cut) == 12
@@ -181,7 +181,7 @@ def test_the_frame_of_a_vocabulary_is_what_it_puts_around_a_text(
 
 @pytest.mark.contract("embed.nothing-left")
 def test_a_context_with_room_for_special_tokens_alone_is_too_short() -> None:
-    frame = Frame(n_special=2, n_closing=1)
+    frame = SpecialTokens(n_special=2, n_closing=1)
     with pytest.raises(InvalidRequest, match="input after truncation exceeds maximum context"):
         frame.fit([CLS, 10, SEP], 2, truncate=True)
     with pytest.raises(ContextLengthExceeded):
@@ -191,7 +191,7 @@ def test_a_context_with_room_for_special_tokens_alone_is_too_short() -> None:
 @pytest.mark.contract("embed.nothing-left")
 @pytest.mark.parametrize("n_ctx", [2, 1, 0, -7])
 def test_a_context_without_room_for_a_token_of_the_text_is_refused(n_ctx: int) -> None:
-    house = House()
+    house = EmbedderHarness()
     house.embedder.submit(1, "abc", truncate=True, n_ctx=n_ctx)
     house.embedder.submit(2, "abc", truncate=False, n_ctx=n_ctx)
     [cut, whole] = [said.event for said in house.said if isinstance(said, Finished)]

@@ -12,14 +12,14 @@ from specd.engine.media import Media
 from specd.engine.slot import Slot, SlotState
 
 LONGEST, N_BATCH, N_CHUNK = 16, 512, 64
-PIECES = ExactPasses(drafts=False, n_shared=0, n_chunk=N_CHUNK, reuses_all=False)
-SHARING = ExactPasses(drafts=True, n_shared=8, n_chunk=N_CHUNK, reuses_all=True)
+PIECES = ExactPasses(drafts=False, n_shared=0, n_chunk=N_CHUNK, can_reuse_all=False)
+SHARING = ExactPasses(drafts=True, n_shared=8, n_chunk=N_CHUNK, can_reuse_all=True)
 
 
 def read_to(n_past: int, *, n_generated: int = 0, image: int | None = None) -> Slot:
     """A slot that has just read on to n_past.  image: where one of ten tokens begins."""
     slot = Slot(0, SlotState.PREFILL, tokens=[7] * 1000, n_past=n_past)
-    slot.tally.n_generated = n_generated
+    slot.counters.n_generated = n_generated
     if image is not None:
         slot.tokens[image : image + 10] = [-1] * 10
         slot.media = {image: Media(token=-1, n_tokens=10, n_positions=10)}
@@ -66,8 +66,8 @@ def test_of_an_image_all_is_reused_or_nothing() -> None:
     assert [PIECES.reusable(slot, n) for n in (70, 79, 80, 100, 130)] == [64, 64, 80, 80, 128]
 
 
-def findings(n_even: int, *, parallel: bool = True, depth: bool = True) -> Findings:
-    return Findings(n_even=n_even, parallel=parallel, depth=depth)
+def findings(n_invariant: int, *, parallel: bool = True, depth: bool = True) -> Findings:
+    return Findings(n_invariant=n_invariant, parallel=parallel, depth=depth)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def findings(n_even: int, *, parallel: bool = True, depth: bool = True) -> Findi
 def test_findings_become_passes(
     found: Findings | None, passes: tuple[bool, int, int, bool]
 ) -> None:
-    drafts, n_shared, n_chunk, reuses_all = passes
+    drafts, n_shared, n_chunk, can_reuse_all = passes
     assert ExactPasses.of(found, LONGEST, N_BATCH) == ExactPasses(
-        drafts=drafts, n_shared=n_shared, n_chunk=n_chunk, reuses_all=reuses_all
+        drafts=drafts, n_shared=n_shared, n_chunk=n_chunk, can_reuse_all=can_reuse_all
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from specd.core import Done, EngineRequest, SamplingParams, SpeculationMode
 from specd.engine.backend import Batch
 from specd.engine.exact_passes import ExactPasses
-from specd.engine.exactness import N_DEEPER, N_HISTORY, Depth, Findings, measure
+from specd.engine.exactness import N_EXTRA_TOKENS, N_HISTORY, Depth, Findings, measure
 from specd.engine.loop import Loop
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.cost_model import CostModel
@@ -43,7 +43,7 @@ def by_neighbours(batch: Batch, slot: int, _held: int) -> bool:
 
 
 def deep_and_wide(batch: Batch, _slot: int, held: int) -> bool:
-    return held > N_DEEPER and len(batch) > 1
+    return held > N_EXTRA_TOKENS and len(batch) > 1
 
 
 class Rounding(FakeBackend):
@@ -64,10 +64,10 @@ class Rounding(FakeBackend):
             if self._rounds(batch, batch.slots[index], held):
                 self._rows[index] = (self._rows[index] + other).astype(np.float32)
 
-    def remember(self) -> None:
+    def save_history(self) -> None:
         self._kept = list(self.cells[0])
 
-    def recall(self, slots: Sequence[int]) -> None:
+    def restore_history(self, slots: Sequence[int]) -> None:
         for cells in self.cells:
             cells.clear()
         for slot in slots:
@@ -80,17 +80,17 @@ def found(rounds: Rounds, n_slots: int = 3, *, thorough: bool = True) -> Finding
         n_slots=n_slots,
         longest=LONGEST,
         widest=N_BATCH,
-        depth=Depth.READ,
-        n_alone=LONGEST + 1,
+        depth=Depth.LONG_SLOT,
+        n_single_rows=LONGEST + 1,
         thorough=thorough,
-        shares_cells=False,
+        has_shared_cells=False,
     )
 
 
 @pytest.mark.parametrize("thorough", [True, False])
 def test_a_backend_that_never_rounds_is_exact(thorough: bool) -> None:
     findings = found(never, thorough=thorough)
-    assert findings == Findings(n_even=N_BATCH, parallel=True, depth=True)
+    assert findings == Findings(n_invariant=N_BATCH, parallel=True, depth=True)
     exactness = findings.exactness(LONGEST, 3, N_BATCH)
     assert (exactness.speculation, exactness.parallel, exactness.prompt_cache) == (True,) * 3
 
@@ -99,7 +99,7 @@ def test_a_backend_that_never_rounds_is_exact(thorough: bool) -> None:
 def test_each_width_that_rounds_is_found(width: int) -> None:
     for rounds in (by_width(width), at_width(width)):
         findings = found(rounds)
-        assert findings.n_even < width
+        assert findings.n_invariant < width
         assert not findings.exactness(LONGEST, 1, N_BATCH).speculation
 
 
@@ -113,8 +113,8 @@ def test_neighbours_that_matter_are_found() -> None:
 @pytest.mark.parametrize("thorough", [True, False])
 def test_kernels_that_differ_over_a_long_cache_alone_are_found(thorough: bool) -> None:
     findings = found(deep_and_wide, thorough=thorough)
-    assert (findings.n_even, findings.depth) == (1, False)
-    assert N_HISTORY < N_DEEPER
+    assert (findings.n_invariant, findings.depth) == (1, False)
+    assert N_HISTORY < N_EXTRA_TOKENS
 
 
 def test_wide_prompts_that_round_are_found() -> None:
@@ -148,7 +148,7 @@ class Engine:
         self.said.clear()
         for number, request in enumerate(requests):
             self.loop.submit(number, request)
-        while self.loop.busy:
+        while self.loop.is_busy:
             self.loop.step()
         ends = [m for m in self.said if isinstance(m, Finished)]
         assert len(ends) == len(requests)
@@ -222,9 +222,9 @@ def test_where_widths_round_only_whole_pieces_of_a_prompt_are_reused(
 
 def test_what_needs_no_care_is_as_it_is_without() -> None:
     passes = ExactPasses.of(found(never), LONGEST, N_BATCH)
-    assert passes == ExactPasses(drafts=True, n_shared=64, n_chunk=64, reuses_all=True)
+    assert passes == ExactPasses(drafts=True, n_shared=64, n_chunk=64, can_reuse_all=True)
 
 
 def test_where_nothing_could_be_found_out_everything_is_computed_alone() -> None:
     passes = ExactPasses.of(None, LONGEST, N_BATCH)
-    assert passes == ExactPasses(drafts=False, n_shared=0, n_chunk=64, reuses_all=False)
+    assert passes == ExactPasses(drafts=False, n_shared=0, n_chunk=64, can_reuse_all=False)

@@ -112,7 +112,7 @@ def test_slots_with_different_grammars_share_passes_and_say_what_each_alone_woul
         for at, when in cancel_at.items():
             if when == step:
                 engine.loop.cancel(at)
-        if not engine.loop.busy:
+        if not engine.loop.is_busy:
             break
         engine.loop.step()
     for at, grammar in enumerate(grammars):
@@ -167,7 +167,7 @@ def test_who_waits_for_a_compilation_lets_others_pass_and_can_leave() -> None:
     while not any(isinstance(m, Finished) for m in engine.said):
         engine.loop.step()
     engine.done(2)
-    assert engine.loop.busy, "the others are still waiting"
+    assert engine.loop.is_busy, "the others are still waiting"
     engine.loop.cancel(1)
     held.asked[1].set_result(COMPILER.compile(SHORT))
     engine.run()
@@ -203,6 +203,6 @@ def test_a_process_that_died_over_a_grammar_is_no_fault_of_the_request() -> None
 def test_whoever_waits_for_a_compilation_is_told_of_the_end() -> None:
     engine = Guided()
     engine.submit(1, grammar=WORDS)
-    engine.loop.abandon(FailureKind.SHUTDOWN, "bye")
+    engine.loop.fail_all(FailureKind.SHUTDOWN, "bye")
     assert end_of(engine, 1).kind is FailureKind.SHUTDOWN
-    assert not engine.loop.busy
+    assert not engine.loop.is_busy

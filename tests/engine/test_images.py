@@ -163,6 +163,6 @@ def test_damage_is_read_or_refused(kind: str, damage: list[tuple[int, int]]) -> 
 
 
 def test_smaller_keeps_the_shape() -> None:
-    made = Pixels(40, 20, bytes(2400)).smaller(1 / 4)
+    made = Pixels(40, 20, bytes(2400)).downscaled(1 / 4)
     assert (made.width, made.height, len(made.data)) == (20, 10, 600)
-    assert Pixels(1, 9, bytes(27)).smaller(1 / 100).width == 1
+    assert Pixels(1, 9, bytes(27)).downscaled(1 / 100).width == 1

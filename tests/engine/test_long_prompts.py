@@ -10,9 +10,9 @@ from typing import BinaryIO
 import pytest
 
 from specd.core import Failed, FailureKind, Image, TokenId
-from specd.engine import admission
+from specd.engine import prompt_tokens
 from specd.engine.embedder import Embedder
-from specd.engine.reader import MAX_AT_ONCE, PieceTokenizer
+from specd.engine.prefill import MAX_AT_ONCE, PieceTokenizer
 from specd.engine.worker import Worker
 from specd.errors import InvalidRequest
 from specd.ipc import codec
@@ -22,7 +22,7 @@ from tests.engine.test_loop import VOCABULARY, Engine
 from tests.fakes.backend import FakeVocabulary
 
 LONG = "A" * (MAX_AT_ONCE + 1)
-HUGE = "A" * (admission.MAX_CHARACTERS + 1)
+HUGE = "A" * (prompt_tokens.MAX_CHARACTERS + 1)
 
 
 class Slow(FakeVocabulary):
@@ -40,7 +40,7 @@ class Slow(FakeVocabulary):
 def test_others_go_on_while_a_long_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     crowd = Engine(n_slots=2, n_ctx=400)
-    monkeypatch.setattr(crowd.loop.reader, "_vocabulary", slow)
+    monkeypatch.setattr(crowd.loop.prefill, "_vocabulary", slow)
     crowd.submit(1, prompt=[LONG])
     crowd.submit(2, prompt=["HELLO"])
     while not any(isinstance(m, Finished) and m.request_id == 2 for m in crowd.said):
@@ -54,7 +54,7 @@ def test_others_go_on_while_a_long_prompt_is_read(monkeypatch: pytest.MonkeyPatc
 def test_a_long_prompt_is_what_it_would_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     for most in (MAX_AT_ONCE, len(LONG)):
-        monkeypatch.setattr("specd.engine.reader.MAX_AT_ONCE", most)
+        monkeypatch.setattr("specd.engine.prefill.MAX_AT_ONCE", most)
         engine = Engine(n_ctx=400)
         engine.submit(1, prompt=[LONG], seed=3)
         engine.run()
@@ -67,7 +67,7 @@ def test_a_long_prompt_is_what_it_would_be_at_once(monkeypatch: pytest.MonkeyPat
     [
         ([HUGE], "prompt too large: 16777217 characters"),
         (["A", HUGE[1:], "B"], "prompt too large: 16777218 characters"),
-        ([Image(b"5 cat")] * (admission.MAX_FILES + 1), "257 images in one prompt"),
+        ([Image(b"5 cat")] * (prompt_tokens.MAX_FILES + 1), "257 images in one prompt"),
     ],
 )
 def test_what_is_too_much_is_refused_unread(prompt: Sequence[str | Image], said: str) -> None:

@@ -124,7 +124,7 @@ class Engine:
 
     def run(self) -> None:
         for _ in range(5000):
-            if not self.loop.busy:
+            if not self.loop.is_busy:
                 return
             self.loop.step()
         raise AssertionError("the loop does not come to an end")
@@ -265,7 +265,7 @@ def test_many_requests_over_few_slots_say_what_each_alone_would_say(
         for at, when in cancel_at.items():
             if when == step:
                 engine.loop.cancel(at)
-        if not engine.loop.busy:
+        if not engine.loop.is_busy:
             break
         engine.loop.step()
     for at, (seed, n_prompt, _) in enumerate(requests):
@@ -430,7 +430,7 @@ def test_a_request_cancelled_while_it_reads_again_leaves_no_drafter_ahead_of_its
     engine.draft_backend.can_shift = True
     slot = engine.loop.slots[0]
     engine.submit(1, prompt=("QWERTYUIOP" * 9,), n_predict=200)
-    while slot.state is not SlotState.PREFILL or not slot.tally.n_generated:
+    while slot.state is not SlotState.PREFILL or not slot.counters.n_generated:
         engine.loop.step()
     engine.loop.cancel(1)
     assert engine.draft_backend.cells[0] == slot.tokens[: len(engine.draft_backend.cells[0])]
@@ -444,9 +444,9 @@ def test_abandoned_requests_are_all_told() -> None:
     engine.submit(1)
     engine.submit(2)
     engine.loop.step()
-    engine.loop.abandon(FailureKind.SHUTDOWN, "bye")
+    engine.loop.fail_all(FailureKind.SHUTDOWN, "bye")
     assert {type(engine.end(i)) for i in (1, 2)} == {Failed}
-    assert not engine.loop.busy
+    assert not engine.loop.is_busy
 
 
 def test_a_model_that_cannot_rewind_is_served_plain_and_reuses_nothing_it_would_have_to_cut() -> (
@@ -531,7 +531,7 @@ def test_numbers_that_overflow_cost_one_answer_and_not_its_neighbours() -> None:
     for request_id, prompt in requests.items():
         sampling = SamplingParams(temperature=0)
         loop.submit(request_id, EngineRequest(prompt=prompt, sampling=sampling, n_predict=5))
-    while loop.busy:
+    while loop.is_busy:
         loop.step()
     ends = {m.request_id: m.event for m in said if isinstance(m, Finished)}
     assert isinstance(ends[1], Failed)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specd.core import Failed, FailureKind, Image, SpeculationMode, StopReason
 from specd.engine.media import Media
 from specd.engine.media_cache import MediaCache
-from specd.engine.reader import PieceTokenizer, Reader
+from specd.engine.prefill import PieceTokenizer, Prefill
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
 from tests.engine.grammar.vocabulary import ByteVocabulary
@@ -117,7 +117,7 @@ def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -
 
 def test_an_image_is_encoded_from_the_moment_its_turn_is_sure() -> None:
     cache = MediaCache(FakeProjector())
-    reader = Reader(FakeBackend(1), VOCABULARY, cache, 400)
+    reader = Prefill(FakeBackend(1), VOCABULARY, cache, 400)
     for n_past, is_begun in [(0, True), (1, False)]:
         (media,) = FakeProjector().parts(b"5 cat")[1:2]
         assert isinstance(media, Media)

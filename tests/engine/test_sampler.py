@@ -15,7 +15,7 @@ from specd.engine.sampler import (
     NO_TOKEN,
     CoupledSampler,
     Floats,
-    NoNumbers,
+    NonFiniteLogits,
     Row,
     filter_candidates,
     logprobs,
@@ -246,5 +246,5 @@ def test_a_row_that_is_no_numbers_is_refused(
     value: float, n_vocab: int, params: SamplingParams
 ) -> None:
     row = np.full(n_vocab, value, np.float32)
-    with pytest.raises(NoNumbers):
+    with pytest.raises(NonFiniteLogits):
         CoupledSampler(params).token(row, (), 0)

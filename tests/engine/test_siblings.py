@@ -15,7 +15,7 @@ from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import MODEL, Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
-from specd.engine.speculative.drafter import Places
+from specd.engine.speculative.drafter import SiblingLimits
 from specd.ipc.messages import Finished, ToDaemon, Tokens
 from tests.engine.test_loop import CHEAP, VOCABULARY, Clock, make_request
 from tests.fakes.backend import FakeBackend
@@ -31,17 +31,17 @@ class Branching(Controller):
         self._beside: dict[int, Sequence[int]] = {}
 
     def choose(
-        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
+        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[SiblingLimits] = ()
     ) -> list[tuple[str, int]]:
         chosen = []
         for (request_id, _), place, (kind, n) in zip(
             drafts, places, super().choose(drafts, places), strict=True
         ):
-            n_line = n // 2 if kind == MODEL else n
-            n_beside = min(place.n_leaves, place.n_rows - n_line)
-            there = [at for at in place.at if at <= n_line]
+            n_main_rows = n // 2 if kind == MODEL else n
+            n_beside = min(place.n_leaves, place.n_rows - n_main_rows)
+            there = [at for at in place.at if at <= n_main_rows]
             self._beside[request_id] = there[:n_beside] if kind == MODEL else ()
-            chosen.append((kind, n_line))
+            chosen.append((kind, n_main_rows))
         return chosen
 
     def siblings(self, request_id: int) -> Sequence[int]:
@@ -85,7 +85,7 @@ class Engine:
         for number, fields in enumerate(several):
             self.loop.submit(number, make_request(**fields))
         for _ in range(5000):
-            if not self.loop.busy:
+            if not self.loop.is_busy:
                 break
             self.loop.step()
         ends = {m.request_id: m.event for m in self.said if isinstance(m, Finished)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.engine.slot import Slot, SlotState, Tally, best_slot, common_prefix
+from specd.engine.slot import RequestCounters, Slot, SlotState, best_slot, common_prefix
 
 
 def anything(_slot: int, n_past: int) -> int:
@@ -48,10 +48,10 @@ def test_a_busy_slot_is_never_taken() -> None:
 
 
 def test_drafts_are_counted_by_depth() -> None:
-    tally = Tally()
-    tally.count_draft(3, 2)
-    tally.count_draft(1, 0)
-    tally.count_draft(0, 0)
-    assert tally.drafted_per_depth == [2, 1, 1]
-    assert tally.accepted_per_depth == [1, 1, 0]
-    assert (tally.rounds, tally.n_drafted, tally.n_accepted) == (2, 4, 2)
+    counters = RequestCounters()
+    counters.count_draft(3, 2)
+    counters.count_draft(1, 0)
+    counters.count_draft(0, 0)
+    assert counters.drafted_per_depth == [2, 1, 1]
+    assert counters.accepted_per_depth == [1, 1, 0]
+    assert (counters.rounds, counters.n_drafted, counters.n_accepted) == (2, 4, 2)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from specd.core import SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import MODEL
-from specd.engine.speculative.timeline import Timelines, figures
+from specd.engine.speculative.timeline import Timelines, length_digits
 from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, Reckoned, State
 from tests.engine.traces import run
 
 
-def told(calls: list[Call]) -> list[str]:
+def timeline_lines(calls: list[Call]) -> list[str]:
     timelines = Timelines()
-    lines = [line for call in calls for line in timelines.note(call)]
-    return [*lines, *timelines.rest()]
+    lines = [line for call in calls for line in timelines.add_call(call)]
+    return [*lines, *timelines.unfinished()]
 
 
 def test_a_request_is_told_with_its_turns() -> None:
@@ -21,7 +21,7 @@ def test_a_request_is_told_with_its_turns() -> None:
         reckoned = Reckoned(2.0, 1.0, [("model", parked, gain)])
         return ObserveStep(1, "model" if n_sent else "", n_sent, n_accepted, guesses, reckoned)
 
-    assert told(
+    assert timeline_lines(
         [
             Open(1, None, SpeculationMode.AUTO, 0.8, [MODEL], [("model", "low_acceptance", 1.0)]),
             step(0, 0, "low_acceptance", 1.0),
@@ -45,27 +45,27 @@ def test_a_request_is_told_with_its_turns() -> None:
 def test_a_real_controllers_parking_is_told() -> None:
     calls: list[Call] = []
     run(calls.append, 200, n_right=0)
-    assert any("model parked: " in line for line in told(calls))
+    assert any("model parked: " in line for line in timeline_lines(calls))
 
 
 def test_a_request_that_did_not_end_and_one_without_drafters_are_told_too() -> None:
     plain = Open(2, 0, SpeculationMode.AUTO, 0.0, [], [])
-    first, last = told([plain])
+    first, last = timeline_lines([plain])
     assert "temperature 0 (band 0), drafters none" in first
     assert last == "    had not ended"
     # A trace of requests that began before it says nothing that can be told.
-    assert told([Close(3), State(3, (SpeculationState.OFF, ""))]) == []
+    assert timeline_lines([Close(3), State(3, (SpeculationState.OFF, ""))]) == []
 
 
 def test_figures_of_a_long_answer_are_means() -> None:
-    assert figures([0, 1, 9, 10, 16]) == ".19ag"
-    long = figures([4] * 60 + [0] * 59 + [1])
+    assert length_digits([0, 1, 9, 10, 16]) == ".19ag"
+    long = length_digits([4] * 60 + [0] * 59 + [1])
     assert long == "4" * 30 + "." * 29 + "1 (each of 2 steps)"
 
 
 def test_of_plain_decoding_no_gain_is_told() -> None:
     step = ObserveStep(1, "", 0, 0, [], Reckoned(1.0, 2.0, []))
     plain = Open(1, 0, SpeculationMode.AUTO, 0.0, [MODEL], [])
-    head, line = told([plain, step, Close(1)])
+    head, line = timeline_lines([plain, step, Close(1)])
     assert "drafters none" in head
     assert line == "    1 steps, 1 tokens"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from specd.engine.speculative.trace import Call, Choose, Replay, decode, decode_header, encode
-from specd.engine.trace_file import TraceReader, TraceWriter, Unreadable
+from specd.engine.trace_file import TraceReader, TraceWriter, UnreadableTrace
 from tests.engine.traces import HEADER, run, write_trace
 
 
@@ -38,7 +38,7 @@ def test_a_trace_replays_under_the_threshold_that_it_began_with(threshold: float
     said: list[Call] = []
     run(said.append, 200, header=header)
     replay = Replay(read_again)
-    assert [replay.differs(call) for call in said] == [None] * len(said)
+    assert [replay.find_difference(call) for call in said] == [None] * len(said)
 
 
 def test_siblings_are_in_a_trace_and_replay() -> None:
@@ -49,7 +49,7 @@ def test_siblings_are_in_a_trace_and_replay() -> None:
     chosen = [answer for call in calls if isinstance(call, Choose) for answer in call.answer]
     assert any(siblings for _, _, siblings in chosen)
     replay = Replay(decode_header(encode(header)))
-    assert [replay.differs(call) for call in calls] == [None] * len(calls)
+    assert [replay.find_difference(call) for call in calls] == [None] * len(calls)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_a_killed_engine_left_is_read_up_to_its_last_line(tmp_path: Path) -
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
-    with pytest.raises(Unreadable, match="no trace"):
+    with pytest.raises(UnreadableTrace, match="no trace"):
         read(path)
 
 
@@ -124,5 +124,5 @@ def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: bytes) -> None:
     path = write_trace(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
-    with pytest.raises(Unreadable, match="line 4"):
+    with pytest.raises(UnreadableTrace, match="line 4"):
         read(path)

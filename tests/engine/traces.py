@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specd.core import SpeculationMode
 from specd.engine.speculative.controller import LOOKUP, MODEL
-from specd.engine.speculative.drafter import Places
+from specd.engine.speculative.drafter import SiblingLimits
 from specd.engine.speculative.trace import Call, Header
 from specd.engine.trace_file import TraceWriter
 
@@ -35,7 +35,7 @@ def run(
             margins.append(4.0)
             if not controller.extend(7, margins):
                 break
-        places = Places(list(range(len(margins))), n_leaves, 16)
+        places = SiblingLimits(list(range(len(margins))), n_leaves, 16)
         [(sent_by, n)] = controller.choose([(7, margins)], [places])
         right = min(n_right, len(margins))
         if right < len(margins):

@@ -41,7 +41,7 @@ class FakeBackend:
         self.n_vocab = n_vocab
         self.n_batch = n_batch
         self.rewind_limit = rewind_limit
-        self.splits_ragged = rewind_limit is not None
+        self.has_equal_splits = rewind_limit is not None
         self.n_leaves = n_leaves
         self.n_leaf_rows = 0
         self.can_shift = can_shift
@@ -131,7 +131,7 @@ class FakeBackend:
             del self.cells[slot][kept:]
         return kept
 
-    def hold(self, slot: int) -> None:
+    def checkpoint(self, slot: int) -> None:
         if self.rewind_limit == 0:
             self._held[slot] = len(self.cells[slot])
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from specd import core
 from specd.ipc import messages
 from specd.ipc.channel import EngineChannel
-from specd.ipc.lifeline import die_with_parent
-from tests.fakes.disasters import Script
+from specd.ipc.parent_death import die_with_parent
+from tests.fakes.engine_faults import Script
 
 N_FLOOD = 200_000
 N_SLOW = 20
@@ -43,7 +43,7 @@ class Lessons:
         self._band = dataclasses.replace(
             self._band, n_requests=self._band.n_requests + n_requests, parked=parked
         )
-        channel.send(messages.Learned(core.PairHistory(bands=(self._band,))))
+        channel.send(messages.PairHistoryUpdate(core.PairHistory(bands=(self._band,))))
 
 
 def load(channel: EngineChannel, spec: core.EngineSpec, script: Script) -> None:
@@ -179,14 +179,14 @@ def offer_devices(said: str) -> None:
     sys.stdout.write(f"[]\n{said}\n")
 
 
-class Pulse:
+class Heartbeat:
     """A step is something that was said to it, or done: a slow answer takes `N_SLOW` pings."""
 
     def __init__(self, channel: EngineChannel) -> None:
         self._channel = channel
         self._n_steps = self._n_left = self._slow = 0
 
-    def heard(self) -> Iterator[messages.ToEngine]:
+    def next_message(self) -> Iterator[messages.ToEngine]:
         """What the daemon says but for its pings, which are answered."""
         while (message := self._channel.receive()) is not None:
             if isinstance(message, messages.Ping):
@@ -218,7 +218,7 @@ def main() -> None:
     script = Script(channel._sock.fileno())
     deaf, cancelled, lessons = False, [], Lessons(None)
     dripping: set[int] = set()
-    for message in Pulse(channel).heard():
+    for message in Heartbeat(channel).next_message():
         drip(channel, dripping)
         match message:
             case messages.Load(spec, history):

@@ -16,7 +16,7 @@ from specd.core import EngineSpec
 from specd.engine import pair
 from specd.engine.backend import Batch
 from specd.engine.llama.context import LlamaContext
-from tests.fakes.disasters import DISASTERS, Script
+from tests.fakes.engine_faults import ENGINE_FAULTS, Script
 
 #: The moment "late" is this many passes behind a prompt: something has been said by then.
 _LATE = 20
@@ -32,7 +32,7 @@ def _abort(_fd: int) -> None:
     llama_cpp.llama_memory_seq_rm(memory, 300, 0, 1)
 
 
-DISASTERS["native"] = _abort
+ENGINE_FAULTS["native"] = _abort
 _decode, _load = LlamaContext.decode, pair.load
 
 

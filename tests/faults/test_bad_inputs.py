@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.bad_inputs.session import KINDS, drawn, parted, send_all
+from scripts.bad_inputs.session import KINDS, draw_inputs, send_all, split_by_key
 
 
 def test_a_seed_draws_the_same_inputs_of_every_kind() -> None:
-    inputs = drawn(400, 3)
-    assert inputs == drawn(400, 3)
-    assert inputs != drawn(400, 4)
+    inputs = draw_inputs(400, 3)
+    assert inputs == draw_inputs(400, 3)
+    assert inputs != draw_inputs(400, 4)
     assert len({each.kind for each in inputs}) == len(KINDS)
 
 
 def test_a_part_of_them_meets_a_daemon_with_a_key_and_half_of_these_say_it() -> None:
-    inputs = drawn(400, 3)
-    anyone, who_knows = parted(inputs)
+    inputs = draw_inputs(400, 3)
+    anyone, who_knows = split_by_key(inputs)
     assert anyone == inputs[:300]
     assert who_knows[1::2] == inputs[301::2]
     for sent, drew in zip(who_knows[::2], inputs[300::2], strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.unfold import MAX_UNFOLDED_BYTES
+from specd.api.decompress import MAX_DECOMPRESSED_BYTES
 from tests.faults.conftest import Reply, Wire, get, post
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -163,7 +163,7 @@ def bomb(encoding: str) -> bytes:
     """A thousandth of what it becomes."""
     block = b" " * MIB
     if encoding == "zstd":
-        return bytes(zstd.compress(block * (MAX_UNFOLDED_BYTES // MIB + 1)))
+        return bytes(zstd.compress(block * (MAX_DECOMPRESSED_BYTES // MIB + 1)))
     folding = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
     return b"".join(folding.compress(block) for _ in range(128)) + folding.flush()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.api.room import MAX_ANSWERS_BYTES, MAX_CONVERSIONS
+from specd.api.body_budget import MAX_ANSWERS_BYTES, MAX_CONVERSIONS
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.faults.conftest import Wire, post
 from tests.gguf_files import VOCABULARY, OllamaStore, write_llama

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.api.room import MAX_BODIES_BYTES, MAX_BODY_BYTES
+from specd.api.body_budget import MAX_BODIES_BYTES, MAX_BODY_BYTES
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.faults.conftest import Wire, post
 from tests.gguf_files import OllamaStore, write_llama

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.daemon.descriptors import at_once, max_connections, raise_limit
+from specd.daemon.fd_limits import accept_backlog, max_connections, raise_limit
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import get, parsed, post
 from tests.gguf_files import OllamaStore, write_llama
@@ -203,7 +203,7 @@ def test_the_limit_is_raised_as_far_as_it_may_be() -> None:
 @pytest.mark.parametrize("n", [20, 64, 256, 1024, 4096, 65_536])
 def test_what_is_accepted_at_once_never_takes_what_is_reserved(n: int) -> None:
     assert 0 < max_connections(n) < n
-    assert 0 < at_once(n) <= (n - max_connections(n)) / 2
+    assert 0 < accept_backlog(n) <= (n - max_connections(n)) / 2
 
 
 # --------------------------------------------------------------------------- silence

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.daemon.wire import ask_for_signs_of_life
+from specd.daemon.socket_stall import enable_keepalive
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import post
 from tests.faults.test_crowds import until
@@ -151,6 +151,6 @@ async def test_the_kernel_asks_whether_a_client_is_there() -> None:
         socket.create_connection(server.getsockname()),
         server.accept()[0] as ours,
     ):
-        ask_for_signs_of_life(ours)
+        enable_keepalive(ours)
         assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
         assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 15

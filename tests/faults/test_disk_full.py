@@ -17,7 +17,7 @@ from scripts.oci_registry import NoRegistry
 from specd.engine.trace_file import TraceReader
 from specd.pairs.history import HISTORY_FILE
 from specd.registry.partial import bytes_on_disk
-from specd.store import Writer
+from specd.store import StoreWriter
 from tests.faults.disks import MIB, Answer, Served, filled, served, small_disk, small_files
 from tests.gguf_files import write_llama
 from tests.registry.fake_registry import FakeRegistry, Fault, digest_of
@@ -91,7 +91,7 @@ async def test_a_disk_that_fills_while_a_model_is_pulled(tmp_path: Path) -> None
             registry.faults.extend([paused(5_000_000, go_on)] * 2)
             body = {"model": registry.name("me/pulled/x"), "insecure": True}
             pulling = asyncio.ensure_future(here.post("/api/pull", **body))
-            partial = Writer(here.store.root).partial_path(digest_of(LARGE))
+            partial = StoreWriter(here.store.root).partial_path(digest_of(LARGE))
             while not bytes_on_disk(partial) >= 5_000_000:
                 assert not pulling.done()
                 await here.daemon.answer("and others are answered")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specd.store import Writer
+from specd.store import StoreWriter
 from tests.faults.disks import Served, add_models, mounted, read_only, served, unmount
 from tests.faults.test_disk_full import SMALLER, paused
 from tests.gguf_files import OllamaStore, write_llama
@@ -143,7 +143,7 @@ async def test_a_start_prunes_nothing_that_another_daemon_is_pulling(tmp_path: P
         registry.faults.append(paused(len(large) // 2, go_on))
         body = {"model": registry.name("me/pulled/x"), "insecure": True}
         pulling = asyncio.ensure_future(here.post("/api/pull", **body))
-        partial = Writer(here.store.root).partial_path(digest_of(large))
+        partial = StoreWriter(here.store.root).partial_path(digest_of(large))
         while not partial.exists():
             assert not pulling.done()
             await here.daemon.answer("x")

@@ -21,18 +21,18 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from specd.install import layout
 from specd.pairs import user_file
 from specd.pairs.history import History
-from specd.pairs.registry import read_rules
+from specd.pairs.rule_files import read_rules
 from specd.pairs.rules import USER
 from specd.pairs.vocabularies import Vocabularies
-from specd.placement import Learned
-from specd.registry.identity import FILE
-from specd.store import Library, Writer
+from specd.placement import MemoryCorrections
+from specd.registry.signing_key import FILE
+from specd.store import Library, StoreWriter
 from specd.store.name import parse
 from tests.faults.writers import KEY, LEARNED, REGISTRY, UPLOADED, WRITERS
 from tests.gguf_files import OllamaStore, write_llama
 from tests.registry.fake_registry import FakeRegistry
 from tests.store.manifests import CONFIG, check_whole, digest, manifest
-from tests.store.test_racing import check_and_clear, start
+from tests.store.test_concurrent_changes import check_and_clear, start
 
 ROOT: Final = Path(__file__).parents[2]
 #: Two writes of its download, and two states.
@@ -48,7 +48,7 @@ class Row:
 
     before: Callable[[Path], None]
     state: Callable[[Path], object]
-    sweep: Callable[[Path], None]
+    remove_leftovers: Callable[[Path], None]
     changes: bool = True
 
 
@@ -56,7 +56,7 @@ class Row:
 
 
 def store_before(root: Path) -> None:
-    writer = Writer(root)
+    writer = StoreWriter(root)
     for layer in (b"old layer", b"shared", CONFIG, b"unused"):
         writer.put(layer)
     writer.publish(parse("m"), manifest(b"old layer", b"shared"))
@@ -77,7 +77,7 @@ def is_blob(root: Path) -> object:
 
 def is_uploaded(root: Path) -> object:
     check_whole(root)
-    return Writer(root).has_blob(digest(UPLOADED))
+    return StoreWriter(root).has_blob(digest(UPLOADED))
 
 
 def made_models(root: Path) -> object:
@@ -87,7 +87,7 @@ def made_models(root: Path) -> object:
 
 
 def prune(root: Path) -> None:
-    Writer(root).prune()
+    StoreWriter(root).prune()
 
 
 # --------------------------------------------------------------------------- files of state
@@ -115,11 +115,11 @@ def what_is_damaged(folder: Path) -> object:
 
 
 def memory_before(folder: Path) -> None:
-    Learned(folder / "memory.json").note_process_bytes("old", 2**20)
+    MemoryCorrections(folder / "memory.json").record_process_bytes("old", 2**20)
 
 
 def known_memory(folder: Path) -> object:
-    known = dict(Learned(folder / "memory.json").process_bytes())
+    known = dict(MemoryCorrections(folder / "memory.json").process_bytes())
     assert not list(folder.glob("*.damaged"))
     return known
 
@@ -249,7 +249,7 @@ async def test_a_writer_killed_at_any_write(tmp_path: Path, name: str) -> None:
     *dead, whole = numbered(folder)
     for each in (folder / "before", *dead, *again, whole):
         age(each)
-        row.sweep(each)
+        row.remove_leftovers(each)
     kept = files(whole)
     assert [files(each) for each in again] == [kept] * len(again)
     assert [files(each) for each in dead] == [

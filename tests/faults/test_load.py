@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.soak.house import ROOT
+from scripts.soak.soak_daemon import ROOT
 
 
 @pytest.mark.system
@@ -23,7 +23,7 @@ def test_every_answer_ends_once_and_is_what_it_is_alone(tmp_path: Path) -> None:
     found = json.loads(data.read_bytes())
     assert sum(row["sent"] for row in found["rows"]) > 50
     assert (found["broken"], found["unexplained"], found["different"]) == (0, 0, 0)
-    assert (found["badly_kept"], found["n_under_way"]) == (0, 0)
+    assert (found["n_bad_log_lines"], found["n_under_way"]) == (0, 0)
     assert found["compared"] > 30
     assert sum(found["kills"].values()) == 1
     assert (found["tracebacks"], found["exit_status"]) == (0, 0)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from specd.daemon.reload import apply
+from specd.daemon.reload import apply_settings
 from specd.settings import Settings, is_live
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.gguf_files import OllamaStore, write_llama
@@ -283,9 +283,9 @@ def test_what_is_declared_live_is_what_is_applied(caplog: pytest.LogCaptureFixtu
         origins=SimpleNamespace(replace=list),
         keys=SimpleNamespace(replace=list),
         pairs=SimpleNamespace(),
-        fetching=SimpleNamespace(enable=bool),
+        drafter_fetcher=SimpleNamespace(enable=bool),
         generation=SimpleNamespace(adjust=adjust),
     )
     asked: Any = Asked()
-    apply(asked, house)  # type: ignore[arg-type]
+    apply_settings(asked, house)  # type: ignore[arg-type]
     assert asked.names == {n for n, field in Settings.model_fields.items() if is_live(field)}

@@ -45,7 +45,7 @@ async def test_an_engine_that_sigkill_does_not_end_is_given_up_and_known() -> No
         tracer.stdin.close()
         await tracer.wait()
         assert process._child is not None
-        await process._child.gone()
+        await process._child.wait_for_exit()
         assert not process.is_stuck
 
 

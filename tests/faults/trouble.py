@@ -26,7 +26,7 @@ N_FILES_EACH = 2
 #: A pass of the other model, which leaves the processor to others meanwhile.
 PACE_S = 0.02
 #: Until all is as it was: many more than it ever takes.
-N_LOOKS = 600
+CHECKS_PER_LIMIT = 600
 ENDLESS = {"num_predict": -1, "temperature": 0}
 
 
@@ -99,7 +99,7 @@ class Trouble:
         assert "internal error" not in log
 
     async def _until(self, left: Callable[[], str]) -> None:
-        for _ in range(N_LOOKS):
+        for _ in range(CHECKS_PER_LIMIT):
             if not left():
                 break
             await asyncio.sleep(0.05)

@@ -10,54 +10,54 @@ from typing import Final
 
 from specd import core
 from specd.create import CreateRequest, Creator
-from specd.install import Machine, layout
+from specd.install import HostSystem, layout
 from specd.install.steps import PutFile, PutLink
 from specd.pairs import user_file
-from specd.pairs.history import History, Key
+from specd.pairs.history import History, HistoryKey
 from specd.pairs.vocabularies import Vocabularies
-from specd.placement import Learned
+from specd.placement import MemoryCorrections
 from specd.registry import Registry
-from specd.registry.identity import load_identity
-from specd.store import Changes, Writer
+from specd.registry.signing_key import load_signing_key
+from specd.store import AsyncWriter, StoreWriter
 from specd.store.name import parse
 from tests.store.manifests import digest, manifest
 
 NEW: Final = (b"new layer", b"shared")
 UPLOADED: Final = b"uploaded " * 100
 LEARNED: Final = core.PairHistory(target_s=((1, 0.01),))
-KEY: Final = Key("t", "d", "f16", True, 0, None, 1, "here")
+KEY: Final = HistoryKey("t", "d", "f16", True, 0, None, 1, "here")
 SETTINGS: Final = b"# every setting\n" * 100
 #: The address of the registry to pull from, in the environment.
 REGISTRY: Final = "KILLED_REGISTRY"
 
 
 def put(root: Path) -> None:
-    Writer(root).put(b"new layer")
+    StoreWriter(root).put(b"new layer")
 
 
 def publish(root: Path) -> None:
-    writer = Writer(root)
+    writer = StoreWriter(root)
     for layer in NEW:
         writer.put(layer)
     writer.publish(parse("m"), manifest(*NEW))
 
 
 def delete(root: Path) -> None:
-    writer = Writer(root)
+    writer = StoreWriter(root)
     if writer.manifest_path(parse("m")).exists():
         writer.delete(parse("m"))
 
 
 def copy(root: Path) -> None:
-    Writer(root).copy(parse("m"), parse("a/copy:v1"))
+    StoreWriter(root).copy(parse("m"), parse("a/copy:v1"))
 
 
 def copy_over(root: Path) -> None:
-    Writer(root).copy(parse("other"), parse("m"))
+    StoreWriter(root).copy(parse("other"), parse("m"))
 
 
 def prune(root: Path) -> None:
-    Writer(root).prune()
+    StoreWriter(root).prune()
 
 
 def receive(root: Path) -> None:
@@ -65,12 +65,12 @@ def receive(root: Path) -> None:
         yield UPLOADED[:300]
         yield UPLOADED[300:]
 
-    asyncio.run(Changes(Writer(root)).receive(digest(UPLOADED), chunks()))
+    asyncio.run(AsyncWriter(StoreWriter(root)).receive(digest(UPLOADED), chunks()))
 
 
 def pull(root: Path) -> None:
     async def pulled() -> None:
-        registry = Registry(Writer(root), keys=None)
+        registry = Registry(StoreWriter(root), keys=None)
         async for _ in registry.pull(f"{os.environ[REGISTRY]}/me/m:x", insecure=True):
             pass
         await registry.close()
@@ -80,7 +80,7 @@ def pull(root: Path) -> None:
 
 def create(root: Path) -> None:
     async def created() -> None:
-        creator = Creator(Writer(root), check_template=lambda _: None)
+        creator = Creator(StoreWriter(root), check_template=lambda _: None)
         request = CreateRequest(model="made", base="gguf", system="Be brief.")
         async for _ in creator.create(request):
             pass
@@ -89,7 +89,7 @@ def create(root: Path) -> None:
 
 
 def identity(folder: Path) -> None:
-    load_identity(folder)
+    load_signing_key(folder)
 
 
 def history(folder: Path) -> None:
@@ -103,7 +103,7 @@ def forget(folder: Path) -> None:
 
 
 def memory(folder: Path) -> None:
-    Learned(folder / "memory.json").note_process_bytes("new", 2**20)
+    MemoryCorrections(folder / "memory.json").record_process_bytes("new", 2**20)
 
 
 def vocabularies(folder: Path) -> None:
@@ -125,7 +125,7 @@ def pairs_remove(folder: Path) -> None:
     user_file.remove(folder / "specd" / "pairs.toml", "old")
 
 
-class OwnMachine(Machine):
+class OwnMachine(HostSystem):
     """Files that would be root's are whoever's runs this."""
 
     def own(self, path: Path, group: str) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from specd.install import answer, layout
+from specd.install import health_check, layout
 from tests.gguf_files import OllamaStore
-from tests.install.fake_machine import FakeMachine
+from tests.install.fake_host_system import FakeHostSystem
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> FakeMachine:
-    return FakeMachine(tmp_path / "root")
+def machine(tmp_path: Path) -> FakeHostSystem:
+    return FakeHostSystem(tmp_path / "root")
 
 
 _UNIT = """\
@@ -44,7 +44,7 @@ EnvironmentFile=-/etc/default/ollama
 
 
 @pytest.fixture
-def with_ollama(machine: FakeMachine) -> FakeMachine:
+def with_ollama(machine: FakeHostSystem) -> FakeHostSystem:
     """ollama.service runs as nobody, with a drop-in, a file of settings and one model."""
     machine.put(f"{layout.UNITS}/{layout.OLLAMA}", _UNIT)
     machine.put(f"{layout.UNITS}/{layout.OLLAMA}.d/override.conf", _DROP_IN)
@@ -66,4 +66,4 @@ def with_ollama(machine: FakeMachine) -> FakeMachine:
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "_ask", lambda url: {"models": [{}]})
+    monkeypatch.setattr(health_check, "_ask", lambda url: {"models": [{}]})

@@ -8,22 +8,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specd import install as room
+from specd import install as installer
 from specd.cli.app import app
 from specd.errors import InstallError
 from specd.install import layout
-from tests.install.fake_machine import FakeMachine, small_sources
+from tests.install.fake_host_system import FakeHostSystem, write_small_sources
 
 pytestmark = pytest.mark.usefixtures("answering")
 
 
 @pytest.fixture
-def here(with_ollama: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+def here(
+    with_ollama: FakeHostSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakeHostSystem:
     """The commands find this machine, a Python and something to copy."""
-    choice, sources = small_sources(tmp_path / "sources")
-    monkeypatch.setattr(room, "Machine", lambda: with_ollama)
-    monkeypatch.setattr(room, "running", lambda: choice.interpreter)
-    monkeypatch.setattr(room, "collect", lambda: sources)
+    choice, sources = write_small_sources(tmp_path / "sources")
+    monkeypatch.setattr(installer, "HostSystem", lambda: with_ollama)
+    monkeypatch.setattr(installer, "current_interpreter", lambda: choice.interpreter)
+    monkeypatch.setattr(installer, "collect_packages", lambda: sources)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return with_ollama
 
@@ -36,18 +38,18 @@ def said(*arguments: str, answers: str | None = None) -> str:
 
 @pytest.mark.parametrize("command", [["install", "--no-start"], ["migrate"]])
 def test_a_dry_run_does_nothing_and_needs_no_root(
-    here: FakeMachine, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    here: FakeHostSystem, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    before = here.picture()
+    before = here.snapshot()
     assert "nothing was done" in said(*command, "--dry-run")
-    assert (here.picture(), here.done) == (before, [])
+    assert (here.snapshot(), here.done) == (before, [])
     with pytest.raises(InstallError, match="root's to do: sudo"):
         said(*command, "--yes")
 
 
 def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
-    here: FakeMachine, monkeypatch: pytest.MonkeyPatch
+    here: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     here.answers = False
@@ -68,7 +70,7 @@ def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
     assert not_known in said("uninstall", "--dry-run")
 
 
-def test_a_dry_run_says_what_is_then_done(here: FakeMachine) -> None:
+def test_a_dry_run_says_what_is_then_done(here: FakeHostSystem) -> None:
     planned = said("migrate", "--dry-run").splitlines()
     done = said("migrate", "--yes").splitlines()
     steps = [line.split(". ", 1)[1] for line in planned if line[:3].strip().isdecimal()]
@@ -76,26 +78,26 @@ def test_a_dry_run_says_what_is_then_done(here: FakeMachine) -> None:
     assert [line.split(" ", 1)[1] for line in done if line.split("/")[0].isdecimal()] == steps
 
 
-def test_nobody_to_ask_is_said(here: FakeMachine) -> None:
+def test_nobody_to_ask_is_said(here: FakeHostSystem) -> None:
     with pytest.raises(InstallError, match="--yes"):
         said("migrate")
     assert here.active == {layout.OLLAMA}
 
 
-def test_there_and_back_and_away(here: FakeMachine) -> None:
-    before = here.picture()
+def test_there_and_back_and_away(here: FakeHostSystem) -> None:
+    before = here.snapshot()
     assert "specd migrate --back" in said("migrate", "--yes")
     assert here.active == {layout.SERVICE}
     assert "is in Ollama's place; this does it again" in said("migrate", "--dry-run")
     assert "Ollama is as it was before" in said("migrate", "--back", "--yes")
     assert here.active == {layout.OLLAMA}
     said("uninstall", "--purge", "--yes")
-    after = here.picture()
+    after = here.snapshot()
     assert {path: after[path] for path in before} == before
 
 
 def test_no_ollama_service_is_said_and_a_store_can_be_named(
-    here: FakeMachine, monkeypatch: pytest.MonkeyPatch
+    here: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()
     here.active.clear()

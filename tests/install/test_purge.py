@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from specd.errors import InstallError
-from specd.install import carry_out, facts, layout, look, plan_uninstall
-from specd.install.machine import CommandFailed
-from tests.install.fake_machine import FakeMachine, install, words
+from specd.install import apply_plan, facts, gather_facts, layout, plan_uninstall
+from specd.install.host_system import CommandFailed
+from tests.install.fake_host_system import FakeHostSystem, install, words
 
 pytestmark = pytest.mark.usefixtures("answering")
 
 
 @pytest.fixture
-def people(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine) -> set[str]:
+def people(monkeypatch: pytest.MonkeyPatch, machine: FakeHostSystem) -> set[str]:
     """Who is there; systemd-sysusers adds specd, userdel takes it away and leaves its group."""
     there: set[str] = set()
     groups: set[str] = set()
@@ -35,12 +35,12 @@ def people(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine) -> set[str]:
     return there
 
 
-def uninstall(machine: FakeMachine, *, purges: bool = False) -> None:
-    carry_out(plan_uninstall(look(machine), purges=purges), machine, print)
+def uninstall(machine: FakeHostSystem, *, purges: bool = False) -> None:
+    apply_plan(plan_uninstall(gather_facts(machine), purges=purges), machine, print)
 
 
 def test_a_purge_after_an_uninstall_and_another_install_removes_the_user(
-    machine: FakeMachine, people: set[str], tmp_path: Path
+    machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     for _ in range(2):
         install(machine, tmp_path / "sources")
@@ -54,7 +54,7 @@ def test_a_purge_after_an_uninstall_and_another_install_removes_the_user(
 
 
 def test_a_purge_is_had_after_an_uninstall_without_one(
-    machine: FakeMachine, people: set[str], tmp_path: Path
+    machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
     model = machine.put("/var/lib/specd/.ollama/models/blobs/sha256-1", "weights")
@@ -69,7 +69,7 @@ def test_a_purge_is_had_after_an_uninstall_without_one(
 
 
 def test_a_user_that_was_there_before_specd_stays(
-    machine: FakeMachine, people: set[str], tmp_path: Path
+    machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     people.add("specd")
     install(machine, tmp_path / "sources")
@@ -81,7 +81,7 @@ def test_a_user_that_was_there_before_specd_stays(
 
 
 def test_a_group_that_others_were_given_hinders_nothing(
-    machine: FakeMachine, people: set[str], tmp_path: Path
+    machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
     before = machine.on_command
@@ -93,7 +93,7 @@ def test_a_group_that_others_were_given_hinders_nothing(
 
     machine.on_command = refuse
     assert "remove the user specd, and its group" in words(
-        plan_uninstall(look(machine), purges=True)
+        plan_uninstall(gather_facts(machine), purges=True)
     )
     uninstall(machine, purges=True)
     assert people == set()

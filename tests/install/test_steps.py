@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specd.install.steps import KeepCopy, PutFile, RemoveFile, Step
-from tests.install.fake_machine import FakeMachine
+from specd.install.steps import BackUpFile, PutFile, RemoveFile, Step
+from tests.install.fake_host_system import FakeHostSystem
 
 PATH, COPY = "/etc/a.service", "/etc/a.service.kept-by-specd"
 
@@ -23,7 +23,7 @@ def open_to_all() -> Iterator[None]:
 
 @pytest.mark.usefixtures("open_to_all")
 def test_a_file_is_roots_alone_until_it_is_whole(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+    machine: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys may stand in it, and the power may go at any time."""
     seen: list[tuple[str, int, bytes]] = []
@@ -44,7 +44,7 @@ def test_a_file_is_roots_alone_until_it_is_whole(
 
 @pytest.mark.parametrize("step", [PutFile("/etc/a.env", b"new"), RemoveFile("/etc/a.env")])
 def test_what_comes_back_is_whose_it_was(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, step: Step
+    machine: FakeHostSystem, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     path = machine.put("/etc/a.env", "old")
     path.chmod(0o640)
@@ -62,25 +62,25 @@ def test_what_comes_back_is_whose_it_was(
     assert (path.read_text(), path.stat().st_mode) == ("old", before.st_mode)
 
 
-def test_an_earlier_copy_is_never_lost(machine: FakeMachine) -> None:
+def test_an_earlier_copy_is_never_lost(machine: FakeHostSystem) -> None:
     for text in ("one", "two", "two", "three"):
         machine.put(PATH, text)
-        KeepCopy(PATH, COPY).do(machine)
+        BackUpFile(PATH, COPY).do(machine)
     kept = {path.name: path.read_text() for path in machine.at("/etc").glob("*kept*")}
     name = Path(COPY).name
     assert kept == {name: "three", f"{name}.1": "one", f"{name}.2": "two"}
 
 
 @pytest.mark.parametrize("earlier", [None, "another", "by hand"])
-def test_keeping_a_copy_is_undone(machine: FakeMachine, earlier: str | None) -> None:
+def test_keeping_a_copy_is_undone(machine: FakeHostSystem, earlier: str | None) -> None:
     machine.put(PATH, "by hand")
     if earlier is not None:
         machine.put(COPY, earlier)
-    before = machine.picture()
-    step = KeepCopy(PATH, COPY)
+    before = machine.snapshot()
+    step = BackUpFile(PATH, COPY)
     step.undo(machine)
-    assert machine.picture() == before
+    assert machine.snapshot() == before
     step.do(machine)
     assert machine.at(COPY).read_text() == "by hand"
     step.undo(machine)
-    assert machine.picture() == before
+    assert machine.snapshot() == before

@@ -22,7 +22,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def test_words_cross_in_both_directions(pair: tuple[socket.socket, socket.socket]) -> None:
-    daemon, engine = await DaemonChannel.over(pair[0]), EngineChannel(pair[1])
+    daemon, engine = await DaemonChannel.from_socket(pair[0]), EngineChannel(pair[1])
     await daemon.send(messages.Tokenize(1, ("a" * 100_000,), add_bos=False))
     heard = await asyncio.to_thread(engine.receive)
     assert heard == messages.Tokenize(1, ("a" * 100_000,), add_bos=False)
@@ -36,7 +36,7 @@ async def test_words_cross_in_both_directions(pair: tuple[socket.socket, socket.
 async def test_the_daemon_sees_a_frame_cut_short_as_the_end(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    daemon = await DaemonChannel.over(pair[0])
+    daemon = await DaemonChannel.from_socket(pair[0])
     pair[1].sendall(codec.encode(messages.LoadProgress(0.5))[:-1])
     pair[1].close()
     assert await daemon.receive() is None
@@ -74,7 +74,7 @@ def test_damage_is_told_apart_from_the_end(pair: tuple[socket.socket, socket.soc
 async def test_a_listener_is_called_by_the_read_that_brings_the_message(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    daemon, engine = await DaemonChannel.over(pair[0]), EngineChannel(pair[1])
+    daemon, engine = await DaemonChannel.from_socket(pair[0]), EngineChannel(pair[1])
     engine.send(messages.LoadProgress(0.5))
     assert await daemon.receive() == messages.LoadProgress(0.5)
     pongs = [messages.Pong(n) for n in range(9)]
@@ -103,7 +103,7 @@ async def test_a_listener_is_called_by_the_read_that_brings_the_message(
 async def test_a_listener_hears_what_came_before_the_damage(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    daemon = await DaemonChannel.over(pair[0])
+    daemon = await DaemonChannel.from_socket(pair[0])
     pair[1].sendall(codec.encode(messages.Pong(1)) + codec.HEADER.pack(1) + b"\xc1")
     heard: list[messages.ToDaemon] = []
     with pytest.raises(codec.BadFrame):
@@ -119,7 +119,7 @@ async def test_a_listener_hears_what_came_before_the_damage(
 async def test_a_sender_waits_while_the_engine_reads_nothing_and_is_freed_by_its_end(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    daemon = await DaemonChannel.over(pair[0])
+    daemon = await DaemonChannel.from_socket(pair[0])
     sending = asyncio.create_task(daemon.send(messages.Tokenize(1, ("a" * 10_000_000,), True)))
     await asyncio.sleep(0)
     assert not sending.done()

@@ -95,8 +95,8 @@ class Held(Outbox):
     at_gate = threading.Event()
     gate = threading.Event()
 
-    def _rest(self) -> bytes:
-        rest = super()._rest()
+    def _unsent(self) -> bytes:
+        rest = super()._unsent()
         if not rest:
             self.at_gate.set()
             self.gate.wait()

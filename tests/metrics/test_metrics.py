@@ -13,9 +13,9 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from specd import core, errors
-from specd.metrics import Device, Loaded, Metrics, Process, Record, State
+from specd.metrics import Device, LoadedModel, Metrics, Process, RequestRecord, State
 from specd.metrics.families import FAMILIES, GROUPS, PROCESS, Kind
-from specd.metrics.labels import MAX_NAMES, Names
+from specd.metrics.label_limit import MAX_NAMES, BoundedLabels
 
 STATS = core.SpeculationStats(
     drafter="tiny:latest",
@@ -37,7 +37,7 @@ DONE = core.Done(
     ),
     speculation=STATS,
 )
-RESIDENT = Loaded(
+RESIDENT = LoadedModel(
     model="m:latest",
     drafter="tiny:latest",
     n_users=3,
@@ -63,12 +63,12 @@ class Counted:
     """A clock that stands until it is told, and what was counted by it."""
 
     now: float = 100.0
-    names: Names = field(default_factory=Names)
+    names: BoundedLabels = field(default_factory=BoundedLabels)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(clock=lambda: self.now, names=self.names)
 
-    def begin(self, **fields: str) -> Record:
+    def begin(self, **fields: str) -> RequestRecord:
         known = {
             "request_id": "req_1",
             "method": "POST",
@@ -79,16 +79,16 @@ class Counted:
         }
         return self.metrics.begin(**known | fields)
 
-    def answer(self, model: str = "m:latest", done: core.Done | None = DONE) -> Record:
+    def answer(self, model: str = "m:latest", done: core.Done | None = DONE) -> RequestRecord:
         """11 s: 5 of load, 1 in line, 2 for the prompt, and 3 tokens a second apart."""
         record = self.begin()
-        record.answering(model)
-        record.waited(6.0, 5.0)
+        record.begin_answer(model)
+        record.add_wait(6.0, 5.0)
         self.now += 6.0
-        record.began(core.Begun(n_prompt=50, n_cached=20))
+        record.slot_assigned(core.Started(n_prompt=50, n_cached=20))
         for n_tokens, gap_s in ((1, 2.0), (2, 1.0), (1, 2.0)):
             self.now += gap_s
-            record.stepped(n_tokens)
+            record.add_tokens(n_tokens)
         record.done, record.status = done, 200
         return record
 
@@ -107,13 +107,13 @@ class Counted:
 
 
 @pytest.fixture
-def counted() -> Counted:
+def collector() -> Counted:
     return Counted()
 
 
-def test_an_answer_is_counted_once_at_its_end(counted: Counted) -> None:
-    counted.metrics.end(counted.answer())
-    found = counted.samples()
+def test_an_answer_is_counted_once_at_its_end(collector: Counted) -> None:
+    collector.metrics.end(collector.answer())
+    found = collector.samples()
     of = '{model_name="m:latest"}'
     expected = {
         "prompt_tokens_total": 50,
@@ -137,14 +137,14 @@ def test_an_answer_is_counted_once_at_its_end(counted: Counted) -> None:
     assert found['specd:http_requests_total{dialect="ollama",route="/api/chat",status="200"}'] == 1
 
 
-def test_what_speculation_did_is_counted_by_pair(counted: Counted) -> None:
+def test_what_speculation_did_is_counted_by_pair(collector: Counted) -> None:
     for _ in range(2):
-        counted.metrics.end(counted.answer())
+        collector.metrics.end(collector.answer())
     plain = dataclasses.replace(
         DONE, speculation=core.SpeculationStats(n_steps=5, reason="disabled_by_user")
     )
-    counted.metrics.end(counted.answer(done=plain))
-    found = counted.samples()
+    collector.metrics.end(collector.answer(done=plain))
+    found = collector.samples()
     pair = 'drafter="tiny:latest",model_name="m:latest"'
     expected = {
         f"spec_decode_num_drafts_total{{{pair}}}": 8,
@@ -165,11 +165,11 @@ def test_what_speculation_did_is_counted_by_pair(counted: Counted) -> None:
     assert 'specd:spec_decode_num_drafts_total{drafter="",model_name="m:latest"}' not in found
 
 
-def test_an_answer_whose_client_left_counts_as_far_as_it_came(counted: Counted) -> None:
-    record = counted.answer(done=None)
+def test_an_answer_whose_client_left_counts_as_far_as_it_came(collector: Counted) -> None:
+    record = collector.answer(done=None)
     record.left = True
-    counted.metrics.end(record)
-    found = counted.samples()
+    collector.metrics.end(record)
+    found = collector.samples()
     assert found['specd:generation_tokens_total{model_name="m:latest"}'] == 4
     assert found['specd:request_success_total{finished_reason="abort",model_name="m:latest"}'] == 1
     assert found['specd:prompt_tokens_total{model_name="m:latest"}'] == 50
@@ -178,76 +178,76 @@ def test_an_answer_whose_client_left_counts_as_far_as_it_came(counted: Counted) 
     assert 'specd:request_prompt_tokens_count{model_name="m:latest"}' not in found
 
 
-def test_who_fails_while_it_waits_for_a_slot_has_waited_in_the_queue(counted: Counted) -> None:
-    record = counted.begin()
-    record.answering("m:latest")
-    record.waited(0.5, 0.25)
+def test_who_fails_while_it_waits_for_a_slot_has_waited_in_the_queue(collector: Counted) -> None:
+    record = collector.begin()
+    record.begin_answer("m:latest")
+    record.add_wait(0.5, 0.25)
     record.error, record.status = "ShuttingDown", 503
-    counted.now += 11.0
-    counted.metrics.end(record)
-    found = counted.samples()
+    collector.now += 11.0
+    collector.metrics.end(record)
+    found = collector.samples()
     assert found['specd:request_queue_time_seconds_sum{model_name="m:latest"}'] == 10.75
     assert 'specd:prompt_tokens_total{model_name="m:latest"}' not in found
 
 
-def test_who_leaves_while_its_prompt_is_read_is_in_no_queue_any_more(counted: Counted) -> None:
-    record = counted.begin()
-    record.answering("m:latest")
-    record.waited(3.0, 1.0)
-    counted.now += 4.0
-    record.began(core.Begun(n_prompt=50))
-    counted.now += 20.0
+def test_who_leaves_while_its_prompt_is_read_is_in_no_queue_any_more(collector: Counted) -> None:
+    record = collector.begin()
+    record.begin_answer("m:latest")
+    record.add_wait(3.0, 1.0)
+    collector.now += 4.0
+    record.slot_assigned(core.Started(n_prompt=50))
+    collector.now += 20.0
     record.left = True
-    counted.metrics.end(record)
-    found = counted.samples()
+    collector.metrics.end(record)
+    found = collector.samples()
     assert found['specd:request_queue_time_seconds_sum{model_name="m:latest"}'] == 3.0
     assert found['specd:prompt_tokens_total{model_name="m:latest"}'] == 50
 
 
-def test_an_answer_that_broke_is_an_error_and_no_success(counted: Counted) -> None:
-    record = counted.answer(done=None)
+def test_an_answer_that_broke_is_an_error_and_no_success(collector: Counted) -> None:
+    record = collector.answer(done=None)
     record.error = "EngineCrashed"
-    counted.metrics.end(record)
-    found = counted.samples()
+    collector.metrics.end(record)
+    found = collector.samples()
     assert found['specd:request_errors_total{dialect="ollama",kind="EngineCrashed"}'] == 1
     assert not any(name.startswith("specd:request_success") for name in found)
 
 
-def test_tokens_of_an_answer_under_way_are_counted_and_never_twice(counted: Counted) -> None:
-    record = counted.answer()
+def test_tokens_of_an_answer_under_way_are_counted_and_never_twice(collector: Counted) -> None:
+    record = collector.answer()
     name = 'specd:generation_tokens_total{model_name="m:latest"}'
-    found = counted.samples()
+    found = collector.samples()
     assert (found[name], found["specd:http_requests_in_flight"]) == (4, 1)
-    assert counted.samples()[name] == 4
-    record.stepped(3)
-    assert counted.samples()[name] == 7
-    counted.metrics.end(record)
-    found = counted.samples()
+    assert collector.samples()[name] == 4
+    record.add_tokens(3)
+    assert collector.samples()[name] == 7
+    collector.metrics.end(record)
+    found = collector.samples()
     assert (found[name], found["specd:http_requests_in_flight"]) == (16, 0)
 
 
-def test_texts_that_became_vectors(counted: Counted) -> None:
-    record = counted.begin(route="/api/embed")
+def test_texts_that_became_vectors(collector: Counted) -> None:
+    record = collector.begin(route="/api/embed")
     record.model, record.status = "e:latest", 200
     entries = tuple(core.Embedding(vector=(1.0,), n_tokens=n) for n in (3, 4))
-    record.embedded(core.Embeddings(entries=entries))
-    counted.metrics.end(record)
-    found = counted.samples()
+    record.add_embeddings(core.Embeddings(entries=entries))
+    collector.metrics.end(record)
+    found = collector.samples()
     assert found['specd:embedded_texts_total{model_name="e:latest"}'] == 2
     assert found['specd:prompt_tokens_total{model_name="e:latest"}'] == 7
 
 
-def test_what_becomes_of_models(counted: Counted) -> None:
-    metrics = counted.metrics
+def test_what_becomes_of_models(collector: Counted) -> None:
+    metrics = collector.metrics
     metrics.loaded("m:latest", 3.0)
     metrics.load_failed("m:latest", errors.OutOfMemory("no"))
     metrics.left("m:latest", "make_room")
-    metrics.crashed("m:latest")
+    metrics.engine_crashed("m:latest")
     metrics.refused()
     metrics.pulled(10)
     metrics.pulled(5)
     metrics.pushed(2)
-    found = counted.samples()
+    found = collector.samples()
     assert found['specd:model_loads_total{model_name="m:latest",result="ok"}'] == 1
     assert found['specd:model_loads_total{model_name="m:latest",result="OutOfMemory"}'] == 1
     assert found['specd:model_load_seconds_sum{model_name="m:latest"}'] == 3.0
@@ -257,8 +257,8 @@ def test_what_becomes_of_models(counted: Counted) -> None:
     assert (found["specd:pulled_bytes_total"], found["specd:pushed_bytes_total"]) == (15, 2)
 
 
-def test_how_things_stand_is_read_at_the_scrape(counted: Counted) -> None:
-    found = counted.samples(STATE)
+def test_how_things_stand_is_read_at_the_scrape(collector: Counted) -> None:
+    found = collector.samples(STATE)
     expected = {
         "ready": 0,
         "engines_stuck": 1,
@@ -282,19 +282,19 @@ def test_how_things_stand_is_read_at_the_scrape(counted: Counted) -> None:
     }
     assert {name: found.get(f"specd:{name}") for name in expected} == expected
     # What has left is not shown on as if it were there.
-    assert not any("model_resident" in name for name in counted.samples())
+    assert not any("model_resident" in name for name in collector.samples())
 
 
 def test_names_are_bounded_however_many_models_are_made() -> None:
-    counted = Counted(names=Names(2))
+    collector = Counted(names=BoundedLabels(2))
     for model in ("a", "b", "c", "d", "a"):
-        counted.metrics.end(counted.answer(model))
-        counted.metrics.loaded(model, 1.0)
+        collector.metrics.end(collector.answer(model))
+        collector.metrics.loaded(model, 1.0)
     state = State(
         loaded=tuple(dataclasses.replace(RESIDENT, model=model) for model in "abcd"),
         waiting=tuple("abcd"),
     )
-    found = counted.samples(state)
+    found = collector.samples(state)
     models = {name.partition('model_name="')[2].partition('"')[0] for name in found} - {""}
     assert models == {"a", "b", "other"}
     assert found['specd:num_requests_running{model_name="other"}'] == 4
@@ -304,7 +304,7 @@ def test_names_are_bounded_however_many_models_are_made() -> None:
 
 
 def test_a_pair_beyond_the_bound_keeps_its_model() -> None:
-    names = Names(2)
+    names = BoundedLabels(2)
     assert [names.pair("a", d) for d in ("x", None, "z", "x")] == [
         ("a", "x"),
         ("a", ""),
@@ -319,14 +319,14 @@ def test_a_pair_beyond_the_bound_keeps_its_model() -> None:
 
 def everything() -> Counted:
     """Every family has a sample."""
-    counted = Counted()
-    test_what_becomes_of_models(counted)
-    test_texts_that_became_vectors(counted)
-    failed = counted.begin()
+    collector = Counted()
+    test_what_becomes_of_models(collector)
+    test_texts_that_became_vectors(collector)
+    failed = collector.begin()
     failed.error, failed.status = "Internal", 500
-    counted.metrics.end(failed)
-    counted.metrics.end(counted.answer())
-    return counted
+    collector.metrics.end(failed)
+    collector.metrics.end(collector.answer())
+    return collector
 
 
 def kinds(families: list[Metric]) -> dict[str, str]:

@@ -9,7 +9,14 @@ import re
 import pytest
 
 from specd import core
-from specd.metrics import Record, current, current_id, log_request, request_id, serving
+from specd.metrics import (
+    RequestRecord,
+    current_record,
+    current_request_id,
+    log_request,
+    record_context,
+    request_id,
+)
 from specd.metrics.request_line import FIELDS, Value, logfmt, request_fields
 from tests.metrics.test_metrics import DONE, Counted
 
@@ -27,14 +34,14 @@ def test_one_that_could_not_stand_in_a_log_is_not(sent: str) -> None:
 
 
 def test_code_knows_for_which_request_it_works() -> None:
-    record = Record()
-    assert (current() is record, current_id()) == (False, "")
-    with serving(record):
-        assert (current() is record, current_id()) == (True, record.id)
-    assert current_id() == ""
+    record = RequestRecord()
+    assert (current_record() is record, current_request_id()) == (False, "")
+    with record_context(record):
+        assert (current_record() is record, current_request_id()) == (True, record.id)
+    assert current_request_id() == ""
 
 
-def fields(record: Record) -> dict[str, object]:
+def fields(record: RequestRecord) -> dict[str, object]:
     """Of its line, which has none that is not declared, and all in their order."""
     found: dict[str, object] = dict(request_fields(record))
     assert list(found) == [name for name in FIELDS if name in found]
@@ -42,10 +49,10 @@ def fields(record: Record) -> dict[str, object]:
 
 
 def test_the_line_of_an_answer() -> None:
-    counted = Counted()
-    record = counted.answer()
+    collector = Counted()
+    record = collector.answer()
     record.key = "3f2a81c0"
-    counted.metrics.end(record)
+    collector.metrics.end(record)
     assert fields(record) == {
         "request_id": "req_1",
         "dialect": "ollama",
@@ -73,26 +80,26 @@ def test_the_line_of_an_answer() -> None:
 
 
 def test_the_line_of_an_answer_without_drafts_says_why() -> None:
-    counted = Counted()
+    collector = Counted()
     stats = core.SpeculationStats(
         state=core.SpeculationState.PARKED, reason="does_not_pay", speedup=0.98765
     )
-    record = counted.answer(
+    record = collector.answer(
         done=core.Done(reason=core.StopReason.STOP, usage=core.Usage(), speculation=stats)
     )
-    counted.metrics.end(record)
+    collector.metrics.end(record)
     said = fields(record)
     assert (said["speculation"], said["reason"], said["gain"]) == ("parked", "does_not_pay", 0.988)
     assert not said.keys() & {"acceptance", "drafter", "tokens_per_s"}
 
 
 def test_the_line_of_a_request_that_only_waited() -> None:
-    counted = Counted()
-    record = counted.begin(route="/api/generate")
+    collector = Counted()
+    record = collector.begin(route="/api/generate")
     record.model, record.status, record.error = "m:latest", 500, "LoadFailed"
-    record.waited(4.0, 3.0)
-    counted.now += 5.0
-    counted.metrics.end(record)
+    record.add_wait(4.0, 3.0)
+    collector.now += 5.0
+    collector.metrics.end(record)
     said = fields(record)
     assert (said["queue_ms"], said["load_ms"], said["total_ms"]) == (1000.0, 3000.0, 5000.0)
     assert (said["status"], said["error"], said["model"]) == (500, "LoadFailed", "m:latest")
@@ -106,11 +113,11 @@ def test_the_line_of_a_request_that_only_waited() -> None:
 def test_the_line_of_an_answer_that_did_not_come_to_its_end(
     fault: dict[str, object], finish: str
 ) -> None:
-    counted = Counted()
-    record = counted.answer(done=None)
+    collector = Counted()
+    record = collector.answer(done=None)
     for name, value in fault.items():
         setattr(record, name, value)
-    counted.metrics.end(record)
+    collector.metrics.end(record)
     said = fields(record)
     assert (said["finish"], said["generated_tokens"]) == (finish, 4)
     assert (said["prompt_tokens"], said["cached_tokens"], said["queue_ms"]) == (50, 20, 1000.0)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specd.metrics import Record
+from specd.metrics import RequestRecord
 from specd.metrics.request_line import logfmt, request_fields
 
 UNSEEN = [*map(chr, range(33)), "\x7f", "\x85", "\u2028"]
@@ -20,5 +20,5 @@ def test_what_could_end_or_hide_a_line_is_quoted(character: str) -> None:
 
 
 def test_of_a_path_that_nobody_has_the_beginning_is_said() -> None:
-    record = Record(path="/" + "x" * 9000)
+    record = RequestRecord(path="/" + "x" * 9000)
     assert request_fields(record)["path"] == "/" + "x" * 127

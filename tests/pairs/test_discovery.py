@@ -9,12 +9,12 @@ import pytest
 
 from specd import core
 from specd.core import BandHistory, DrafterKind, NoPair, PairHistory
-from specd.pairs import History, Key, Pairs, Rule, Rules, Vocabularies, identity_of
+from specd.pairs import History, HistoryKey, Pairs, Rule, Rules, Vocabularies, file_identity
 from specd.pairs.retries import PairKey
 from specd.pairs.vocabularies import VOCABULARIES_FILE
 from specd.store import Library, demo
 from tests.gguf_files import VOCABULARY, Vocabulary, byte_vocabulary, write_llama
-from tests.pairs.shelves import SparseStore, write_sparse
+from tests.pairs.sparse_stores import SparseStore, write_sparse
 
 STRANGER = VOCABULARY.with_token(100, "surprise")
 LOST = BandHistory(
@@ -25,7 +25,7 @@ WON = BandHistory(
 )
 
 
-class Shelf:
+class DrafterDiscovery:
     """A store of big models, and what is known of its pairs."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,13 +59,13 @@ class Shelf:
     def learned(self, target: str, drafter: str, *bands: BandHistory) -> None:
         weights = [str(self.library.resolve(name).weights) for name in (target, drafter)]
         spec = core.EngineSpec(weights=weights[0], drafter=weights[1])
-        self.history.put(Key.of(spec, "here"), PairHistory(bands=bands))
+        self.history.put(HistoryKey.of(spec, "here"), PairHistory(bands=bands))
 
     def answer(self, name: str) -> None:
         """Count one without the drafters that lost."""
         target = self.library.resolve(name).weights
-        for lost in self.pair(name).passed_over:
-            key = PairKey(identity_of(target), identity_of(lost.weights), "here")
+        for lost in self.pair(name).skipped_drafters:
+            key = PairKey(file_identity(target), file_identity(lost.weights), "here")
             self.history.count_answer(key, lost.n_retries)
 
     def pair(self, name: str = "big") -> core.Pair:
@@ -91,8 +91,8 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    shelf = Shelf(tmp_path)
+def shelf(tmp_path: Path) -> DrafterDiscovery:
+    shelf = DrafterDiscovery(tmp_path)
     shelf.add("big", 8)
     return shelf
 
@@ -104,7 +104,7 @@ def rule(*drafters: str, origin: str = "registry", **more: object) -> Rule:
 # ----------------------------------------------------------------------------- what is taken
 
 
-def test_the_smallest_model_that_speaks_the_vocabulary_drafts(shelf: Shelf) -> None:
+def test_the_smallest_model_that_speaks_the_vocabulary_drafts(shelf: DrafterDiscovery) -> None:
     shelf.add("one", 1)
     shelf.add("half", 0.5)
     shelf.add("quarter", 0.25, vocabulary=STRANGER)
@@ -118,7 +118,7 @@ def test_the_smallest_model_that_speaks_the_vocabulary_drafts(shelf: Shelf) -> N
 
 @pytest.mark.parametrize("n_billions,found", [(2, True), (2.001, False), (7, False)])
 def test_a_drafter_reads_a_quarter_of_its_targets_bytes_at_most(
-    shelf: Shelf, n_billions: float, *, found: bool
+    shelf: DrafterDiscovery, n_billions: float, *, found: bool
 ) -> None:
     shelf.add("small", n_billions)
     assert shelf.drafter() == ("small by shelf" if found else "drafter_not_found")
@@ -126,7 +126,7 @@ def test_a_drafter_reads_a_quarter_of_its_targets_bytes_at_most(
 
 @pytest.mark.parametrize("n_billions,found", [(3, True), (2.999, False)])
 def test_on_a_gpu_a_target_has_three_billion_parameters_at_least(
-    shelf: Shelf, n_billions: float, *, found: bool
+    shelf: DrafterDiscovery, n_billions: float, *, found: bool
 ) -> None:
     shelf.add("middling", n_billions)
     shelf.add("small", 0.5)
@@ -135,7 +135,7 @@ def test_on_a_gpu_a_target_has_three_billion_parameters_at_least(
 
 @pytest.mark.parametrize("n_billions,found", [(0.001, True), (0.14, True), (0.16, False)])
 def test_on_a_cpu_a_small_target_has_a_drafter_that_is_smaller_by_far(
-    shelf: Shelf, n_billions: float, *, found: bool
+    shelf: DrafterDiscovery, n_billions: float, *, found: bool
 ) -> None:
     shelf.on_gpu = False
     shelf.add("middling", 0.6)
@@ -143,7 +143,7 @@ def test_on_a_cpu_a_small_target_has_a_drafter_that_is_smaller_by_far(
     assert shelf.drafter("middling") == ("small by shelf" if found else "drafter_not_found")
 
 
-def test_on_a_cpu_a_tiny_target_and_a_mixture_are_served_plain(shelf: Shelf) -> None:
+def test_on_a_cpu_a_tiny_target_and_a_mixture_are_served_plain(shelf: DrafterDiscovery) -> None:
     shelf.on_gpu = False
     shelf.add("tiny", 0.02)
     shelf.add("tiniest", 0.001)
@@ -155,7 +155,7 @@ def test_on_a_cpu_a_tiny_target_and_a_mixture_are_served_plain(shelf: Shelf) -> 
     assert "mixture of experts" in shelf.pair("sparse").detail
 
 
-def test_of_experts_those_count_that_a_token_meets(shelf: Shelf) -> None:
+def test_of_experts_those_count_that_a_token_meets(shelf: DrafterDiscovery) -> None:
     shelf.add("sparse", 1, n_expert_parameters=29e9, experts=(128, 8))  # 2.8 billion of 30
     shelf.add("small", 0.5)
     assert shelf.pair("sparse").detail == (
@@ -179,14 +179,14 @@ def test_of_experts_those_count_that_a_token_meets(shelf: Shelf) -> None:
         {"vocabulary": byte_vocabulary(pre="qwen2")},
     ],
 )
-def test_what_cannot_draft_is_passed_over(shelf: Shelf, more: dict[str, object]) -> None:
+def test_what_cannot_draft_is_passed_over(shelf: DrafterDiscovery, more: dict[str, object]) -> None:
     shelf.add("odd", 0.1, **more)  # type: ignore[arg-type]
     assert shelf.drafter() == "drafter_not_found"
     shelf.add("small", 0.5)
     assert shelf.drafter() == "small by shelf"
 
 
-def test_a_copy_of_the_target_is_the_target(shelf: Shelf) -> None:
+def test_a_copy_of_the_target_is_the_target(shelf: DrafterDiscovery) -> None:
     blob = shelf.library.resolve("big").weights
     shelf.store.put("copy", blob)
     shelf.store.put("again", blob)
@@ -196,13 +196,13 @@ def test_a_copy_of_the_target_is_the_target(shelf: Shelf) -> None:
     )
 
 
-def test_of_a_drafter_under_two_names_the_first_is_said(shelf: Shelf) -> None:
+def test_of_a_drafter_under_two_names_the_first_is_said(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     shelf.store.put("a-copy", shelf.library.resolve("small").weights)
     assert shelf.drafter() == "a-copy by shelf"
 
 
-def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: Shelf) -> None:
+def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     broken = shelf.library.resolve(shelf.add("broken", 0.1)).weights
     broken.write_bytes(b"GGUF")
@@ -230,7 +230,7 @@ def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: Shelf) -> None:
     ],
     ids=["registry", "not-there", "unfit", "forbids", "users-not-there", "users-unfit", "users-no"],
 )
-def test_rules_go_before_the_shelf(shelf: Shelf, rules: Rules, drafter: str) -> None:
+def test_rules_go_before_the_shelf(shelf: DrafterDiscovery, rules: Rules, drafter: str) -> None:
     shelf.add("two", 7)
     shelf.add("small", 0.5)
     shelf.add("stranger", 0.1, vocabulary=STRANGER)
@@ -238,7 +238,9 @@ def test_rules_go_before_the_shelf(shelf: Shelf, rules: Rules, drafter: str) -> 
     assert shelf.drafter() == drafter
 
 
-def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(shelf: Shelf) -> None:
+def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(
+    shelf: DrafterDiscovery,
+) -> None:
     shelf.add("small", 0.5)
     by_rule = rule("one", "two", pull=("one", "two"), expected={"code": 2.1})
     shelf.rules = Rules(packaged=(by_rule,))
@@ -251,7 +253,7 @@ def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(shel
     assert (pair.drafter.source, pair.rule, pair.pull) == ("shelf", "registry: big", ())
 
 
-def test_a_manifests_own_draft_goes_before_the_shelf(shelf: Shelf) -> None:
+def test_a_manifests_own_draft_goes_before_the_shelf(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     shelf.add("seven", 7)
     shelf.add("big", 9, draft="seven")
@@ -259,7 +261,7 @@ def test_a_manifests_own_draft_goes_before_the_shelf(shelf: Shelf) -> None:
 
 
 def test_a_small_target_keeps_the_drafter_that_a_rule_or_its_manifest_gives_it(
-    shelf: Shelf,
+    shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("small", 0.5)
     shelf.add("big", 1)
@@ -271,7 +273,7 @@ def test_a_small_target_keeps_the_drafter_that_a_rule_or_its_manifest_gives_it(
     assert shelf.drafter() == "big:latest (its own draft) by manifest"
 
 
-def test_a_pair_says_what_its_rule_says(shelf: Shelf) -> None:
+def test_a_pair_says_what_its_rule_says(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     expected = {"code": 2.1}
     by_rule = rule(
@@ -291,7 +293,7 @@ def test_a_pair_says_what_its_rule_says(shelf: Shelf) -> None:
 # ------------------------------------------------------------------------------- history
 
 
-def test_what_pays_goes_before_what_is_smaller(shelf: Shelf) -> None:
+def test_what_pays_goes_before_what_is_smaller(shelf: DrafterDiscovery) -> None:
     for name, n_billions in (("one", 1), ("two", 2), ("half", 0.5)):
         shelf.add(name, n_billions)
     shelf.learned("big", "two", WON)
@@ -303,7 +305,9 @@ def test_what_pays_goes_before_what_is_smaller(shelf: Shelf) -> None:
     assert shelf.drafter() == "half by shelf"
 
 
-def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(shelf: Shelf) -> None:
+def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(
+    shelf: DrafterDiscovery,
+) -> None:
     shelf.add("half", 0.5)
     shelf.add("one", 1)
     shelf.learned("big", "half", LOST)
@@ -316,16 +320,18 @@ def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(shelf: S
         " over 40 answers, 12% of 410 guesses accepted. It is tried again after 200 more answers,"
         " or after `specd pairs big:latest --forget`."
     )
-    assert [lost.name for lost in pair.passed_over] == ["half:latest", "one:latest"]
-    assert pair.detail == pair.passed_over[0].detail
+    assert [lost.name for lost in pair.skipped_drafters] == ["half:latest", "one:latest"]
+    assert pair.detail == pair.skipped_drafters[0].detail
 
 
-def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(shelf: Shelf) -> None:
+def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(
+    shelf: DrafterDiscovery,
+) -> None:
     shelf.add("half", 0.5)
     shelf.learned("big", "half", LOST)
     assert shelf.drafter() == "does_not_pay"
     for n_left in (200, 199):
-        [lost] = shelf.pair().passed_over
+        [lost] = shelf.pair().skipped_drafters
         assert (lost.n_answers_left, lost.n_retries) == (n_left, 0)
         assert f"after {n_left} more answers, or" in lost.detail
         shelf.answer("big")
@@ -334,17 +340,17 @@ def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(shelf: She
     assert "after 1 more answer, or" in shelf.pair().detail
     shelf.answer("big")
     assert shelf.drafter() == "half by shelf"
-    assert shelf.pair().passed_over == ()
+    assert shelf.pair().skipped_drafters == ()
 
 
-def test_what_lost_does_not_come_back_while_another_pays(shelf: Shelf) -> None:
+def test_what_lost_does_not_come_back_while_another_pays(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.add("one", 1)
     shelf.rules = Rules(packaged=(rule("half", "one"),))
     shelf.learned("big", "half", LOST)
-    assert shelf.pair().passed_over[0].n_answers_left == 200
+    assert shelf.pair().skipped_drafters[0].n_answers_left == 200
     shelf.learned("big", "one", WON)
-    [lost] = shelf.pair().passed_over
+    [lost] = shelf.pair().skipped_drafters
     assert lost.n_answers_left is None
     assert lost.detail.endswith(
         "It is tried again when one:latest no longer pays, or after"
@@ -352,7 +358,7 @@ def test_what_lost_does_not_come_back_while_another_pays(shelf: Shelf) -> None:
     )
 
 
-def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: Shelf) -> None:
+def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.add("one", 1)
     shelf.rules = Rules(packaged=(rule("half", "one"),))
@@ -363,7 +369,7 @@ def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: Shelf) -> N
 
 
 def test_why_a_rules_drafter_is_not_taken_is_told_before_what_the_shelf_lost_by(
-    shelf: Shelf,
+    shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("half", 0.5)
     shelf.add("stranger", 0.1, vocabulary=STRANGER)
@@ -372,7 +378,7 @@ def test_why_a_rules_drafter_is_not_taken_is_told_before_what_the_shelf_lost_by(
     assert shelf.drafter() == "vocabulary_differs"
 
 
-def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: Shelf) -> None:
+def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.add("big", 9, draft="half")
     shelf.learned("big", "half", LOST)
@@ -381,7 +387,7 @@ def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: Shelf) -> None:
     assert shelf.drafter() == "one by shelf"
 
 
-def test_what_the_user_asks_for_by_name_is_never_dropped(shelf: Shelf) -> None:
+def test_what_the_user_asks_for_by_name_is_never_dropped(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.rules = Rules(user=(rule("half", origin="user"),))
     shelf.learned("big", "half", LOST)
@@ -394,7 +400,7 @@ def test_the_demo_keeps_its_drafter(tmp_path: Path) -> None:
     history = History(None)
     target, draft = built_in.weights, built_in.last_path("draft")
     spec = core.EngineSpec(weights=str(target), drafter=str(draft))
-    history.put(Key.of(spec, "here"), PairHistory(bands=(LOST,)))
+    history.put(HistoryKey.of(spec, "here"), PairHistory(bands=(LOST,)))
     library = Library(tmp_path, demo=True)
     pair = Pairs(library, Rules(), history=history, machine="here").pair(
         library.resolve("specd-demo")
@@ -406,7 +412,7 @@ def test_the_demo_keeps_its_drafter(tmp_path: Path) -> None:
 # ------------------------------------------------------------------- asked at every request
 
 
-def names(shelf: Shelf, steps: Sequence[str]) -> list[str]:
+def names(shelf: DrafterDiscovery, steps: Sequence[str]) -> list[str]:
     """Who drafts after each step: +name of a new model, -name of one that is removed."""
     found = []
     for step in steps:
@@ -421,7 +427,7 @@ def names(shelf: Shelf, steps: Sequence[str]) -> list[str]:
     return found
 
 
-def test_what_comes_and_goes_is_noticed(shelf: Shelf) -> None:
+def test_what_comes_and_goes_is_noticed(shelf: DrafterDiscovery) -> None:
     assert names(shelf, ["+b", "+a", "+c", "-c", "-a", "-b", "+a"]) == [
         "b by shelf",
         "a by shelf",
@@ -433,7 +439,7 @@ def test_what_comes_and_goes_is_noticed(shelf: Shelf) -> None:
     ]
 
 
-def test_a_drafter_whose_file_is_gone_is_never_named(shelf: Shelf) -> None:
+def test_a_drafter_whose_file_is_gone_is_never_named(shelf: DrafterDiscovery) -> None:
     shelf.add("one", 1)
     shelf.add("half", 0.5)
     assert shelf.drafter() == "half by shelf"
@@ -442,7 +448,9 @@ def test_a_drafter_whose_file_is_gone_is_never_named(shelf: Shelf) -> None:
     assert shelf.drafter() == "one by shelf"
 
 
-def test_the_same_question_is_decided_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_question_is_decided_once(
+    shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shelf.add("half", 0.5)
     first = shelf.pair()
     assert shelf._pairs is not None
@@ -451,7 +459,7 @@ def test_the_same_question_is_decided_once(shelf: Shelf, monkeypatch: pytest.Mon
     assert shelf.pair().target is not first.target
 
 
-def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: Shelf) -> None:
+def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.pair()
     shelf.add("big", 16)
@@ -459,31 +467,33 @@ def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: Shelf) -> Non
 
 
 def test_after_a_survey_no_header_is_left_to_be_read(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n_models_seen in (0, 2):  # it ends when the daemon does
         over = iter([False] * n_models_seen + [True] * 9)
         finder = Pairs(shelf.library, Rules(), history=shelf.history)
         shelf.add("half", 0.5)
-        finder.survey(lambda over=over: next(over))  # type: ignore[misc]
+        finder.scan(lambda over=over: next(over))  # type: ignore[misc]
     monkeypatch.setattr("specd.pairs.vocabularies.read_header", None)
     assert finder.pair(shelf.library.resolve("big")).drafter is not None
 
 
 def test_a_store_that_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "manifests").write_text("no folder")
-    Pairs(Library(tmp_path, demo=False), Rules()).survey(lambda: False)
+    Pairs(Library(tmp_path, demo=False), Rules()).scan(lambda: False)
 
 
 def test_headers_are_read_once_by_all_that_start_with_one_state(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.add("half", 0.5)
     first = shelf.pair()
-    assert shelf.history.beside(VOCABULARIES_FILE) == shelf.folder / "state" / VOCABULARIES_FILE
+    assert (
+        shelf.history.in_state_dir(VOCABULARIES_FILE) == shelf.folder / "state" / VOCABULARIES_FILE
+    )
     monkeypatch.setattr("specd.pairs.vocabularies.read_header", None)
     monkeypatch.setattr("specd.store.library.read_header", None)
-    known = Vocabularies.beside(shelf.history)
+    known = Vocabularies.in_state_dir(shelf.history)
     library = Library(shelf.store.root, demo=False, read=known.read)
     again = Pairs(library, Rules(), history=shelf.history, vocabularies=known)
     assert again.pair(library.resolve("big")) == first

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd import core
-from specd.pairs import History, Key, history, identity_of
+from specd.pairs import History, HistoryKey, file_identity, history
 from specd.pairs.retries import FIRST_WAIT, PairKey, Retry
 
 ROOT = Path(__file__).parents[2]
-KEY = Key(
+KEY = HistoryKey(
     target="sha256:a",
     drafter="sha256:b",
     kv_cache_type="f16",
@@ -47,7 +47,7 @@ BAND = core.BandHistory(
 LEARNED = core.PairHistory(bands=(BAND,), device="CPU", target_s=((1, 0.01), (4, 0.02)))
 
 
-def key(n: int) -> Key:
+def key(n: int) -> HistoryKey:
     return msgspec.structs.replace(KEY, target=f"sha256:{n}")
 
 
@@ -282,7 +282,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
 )
 WRITTEN = msgspec.json.encode(
-    history._File(1, [history.Entry(KEY, 1.0, LEARNED)], [Retry(KEY.pair, 7, 1)])
+    history._File(1, [history.HistoryEntry(KEY, 1.0, LEARNED)], [Retry(KEY.pair, 7, 1)])
 )
 
 
@@ -325,12 +325,12 @@ def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
 def test_only_what_can_have_been_measured_is_kept_and_that_exactly(
     bands: list[core.BandHistory],
 ) -> None:
-    kept = history._sound(core.PairHistory(bands=tuple(bands)))
+    kept = history._without_invalid(core.PairHistory(bands=tuple(bands)))
     assert set(kept.bands) <= set(bands)
     for band in kept.bands:
         assert band.gain is None or 0 < band.gain < math.inf
         assert all(0 <= mean <= 1 and weight >= 0 for mean, weight in band.by_confidence)
-    text = msgspec.json.encode(history._File(1, [history.Entry(KEY, 1.0, kept)]))
+    text = msgspec.json.encode(history._File(1, [history.HistoryEntry(KEY, 1.0, kept)]))
     assert history._decode(text).pairs[KEY].history == kept
 
 
@@ -466,7 +466,7 @@ def test_a_blob_is_known_by_its_digest_wherever_it_lies(tmp_path: Path) -> None:
         blob = tmp_path / store / "blobs" / f"sha256-{'0' * 64}"
         blob.parent.mkdir(parents=True)
         blob.write_text(store)
-        assert identity_of(blob) == f"sha256:{'0' * 64}"
+        assert file_identity(blob) == f"sha256:{'0' * 64}"
 
 
 def test_a_loose_file_is_another_after_every_change(tmp_path: Path) -> None:
@@ -475,21 +475,23 @@ def test_a_loose_file_is_another_after_every_change(tmp_path: Path) -> None:
     for text, changed_ns in (("a", 1), ("ab", 1), ("ab", 2)):
         path.write_text(text)
         os.utime(path, ns=(changed_ns, changed_ns))
-        seen.add(identity_of(path))
-    seen.add(identity_of(path))
+        seen.add(file_identity(path))
+    seen.add(file_identity(path))
     path.rename(tmp_path / "n.gguf")
-    seen.add(identity_of(tmp_path / "n.gguf"))
+    seen.add(file_identity(tmp_path / "n.gguf"))
     assert len(seen) == 4
 
 
 def test_a_key_holds_all_that_decides_a_speed(tmp_path: Path) -> None:
     (tmp_path / "t").touch()
     spec = core.EngineSpec(weights=str(tmp_path / "t"), n_threads=3, kv_cache_type="q8_0")
-    made = Key.of(spec, "here")
+    made = HistoryKey.of(spec, "here")
     assert (made.drafter, made.n_threads) == ("", 3)
     assert (made.kv_cache_type, made.machine) == ("q8_0", "here")
-    assert Key.of(replace(spec, drafter=str(tmp_path / "t")), "here").drafter == made.target
+    assert HistoryKey.of(replace(spec, drafter=str(tmp_path / "t")), "here").drafter == made.target
     # An adapter changes what drafts are accepted: its notebook is not that of the bare weights.
-    assert Key.of(replace(spec, adapters=(str(tmp_path / "t"),)), "here").adapters == (made.target,)
+    assert HistoryKey.of(replace(spec, adapters=(str(tmp_path / "t"),)), "here").adapters == (
+        made.target,
+    )
     with pytest.raises(FileNotFoundError):
-        Key.of(replace(spec, weights=str(tmp_path / "gone")), "here")
+        HistoryKey.of(replace(spec, weights=str(tmp_path / "gone")), "here")

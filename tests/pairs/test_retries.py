@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from specd.core import BandHistory, DrafterKind, PairHistory
-from specd.pairs import History, Key, identity_of, retries
-from specd.pairs.verdict import ENOUGH_GUESSES, ENOUGH_REQUESTS, Standing, Verdict, Verdicts
+from specd.pairs import History, HistoryKey, file_identity, retries
+from specd.pairs.verdict import MIN_DRAFTED, MIN_REQUESTS, PairOutcome, Verdict, Verdicts
 
 #: Small, so that few steps make several retries.
 WAIT: Final = 6
@@ -39,8 +39,8 @@ class Daemons(RuleBasedStateMachine):
     def start(self) -> None:
         for name in "td":
             (self.path / name).write_text(name)
-        target, drafter = (identity_of(self.path / name) for name in "td")
-        self.key = Key(target, drafter, "f16", None, -1, None, 2, "here")
+        target, drafter = (file_identity(self.path / name) for name in "td")
+        self.key = HistoryKey(target, drafter, "f16", None, -1, None, 2, "here")
         self.histories = [History(self.path / "history.json") for _ in range(2)]
         self.verdicts = [Verdicts(history, "here") for history in self.histories]
 
@@ -52,7 +52,7 @@ class Daemons(RuleBasedStateMachine):
         """The drafter is loaded unless it loses: then nothing is counted."""
         for _ in range(n_answers):
             verdict = self.verdict(daemon)
-            if verdict.standing is not Standing.LOSES:
+            if verdict.outcome is not PairOutcome.LOSES:
                 return
             self.answered[verdict.n_retries] += 1
             self.histories[daemon].count_answer(self.key.pair, verdict.n_retries)
@@ -61,20 +61,20 @@ class Daemons(RuleBasedStateMachine):
     def end_late(self, daemon: int, n_late: int) -> None:
         """Answers end together that began under the same verdict."""
         verdict = self.verdict(daemon)
-        if verdict.standing is Standing.LOSES:
+        if verdict.outcome is PairOutcome.LOSES:
             for _ in range(n_late):
                 self.answered[verdict.n_retries] += 1
                 self.histories[daemon].count_answer(self.key.pair, verdict.n_retries)
 
     @rule(daemon=daemons, gain=st.sampled_from([0.7, 0.99, 1.2]), is_enough=st.booleans())
     def learn(self, daemon: int, gain: float, *, is_enough: bool) -> None:
-        n_requests = ENOUGH_REQUESTS if is_enough else ENOUGH_REQUESTS - 1
+        n_requests = MIN_REQUESTS if is_enough else MIN_REQUESTS - 1
         band = BandHistory(
             drafter=DrafterKind.MODEL,
             band=2,
             gain=gain,
             n_requests=n_requests,
-            n_drafted=ENOUGH_GUESSES,
+            n_drafted=MIN_DRAFTED,
         )
         self.histories[daemon].put(self.key, PairHistory(bands=(band,)))
 
@@ -98,7 +98,7 @@ class Daemons(RuleBasedStateMachine):
     def every_wait_ends(self) -> None:
         for daemon in range(2):
             verdict = self.verdict(daemon)
-            if verdict.standing is Standing.LOSES:
+            if verdict.outcome is PairOutcome.LOSES:
                 assert 1 <= verdict.n_answers_left <= WAITS[min(verdict.n_retries, 2)]
 
     def teardown(self) -> None:
@@ -106,9 +106,9 @@ class Daemons(RuleBasedStateMachine):
         for daemon, history in enumerate(getattr(self, "histories", ())):
             verdict = self.verdict(daemon)
             for _ in range(verdict.n_answers_left):
-                assert self.verdict(daemon).standing is Standing.LOSES
+                assert self.verdict(daemon).outcome is PairOutcome.LOSES
                 history.count_answer(self.key.pair, verdict.n_retries)
-            assert self.verdict(daemon).standing is not Standing.LOSES
+            assert self.verdict(daemon).outcome is not PairOutcome.LOSES
             assert history.save()
         self.folder.cleanup()
         self.patch.undo()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.pairs.rules import Rule, Rules, home_short, matches
+from specd.pairs.rules import Rule, Rules, matches, shorten_home
 
 
 def rule(target: str, *drafters: str, origin: str = "registry") -> Rule:
@@ -93,7 +93,7 @@ def test_a_rule_says_where_it_is_written_and_which_pattern_won(
     monkeypatch.setenv("HOME", str(tmp_path))
     own = Rule(targets=("m:*",), drafters=(), origin="user", file=tmp_path / "c" / "pairs.toml")
     assert own.said == "~/c/pairs.toml: m:*"
-    assert home_short(Path("/etc/specd/pairs.toml")) == "/etc/specd/pairs.toml"
+    assert shorten_home(Path("/etc/specd/pairs.toml")) == "/etc/specd/pairs.toml"
 
 
 def test_the_end_of_its_draft_lengths_bounds_every_draft() -> None:

@@ -12,7 +12,7 @@ from specd.pairs.step_cost import (
     CPU_FLOOR_BYTES,
     GPU_LEAST_PARAMETERS,
     MAX_STEP_COST,
-    is_too_quick,
+    is_too_fast_to_draft,
     step_cost,
 )
 
@@ -70,13 +70,13 @@ def test_a_target_is_too_quick_where_even_a_drafter_without_weights_would_cost_t
     """Or, on a GPU, where it has fewer parameters than launching takes the time of."""
     model = dense(target)
     nothing = step_cost(model, dense(0), on_gpu=on_gpu)
-    assert is_too_quick(model, on_gpu=on_gpu) == (nothing > MAX_STEP_COST)
+    assert is_too_fast_to_draft(model, on_gpu=on_gpu) == (nothing > MAX_STEP_COST)
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_mixture_of_few_active_parameters_is_too_quick_everywhere(on_gpu: bool) -> None:
     active = GPU_LEAST_PARAMETERS - 1
-    assert is_too_quick(Model(active, 10 * active, active), on_gpu=on_gpu)
-    assert not is_too_quick(Model(active + 1, 10 * active, active + 1), on_gpu=on_gpu)
-    assert is_too_quick(dense(active), on_gpu=on_gpu) == on_gpu
-    assert not is_too_quick(dense(4 * CPU_FLOOR_BYTES), on_gpu=False)
+    assert is_too_fast_to_draft(Model(active, 10 * active, active), on_gpu=on_gpu)
+    assert not is_too_fast_to_draft(Model(active + 1, 10 * active, active + 1), on_gpu=on_gpu)
+    assert is_too_fast_to_draft(dense(active), on_gpu=on_gpu) == on_gpu
+    assert not is_too_fast_to_draft(dense(4 * CPU_FLOOR_BYTES), on_gpu=False)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specd.errors import BadSetting, StoreError
 from specd.pairs import user_file
-from specd.pairs.registry import Places, read_rules
+from specd.pairs.rule_files import RuleFilePaths, read_rules
 from specd.pairs.rules import Rules
 from specd.pairs.user_file import file_to_write
 
@@ -182,11 +182,11 @@ def test_after_any_changes_each_target_has_what_was_said_last(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Callable[..., Places]:
-    def make(*, named: bool = False) -> Places:
+def places(tmp_path: Path) -> Callable[..., RuleFilePaths]:
+    def make(*, named: bool = False) -> RuleFilePaths:
         machine = tmp_path / "machine.toml"
         machine.write_text("")
-        return Places(
+        return RuleFilePaths(
             named=tmp_path / "named.toml" if named else None,
             own=tmp_path / "own.toml",
             machine=machine,
@@ -205,14 +205,14 @@ def places(tmp_path: Path) -> Callable[..., Places]:
     ],
 )
 def test_the_machines_file_is_written_for_who_asks_for_it(
-    places: Callable[..., Places], named: bool, of_machine: bool, name: str
+    places: Callable[..., RuleFilePaths], named: bool, of_machine: bool, name: str
 ) -> None:
     assert file_to_write(places(named=named), of_machine=of_machine).name == name
 
 
 def test_who_has_no_home_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="SPECD_PAIRS"):
-        file_to_write(Places(machine=tmp_path / "none.toml"), of_machine=False)
+        file_to_write(RuleFilePaths(machine=tmp_path / "none.toml"), of_machine=False)
 
 
 # ---------------------------------------------------------------------------- what is refused

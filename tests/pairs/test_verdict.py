@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.core import BandHistory, DrafterKind, PairHistory
-from specd.pairs import History, Key, identity_of
+from specd.pairs import History, HistoryKey, file_identity
 from specd.pairs.retries import FIRST_WAIT, MOST_DOUBLINGS
 from specd.pairs.verdict import (
-    ENOUGH_GUESSES,
-    ENOUGH_REQUESTS,
-    NOTHING_KNOWN,
-    Standing,
+    MIN_DRAFTED,
+    MIN_REQUESTS,
+    UNKNOWN_VERDICT,
+    PairOutcome,
     Verdict,
     Verdicts,
     judge,
@@ -28,50 +28,50 @@ LOST = BandHistory(
     band=2,
     gain=0.8,
     parked="does_not_pay",
-    n_requests=ENOUGH_REQUESTS,
-    n_drafted=ENOUGH_GUESSES,
+    n_requests=MIN_REQUESTS,
+    n_drafted=MIN_DRAFTED,
     n_accepted=12,
 )
 WON = replace(LOST, band=0, gain=1.3, parked="")
 
 
 @pytest.mark.parametrize(
-    "bands,standing",
+    "bands,outcome",
     [
-        ((), Standing.UNKNOWN),
-        ((LOST,), Standing.LOSES),
-        ((LOST, replace(LOST, band=0)), Standing.LOSES),
-        ((WON,), Standing.PAYS),
-        ((LOST, WON), Standing.PAYS),
-        ((replace(LOST, gain=0.99, parked=""),), Standing.LOSES),
-        ((replace(LOST, gain=1.0),), Standing.UNKNOWN),
-        ((replace(LOST, n_requests=ENOUGH_REQUESTS - 1),), Standing.UNKNOWN),
-        ((replace(LOST, n_drafted=ENOUGH_GUESSES - 1),), Standing.UNKNOWN),
+        ((), PairOutcome.UNKNOWN),
+        ((LOST,), PairOutcome.LOSES),
+        ((LOST, replace(LOST, band=0)), PairOutcome.LOSES),
+        ((WON,), PairOutcome.PAYS),
+        ((LOST, WON), PairOutcome.PAYS),
+        ((replace(LOST, gain=0.99, parked=""),), PairOutcome.LOSES),
+        ((replace(LOST, gain=1.0),), PairOutcome.UNKNOWN),
+        ((replace(LOST, n_requests=MIN_REQUESTS - 1),), PairOutcome.UNKNOWN),
+        ((replace(LOST, n_drafted=MIN_DRAFTED - 1),), PairOutcome.UNKNOWN),
         # One band has too little said of it, both together have enough.
         (
             (
-                replace(LOST, n_requests=ENOUGH_REQUESTS - 1, n_drafted=ENOUGH_GUESSES - 1),
+                replace(LOST, n_requests=MIN_REQUESTS - 1, n_drafted=MIN_DRAFTED - 1),
                 replace(LOST, band=1, n_requests=1, n_drafted=1),
             ),
-            Standing.LOSES,
+            PairOutcome.LOSES,
         ),
         # A band that was hardly tried gains: not enough to praise the pair, enough to keep it.
-        ((LOST, replace(WON, n_drafted=5)), Standing.UNKNOWN),
+        ((LOST, replace(WON, n_drafted=5)), PairOutcome.UNKNOWN),
         # Prompt lookup is no drafter of a pair.
-        ((replace(LOST, drafter=DrafterKind.LOOKUP),), Standing.UNKNOWN),
-        ((LOST, replace(WON, drafter=DrafterKind.LOOKUP)), Standing.LOSES),
+        ((replace(LOST, drafter=DrafterKind.LOOKUP),), PairOutcome.UNKNOWN),
+        ((LOST, replace(WON, drafter=DrafterKind.LOOKUP)), PairOutcome.LOSES),
         # A band in which nothing was guessed says nothing.
-        ((LOST, replace(WON, n_drafted=0)), Standing.LOSES),
-        ((LOST, replace(WON, gain=None)), Standing.LOSES),
+        ((LOST, replace(WON, n_drafted=0)), PairOutcome.LOSES),
+        ((LOST, replace(WON, gain=None)), PairOutcome.LOSES),
     ],
 )
-def test_verdicts(bands: tuple[BandHistory, ...], standing: Standing) -> None:
-    assert judge(bands).standing is standing
+def test_verdicts(bands: tuple[BandHistory, ...], outcome: PairOutcome) -> None:
+    assert judge(bands).outcome is outcome
 
 
 def test_a_verdict_carries_its_figures() -> None:
     found = judge((LOST, replace(LOST, band=1, gain=0.9, n_accepted=20)))
-    assert (found.gain, found.n_requests, found.n_guessed, found.n_kept) == (0.9, 40, 400, 32)
+    assert (found.gain, found.n_requests, found.n_drafted, found.n_accepted) == (0.9, 40, 400, 32)
 
 
 a_band = st.builds(
@@ -90,13 +90,13 @@ def test_a_pair_that_pays_is_never_talked_down_by_more_of_its_history(
     some: list[BandHistory], more: list[BandHistory]
 ) -> None:
     first, both = judge(some), judge(some + more)
-    if first.standing is Standing.PAYS:
-        assert both.standing is Standing.PAYS
-    if both.standing is Standing.LOSES:
-        assert first.standing is not Standing.PAYS
+    if first.outcome is PairOutcome.PAYS:
+        assert both.outcome is PairOutcome.PAYS
+    if both.outcome is PairOutcome.LOSES:
+        assert first.outcome is not PairOutcome.PAYS
         assert both.gain is not None
         assert both.gain < 1.0
-    assert both.n_kept <= both.n_guessed
+    assert both.n_accepted <= both.n_drafted
 
 
 # ----------------------------------------------------------------------------- of two files
@@ -112,9 +112,9 @@ class Setting:
         self.now = 2e9
         self.history = History(folder / "history.json", unix_time=lambda: self.now)
         self.verdicts = Verdicts(self.history, "here")
-        self.key = Key(
-            target=identity_of(self.target),
-            drafter=identity_of(self.drafter),
+        self.key = HistoryKey(
+            target=file_identity(self.target),
+            drafter=file_identity(self.drafter),
             kv_cache_type="f16",
             flash_attention=None,
             n_gpu_layers=-1,
@@ -134,8 +134,8 @@ class Setting:
     def verdict(self) -> Verdict:
         return self.verdicts.of(self.target, (), self.drafter)
 
-    def standing(self) -> Standing:
-        return self.verdict().standing
+    def outcome(self) -> PairOutcome:
+        return self.verdict().outcome
 
 
 @pytest.fixture
@@ -144,13 +144,13 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def test_all_ways_to_load_a_pair_count(setting: Setting) -> None:
-    assert setting.standing() is Standing.UNKNOWN
+    assert setting.outcome() is PairOutcome.UNKNOWN
     setting.learn(LOST)
-    assert setting.standing() is Standing.LOSES
+    assert setting.outcome() is PairOutcome.LOSES
     setting.learn(LOST, n_threads=8)
-    assert setting.standing() is Standing.LOSES
+    assert setting.outcome() is PairOutcome.LOSES
     setting.learn(WON, kv_cache_type="q8_0")
-    assert setting.standing() is Standing.PAYS
+    assert setting.outcome() is PairOutcome.PAYS
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_what_was_learned_of_another_pair_does_not_count(
     setting: Setting, changes: dict[str, object]
 ) -> None:
     setting.learn(LOST, **changes)
-    assert setting.standing() is Standing.UNKNOWN
+    assert setting.outcome() is PairOutcome.UNKNOWN
 
 
 def test_an_adapted_target_has_verdicts_of_its_own(setting: Setting) -> None:
-    setting.learn(LOST, adapters=(identity_of(setting.adapter),))
+    setting.learn(LOST, adapters=(file_identity(setting.adapter),))
     found = setting.verdicts.of(setting.target, (setting.adapter,), setting.drafter)
-    assert found.standing is Standing.LOSES
+    assert found.outcome is PairOutcome.LOSES
 
 
 def test_a_verdict_is_forgotten_by_answers_and_never_by_a_clock(setting: Setting) -> None:
@@ -181,9 +181,9 @@ def test_a_verdict_is_forgotten_by_answers_and_never_by_a_clock(setting: Setting
     setting.now += 100 * 365 * 24 * 3600.0
     for n_left in range(FIRST_WAIT, 0, -1):
         verdict = setting.verdict()
-        assert (verdict.standing, verdict.n_answers_left) == (Standing.LOSES, n_left)
+        assert (verdict.outcome, verdict.n_answers_left) == (PairOutcome.LOSES, n_left)
         setting.answer()
-    assert setting.verdict() == NOTHING_KNOWN
+    assert setting.verdict() == UNKNOWN_VERDICT
 
 
 def test_a_retry_needs_new_evidence_to_lose_and_the_next_wait_is_longer(setting: Setting) -> None:
@@ -198,10 +198,10 @@ def test_a_retry_needs_new_evidence_to_lose_and_the_next_wait_is_longer(setting:
         known = setting.history.get(setting.key)
         assert known is not None
         assert known.bands == ()
-        setting.learn(replace(LOST, n_requests=ENOUGH_REQUESTS - 1))
-        assert setting.standing() is Standing.UNKNOWN
+        setting.learn(replace(LOST, n_requests=MIN_REQUESTS - 1))
+        assert setting.outcome() is PairOutcome.UNKNOWN
         setting.learn(LOST)
-        assert setting.standing() is Standing.LOSES
+        assert setting.outcome() is PairOutcome.LOSES
 
 
 def test_a_retry_forgets_the_drafter_however_it_was_loaded_and_nothing_else(
@@ -213,7 +213,7 @@ def test_a_retry_forgets_the_drafter_however_it_was_loaded_and_nothing_else(
     setting.learn(LOST, machine="elsewhere")
     for _ in range(FIRST_WAIT):
         setting.answer()
-    assert setting.standing() is Standing.UNKNOWN
+    assert setting.outcome() is PairOutcome.UNKNOWN
     kept = {e.key: e.history.bands for e in setting.history.known()}
     assert kept == {
         setting.key: (lookup,),
@@ -235,9 +235,9 @@ def test_a_person_can_make_it_forget(setting: Setting) -> None:
     setting.learn(LOST)
     assert setting.history.save()
     before = setting.verdicts.stamp()
-    other = History(setting.history.beside("history.json"))
+    other = History(setting.history.in_state_dir("history.json"))
     assert other.forget(lambda _: True) == 1
-    assert setting.standing() is Standing.UNKNOWN
+    assert setting.outcome() is PairOutcome.UNKNOWN
     assert setting.verdicts.stamp() != before
 
 
@@ -254,11 +254,11 @@ def test_the_stamp_changes_with_what_is_learned_and_counted(setting: Setting) ->
 
 def test_without_a_history_nothing_is_known(tmp_path: Path) -> None:
     verdicts = Verdicts(None, "here")
-    assert verdicts.of(tmp_path, (), tmp_path) == NOTHING_KNOWN
+    assert verdicts.of(tmp_path, (), tmp_path) == UNKNOWN_VERDICT
     assert verdicts.stamp() is None
 
 
 def test_files_that_are_not_there_have_no_verdict(setting: Setting) -> None:
     setting.learn(LOST)
     setting.drafter.unlink()
-    assert setting.standing() is Standing.UNKNOWN
+    assert setting.outcome() is PairOutcome.UNKNOWN

@@ -14,7 +14,7 @@ import pytest
 from specd.errors import StoreError
 from specd.pairs import vocabularies
 from specd.pairs.vocabularies import VOCABULARIES_FILE, Vocabularies
-from specd.store.facts import read_facts
+from specd.store.gguf_metadata import read_metadata
 from specd.store.shape import read_shape
 from tests.gguf_files import VOCABULARY, byte_vocabulary, write_llama
 from tests.gguf_files import Vocabulary as WrittenVocabulary
@@ -54,8 +54,8 @@ def test_files_of_one_vocabulary_fit_and_others_do_not(tmp_path: Path) -> None:
 def test_it_says_of_a_file_what_its_header_says(tmp_path: Path) -> None:
     path = blob(tmp_path)
     known = Vocabularies(None)
-    assert known.read(path) == (read_facts(path), read_shape(path))
-    assert known.facts(path) == read_facts(path)
+    assert known.read(path) == (read_metadata(path), read_shape(path))
+    assert known.facts(path) == read_metadata(path)
 
 
 def test_another_versions_file_is_written_anew(

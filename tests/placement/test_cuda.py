@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.placement.cuda import visible
+from specd.placement.cuda import visible_gpus
 from specd.placement.nvidia import Gpu
 
 
@@ -36,7 +36,7 @@ def shown(gpus: list[Gpu], variable: str | None, order: str = "") -> list[str]:
     environ = {"CUDA_DEVICE_ORDER": order}
     if variable is not None:
         environ["CUDA_VISIBLE_DEVICES"] = variable
-    return [gpu.uuid for gpu in visible(gpus, environ)]
+    return [gpu.uuid for gpu in visible_gpus(gpus, environ)]
 
 
 @pytest.mark.contract("env.devices")

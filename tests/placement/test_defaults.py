@@ -51,8 +51,8 @@ def test_the_request_wins_over_the_setting_and_training_over_both(
 @pytest.mark.contract("sched.oom")
 def test_a_context_shrinks_to_the_smallest_tier_unless_the_user_set_it() -> None:
     machine = Defaults(devices=[], cpu=CPU)
-    assert [machine.least_ctx(n) for n in (262_144, 4096, 512)] == [4096, 4096, 512]
-    assert Defaults(devices=[], cpu=CPU, n_ctx=262_144).least_ctx(262_144) == 262_144
+    assert [machine.min_ctx(n) for n in (262_144, 4096, 512)] == [4096, 4096, 512]
+    assert Defaults(devices=[], cpu=CPU, n_ctx=262_144).min_ctx(262_144) == 262_144
 
 
 @pytest.mark.contract("options.num-ctx-vision")

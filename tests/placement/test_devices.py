@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specd.core import BackendDevice
-from specd.placement import Cpu, Device, Devices, Kind, devices
+from specd.placement import Cpu, Device, DeviceKind, Devices, devices
 from specd.placement.nvidia import Gpu
 
 RAM = Cpu(total_bytes=64, available_bytes=40, n_cores=1)
@@ -71,14 +71,14 @@ def test_a_device_is_named_as_llama_cpp_names_it() -> None:
             total_bytes=16,
             free_bytes=15,
             id="Vulkan0",
-            kind=Kind.DISCRETE,
+            kind=DeviceKind.DISCRETE,
         )
     ]
 
 
 def test_llama_cpp_is_asked_again_where_nobody_else_knows_of_memory() -> None:
     llama = Llama(replace(VULKAN, free_bytes=3))
-    found = ask(VULKAN, ask_again=llama)
+    found = ask(VULKAN, probe_again=llama)
     assert [found()[0].free_bytes for _ in range(3)] == [15, 3, 3]
     assert llama.n_asked == 2
 
@@ -86,13 +86,13 @@ def test_llama_cpp_is_asked_again_where_nobody_else_knows_of_memory() -> None:
 def test_where_it_does_not_answer_what_it_said_last_stands() -> None:
     llama = Llama()
     llama.offers = None
-    found = ask(VULKAN, ask_again=llama)
+    found = ask(VULKAN, probe_again=llama)
     assert [found()[0].free_bytes for _ in range(2)] == [15, 15]
 
 
 def test_one_that_it_offers_no_more_is_left_out() -> None:
     other = replace(VULKAN, name="Vulkan1", bus_id="")
-    found = ask(VULKAN, other, ask_again=Llama(other))
+    found = ask(VULKAN, other, probe_again=Llama(other))
     assert [device.id for device in found()] == ["Vulkan0", "Vulkan1"]
     assert [(device.id, device.index) for device in found()] == [("Vulkan1", 1)]
 
@@ -104,7 +104,7 @@ def test_one_that_could_not_be_opened_is_left_out() -> None:
 def test_amd_s_driver_knows_of_memory_without_llama_cpp(tmp_path: Path) -> None:
     llama = Llama(VULKAN)
     write_memory(tmp_path, total=1000, used=300)
-    found = ask(VULKAN, ask_again=llama, root=tmp_path)
+    found = ask(VULKAN, probe_again=llama, root=tmp_path)
     assert [(d.total_bytes, d.free_bytes, d.vendor) for d in found()] == [(1000, 700, "amd")]
     write_memory(tmp_path, total=1000, used=900)
     assert found()[0].free_bytes == 100
@@ -113,7 +113,7 @@ def test_amd_s_driver_knows_of_memory_without_llama_cpp(tmp_path: Path) -> None:
 
 def test_nvml_knows_of_memory_whichever_backend_offers_the_gpu() -> None:
     llama = Llama(VULKAN)
-    found = ask(VULKAN, gpus=[NVIDIA], ask_again=llama)
+    found = ask(VULKAN, gpus=[NVIDIA], probe_again=llama)
     found()
     (device,) = found()
     assert (device.id, device.uuid, device.vendor) == ("Vulkan0", "GPU-1", "nvidia")
@@ -136,7 +136,7 @@ def test_a_gpu_of_another_machine_is_none_of_ours() -> None:
 
 def test_an_integrated_gpu_has_no_more_memory_than_the_machine() -> None:
     (device,) = ask(replace(SHARED, free_bytes=90))()
-    assert device.kind is Kind.INTEGRATED
+    assert device.kind is DeviceKind.INTEGRATED
     assert (device.total_bytes, device.free_bytes) == (64, 40)
 
 
@@ -181,35 +181,35 @@ def test_a_gpu_that_is_lost_does_not_bring_an_integrated_one_in() -> None:
 
 def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
     assert ask(gpus=[NVIDIA])() == []
-    [sentence] = ask(gpus=[NVIDIA]).complaints()
+    [sentence] = ask(gpus=[NVIDIA]).unusable_gpus()
     assert sentence == "RTX is not used: the llama.cpp that is installed cannot use it"
-    assert ask(VULKAN, gpus=[NVIDIA]).complaints() == []
+    assert ask(VULKAN, gpus=[NVIDIA]).unusable_gpus() == []
 
 
 @pytest.mark.parametrize("variable", ["7", "-1", "abc", "0,0", ""])
 def test_a_variable_that_hides_all_gpus_is_named(variable: str) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": variable}
-    [sentence] = ask(gpus=[NVIDIA], environ=environ).complaints()
+    [sentence] = ask(gpus=[NVIDIA], environ=environ).unusable_gpus()
     assert sentence == f"CUDA_VISIBLE_DEVICES={variable} hides all GPUs: models lie in main memory"
-    assert ask(VULKAN, gpus=[NVIDIA], environ=environ).complaints() == []
+    assert ask(VULKAN, gpus=[NVIDIA], environ=environ).unusable_gpus() == []
 
 
 def test_a_gpu_of_unknown_memory_is_named() -> None:
     silent = replace(VULKAN, total_bytes=0, free_bytes=0)
-    [sentence] = ask(silent).complaints()
+    [sentence] = ask(silent).unusable_gpus()
     assert sentence == "Radeon is not used: how much memory it has is not known"
 
 
 @pytest.mark.parametrize(
-    "offered, gpus, are_all",
+    "offered, gpus, is_complete",
     [([], None, True), ([VULKAN], None, True), (None, [NVIDIA], True), (None, None, False)],
 )
 def test_whether_llama_cpp_may_find_others_is_known(
-    offered: list[BackendDevice] | None, gpus: list[Gpu] | None, *, are_all: bool
+    offered: list[BackendDevice] | None, gpus: list[Gpu] | None, *, is_complete: bool
 ) -> None:
     found = Devices(offered, gpus=lambda: gpus, environ={})
     found()
-    assert found.are_all() is are_all
+    assert found.is_complete() is is_complete
 
 
 def test_this_machine_can_be_asked() -> None:
@@ -218,8 +218,8 @@ def test_this_machine_can_be_asked() -> None:
 
 def test_who_only_looks_asks_no_engine() -> None:
     llama = Llama(VULKAN)
-    asked = ask(VULKAN, SHARED, ask_again=llama)
+    asked = ask(VULKAN, SHARED, probe_again=llama)
     assert asked() != []
-    assert asked.told() == []
+    assert asked.driver_devices() == []
     assert llama.n_asked == 0
-    assert [device.free_bytes for device in ask(VULKAN, gpus=[NVIDIA]).told()] == [20]
+    assert [device.free_bytes for device in ask(VULKAN, gpus=[NVIDIA]).driver_devices()] == [20]

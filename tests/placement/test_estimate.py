@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from specd import core
 from specd.placement.engine import footprints
 from specd.placement.estimate import Footprint, footprint
-from specd.store.kept import Kept
+from specd.store.kv_layout import LayerKv
 from specd.store.shape import Experts, Layer, Shape, Width
 
 MIB = 2**20
 #: Llama 3.1 8B, whose output is its own matrix.
 LLAMA = Shape(
     architecture="llama",
-    layers=(Layer(weights_bytes=120 * MIB, kept=Kept(key=1024, value=1024)),) * 32,
+    layers=(Layer(weights_bytes=120 * MIB, kv_layout=LayerKv(key=1024, value=1024)),) * 32,
     input_bytes=280 * MIB,
     output_bytes=410 * MIB,
     tied_bytes=0,
@@ -34,8 +34,8 @@ HYBRID = replace(
     LLAMA,
     architecture="qwen35",
     layers=(
-        Layer(weights_bytes=MIB, kept=Kept(state=MIB)),
-        Layer(weights_bytes=MIB, kept=Kept(key=64, value=64)),
+        Layer(weights_bytes=MIB, kv_layout=LayerKv(state=MIB)),
+        Layer(weights_bytes=MIB, kv_layout=LayerKv(key=64, value=64)),
     ),
     is_recurrent=True,
 )
@@ -81,7 +81,7 @@ def test_cells_come_in_steps_for_all_slots_together() -> None:
 
 
 def test_behind_a_window_nothing_is_kept_but_what_a_pass_needs() -> None:
-    looking = Layer(weights_bytes=0, kept=Kept(key=512, value=512, window=1024))
+    looking = Layer(weights_bytes=0, kv_layout=LayerKv(key=512, value=512, window=1024))
     shape = replace(LLAMA, layers=(looking,))
 
     def cells(**changed: Any) -> float:
@@ -94,7 +94,7 @@ def test_behind_a_window_nothing_is_kept_but_what_a_pass_needs() -> None:
 
 
 def test_without_flash_attention_values_are_as_high_as_the_largest() -> None:
-    layers = tuple(Layer(weights_bytes=0, kept=Kept(key=32, value=n)) for n in (32, 64))
+    layers = tuple(Layer(weights_bytes=0, kv_layout=LayerKv(key=32, value=n)) for n in (32, 64))
     shape = replace(LLAMA, layers=layers)
     assert taken(shape).cache_bytes == 2 * 8192 * (32 + 32 + 32 + 64)
     assert taken(shape, flash_attention=False).cache_bytes == 2 * 8192 * 2 * (32 + 64)
@@ -111,7 +111,7 @@ def test_states_are_kept_for_each_sequence_and_each_step_back() -> None:
 
 
 def test_rows_of_a_cache_come_in_blocks_of_32_numbers() -> None:
-    shape = replace(LLAMA, layers=(Layer(weights_bytes=0, kept=Kept(key=33, value=32)),))
+    shape = replace(LLAMA, layers=(Layer(weights_bytes=0, kv_layout=LayerKv(key=33, value=32)),))
     assert taken(shape, kv_cache_type="q8_0").cache_bytes == 8192 * 3 * 34
 
 
@@ -134,12 +134,12 @@ def test_the_output_is_the_first_on_a_device_and_the_input_never_comes() -> None
         rest + block,
         *[rest + 32 * block] * 3,
     ]
-    kept = 280 * MIB + found.host_scratch_bytes + found.staged_bytes
+    kv_layout = 280 * MIB + found.host_scratch_bytes + found.staged_bytes
     assert [found.in_main_memory(n) for n in (1, 2, 33, -1)] == [
-        kept + 32 * block,
-        kept + 31 * block,
-        kept,
-        kept,
+        kv_layout + 32 * block,
+        kv_layout + 31 * block,
+        kv_layout,
+        kv_layout,
     ]
 
 
@@ -266,7 +266,7 @@ def test_a_recurrent_drafter_has_two_sequences_for_each_slot() -> None:
 def test_a_recurrent_target_keeps_the_states_that_it_can_afford(
     weights_bytes: int, changed: dict[str, Any], n_states: int
 ) -> None:
-    layers = (Layer(weights_bytes=weights_bytes, kept=Kept(state=MIB)),)
+    layers = (Layer(weights_bytes=weights_bytes, kv_layout=LayerKv(state=MIB)),)
     shape = replace(HYBRID, layers=layers, input_bytes=0, output_bytes=0)
     target, _ = footprints(replace(SPEC, **changed), shape)
     assert target.cache_bytes == 4 * MIB * 2 * n_states
@@ -284,6 +284,6 @@ def test_vectors_are_made_of_whole_texts_and_of_the_last_token_in_pieces() -> No
     whole, none = footprints(spec, LLAMA, SMALL)
     assert none is None
     assert whole.host_scratch_bytes == 4 * 2048 * (128256 + 4096)
-    ends = replace(LLAMA, reads_on=True)
+    ends = replace(LLAMA, pools_last_token=True)
     assert footprints(spec, ends)[0].host_scratch_bytes == 4 * 512 * (128256 + 4096)
     assert footprints(spec, ends)[0].cache_bytes == 8192 * 32 * 2 * 2 * 1024

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from specd.core import BackendDevice
-from specd.placement import Cpu, Kind
+from specd.placement import Cpu, DeviceKind
 from tests.fakes import nvml
 from tests.fakes.nvml import GIB, Driver, gpu, instance, instance_uuid, uuid
-from tests.placement.asking import Asking
+from tests.placement.devices_subprocess import Asking
 
 #: What the driver's errors are called is the stub's own; that they are said is not.
 LOST = "GPU is lost"
@@ -36,7 +36,7 @@ def test_every_gpu_is_listed_with_its_memory(driver: Driver) -> None:
     assert (nearly_full.name, nearly_full.vendor, nearly_full.kind) == (
         "Fast 9000",
         "nvidia",
-        Kind.DISCRETE,
+        DeviceKind.DISCRETE,
     )
     assert (nearly_full.id, nearly_full.uuid) == (uuid(0), uuid(0))
     assert (nearly_full.total_bytes, nearly_full.free_bytes) == (24 * GIB, GIB // 2)
@@ -172,7 +172,7 @@ def test_the_memory_of_an_integrated_gpu_is_the_main_memory(driver: Driver) -> N
     driver.shows(gpu(0), "shared 0")
     with Asking(driver.variables, [offer(0, "0000:41:00.0", integrated=True)]) as asking:
         (device,) = asking.devices()
-    assert (device.id, device.kind) == (uuid(0), Kind.INTEGRATED)
+    assert (device.id, device.kind) == (uuid(0), DeviceKind.INTEGRATED)
     assert device.total_bytes == Cpu.read().total_bytes
     assert 0 < device.free_bytes <= device.total_bytes
 

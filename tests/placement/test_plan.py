@@ -11,10 +11,10 @@ import pytest
 from specd import core
 from specd.core import GiveUp
 from specd.errors import InvalidOption
-from specd.placement import Device, Kind
+from specd.placement import Device, DeviceKind
 from specd.placement.planner import MIB
-from tests.placement.placing import Case, layers_by_llama_cpp, pieces
-from tests.placement.shelves import GIB, gpus, shape
+from tests.placement.placement_cases import Case, layers_by_llama_cpp, pieces
+from tests.placement.published_models import GIB, gpus, shape
 
 PAIR = Case(target="llama3.1:8b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4096)
 LARGE = Case(target="llama3.3:70b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4096)
@@ -26,7 +26,7 @@ def layers(case: Case, spec: core.EngineSpec) -> dict[str, int]:
 
 def integrated(gib: int) -> Device:
     (device,) = gpus("24")
-    return replace(device, total_bytes=gib * GIB, free_bytes=gib * GIB, kind=Kind.INTEGRATED)
+    return replace(device, total_bytes=gib * GIB, free_bytes=gib * GIB, kind=DeviceKind.INTEGRATED)
 
 
 # ------------------------------------------------------------------------ the caller's words

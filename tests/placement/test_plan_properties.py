@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from specd import core
 from specd.core import GiveUp
-from specd.placement import Device, Kind
+from specd.placement import Device, DeviceKind
+from specd.placement.config import PlacementConfig
 from specd.placement.estimate import Block, Footprint
 from specd.placement.plan import CPU, plan
-from specd.placement.planner import MIB, PROCESS_BYTES, SHARE, Machine, Model
-from specd.placement.wishes import Wishes
-from tests.placement.placing import layers_by_llama_cpp
+from specd.placement.planner import MIB, PROCESS_BYTES, SHARE, MachineMemory, Model
+from tests.placement.placement_cases import layers_by_llama_cpp
 
 LEAST_CTX = 256
 #: What stays free of a GPU of this size.
@@ -45,7 +45,7 @@ class Size:
             extra_bytes=self.extra * MIB,
             device_scratch_bytes=self.scratch * MIB,
             host_scratch_bytes=MIB,
-            handed_bytes=self.scratch * MIB // 5,
+            transfer_bytes=self.scratch * MIB // 5,
         )
 
 
@@ -60,7 +60,7 @@ def sizes(largest: int) -> st.SearchStrategy[Size]:
     )
 
 
-def gpu(index: int, free_mib: int, kind: Kind = Kind.DISCRETE) -> Device:
+def gpu(index: int, free_mib: int, kind: DeviceKind = DeviceKind.DISCRETE) -> Device:
     return Device(
         vendor="v",
         index=index,
@@ -94,21 +94,25 @@ class Asked:
     ram: int
     integrated: bool = False
     n_ctx: int = 4096
-    wishes: Wishes = Wishes()  # noqa: RUF009 - it is frozen
+    placement_config: PlacementConfig = PlacementConfig()  # noqa: RUF009 - it is frozen
     num_gpu: int = -1
     n_refusals: int = 0
 
     @property
     def devices(self) -> tuple[Device, ...]:
         return tuple(
-            gpu(at, mib, Kind.INTEGRATED if self.integrated and at == 0 else Kind.DISCRETE)
+            gpu(
+                at,
+                mib,
+                DeviceKind.INTEGRATED if self.integrated and at == 0 else DeviceKind.DISCRETE,
+            )
             for at, mib in enumerate(self.free)
         )
 
     @property
     def is_lost(self) -> bool:
         """The device that the settings name for drafters is not there."""
-        named = self.wishes.draft_device
+        named = self.placement_config.draft_device
         may = bool(self.devices) and self.num_gpu != 0
         return may and named.startswith("id-") and named not in {d.id for d in self.devices}
 
@@ -121,14 +125,14 @@ class Asked:
         )
         return plan(
             core.PlacementRequest(
-                spec=spec, least_ctx=LEAST_CTX, give_up=give_up, n_refusals=self.n_refusals
+                spec=spec, min_ctx=LEAST_CTX, give_up=give_up, n_refusals=self.n_refusals
             ),
             Model(at=self.target.at),
             Model(at=self.drafter.at) if self.drafter else None,
-            Machine(
+            MachineMemory(
                 devices=self.devices, ram_bytes=self.ram * MIB, total_ram_bytes=TOTAL_RAM * MIB
             ),
-            self.wishes,
+            self.placement_config,
         )
 
     def quality(self, give_up: GiveUp = GiveUp.ANYTHING) -> Quality:
@@ -158,7 +162,7 @@ class Asked:
         for device in {*layers} - {""}:
             taken[device] += target.device_scratch_bytes
             if "" not in layers and len({*layers}) > 1:
-                taken[device] += 3 * target.handed_bytes
+                taken[device] += 3 * target.transfer_bytes
         if spec.devices:
             taken[spec.devices[0] if {*layers} - {""} else ""] += target.extra_bytes
         if spec.drafter and self.drafter and spec.devices and not spec.draft_on_cpu:
@@ -171,7 +175,7 @@ class Asked:
 
 FREE = st.lists(st.integers(0, 6000), max_size=4).map(tuple)
 WISHES = st.builds(
-    Wishes,
+    PlacementConfig,
     overhead_bytes=st.integers(0, 500).map(lambda mib: mib * MIB),
     spread=st.booleans(),
     draft_device=st.sampled_from(["auto", "auto", "cpu", "id-0", "id-1", "id-9"]),
@@ -183,7 +187,7 @@ ASKED = st.builds(
     free=FREE,
     ram=st.integers(0, 8000),
     integrated=st.booleans(),
-    wishes=WISHES,
+    placement_config=WISHES,
     num_gpu=st.sampled_from([-1, -1, -1, 0, 1, 4, 99]),
     n_refusals=st.integers(0, 3),
 )
@@ -198,7 +202,7 @@ def test_no_device_gets_more_than_it_has(asked: Asked, level: GiveUp) -> None:
     if placement.fits:
         taken = asked.taken(placement.spec)
         for device in asked.devices:
-            left_alone = asked.wishes.overhead_bytes + RESERVE if taken[device.id] else 0
+            left_alone = asked.placement_config.overhead_bytes + RESERVE if taken[device.id] else 0
             assert taken[device.id] <= max(device.free_bytes - left_alone, 0)
 
 
@@ -239,7 +243,7 @@ def test_nothing_is_given_up_without_need(asked: Asked) -> None:
     if levels[GiveUp.DRAFTER].fits:
         assert without.n_ctx == asked.n_ctx
     without_drafter = replace(asked, drafter=None)
-    if asked.wishes.draft_device == "auto":
+    if asked.placement_config.draft_device == "auto":
         assert levels[GiveUp.DRAFTER].fits == without_drafter.place(GiveUp.NOTHING).fits
 
 
@@ -266,7 +270,7 @@ def test_a_drafter_never_lies_in_main_memory_beside_a_target_on_a_gpu_unbidden(
 ) -> None:
     spec = asked.place().spec
     if spec.draft_on_cpu:
-        assert asked.wishes.draft_device == "cpu"
+        assert asked.placement_config.draft_device == "cpu"
     elif spec.drafter and asked.n_layers(spec):
         assert spec.devices
         assert (spec.draft_device or 0) < len(spec.devices)

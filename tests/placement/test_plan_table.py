@@ -11,8 +11,14 @@ import pytest
 
 from specd import core
 from specd.core import GiveUp
-from tests.placement.placing import Case, held_in_main_memory, layers_by_llama_cpp, pieces, without
-from tests.placement.shelves import PUBLISHED, gpus, shape
+from tests.placement.placement_cases import (
+    Case,
+    held_in_main_memory,
+    layers_by_llama_cpp,
+    pieces,
+    without,
+)
+from tests.placement.published_models import PUBLISHED, gpus, shape
 
 ROWS: list[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("placements.toml").read_text(encoding="utf-8")

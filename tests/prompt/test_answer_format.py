@@ -10,7 +10,7 @@ import pytest
 
 from specd import core
 from specd.prompt import AnswerFormat
-from specd.prompt.answer_format import AnswerParser, speaks_harmony
+from specd.prompt.answer_format import AnswerParser, uses_harmony
 from tests.prompt.tools.splits import TOOLS, Answer, ids, parse, parsed
 
 MODEL = core.ModelRef(name="m:latest", full_name="m", digest="", weights=Path("/m"))
@@ -55,7 +55,7 @@ def reader(form: AnswerFormat) -> AnswerParser:
 def test_tags_are_those_of_the_template(template: str, tags: tuple[str, str] | None) -> None:
     form = of(template)
     assert form.tags == tags
-    assert form.thinks == (tags is not None)
+    assert form.is_thinking == (tags is not None)
     if tags is not None:
         assert set(tags) <= set(form.visible)
         assert read(form, f"\n{tags[0]}\nhm{tags[1]}\n\nyes") == Answer("yes", "hm")
@@ -167,14 +167,14 @@ def test_whoever_forgot_to_stop_thinking_has_called_with_the_last_words(
     ],
 )
 def test_harmony_is_known_by_its_marks(fields: dict[str, Any], speaks: bool) -> None:
-    assert speaks_harmony(replace(MODEL, **fields)) == speaks
+    assert uses_harmony(replace(MODEL, **fields)) == speaks
 
 
 def test_harmony_thinks_whatever_was_asked_and_calls_where_there_are_tools() -> None:
     text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b"
     for think in (None, False, "low"):
         form = of(HARMONY, think=think)
-        assert form.thinks
+        assert form.is_thinking
         assert read(form, text, "<|start|>assistant") == Answer("b", "a")
     assert "<|channel|>" in of(HARMONY).visible
     call = "<|channel|>commentary to=functions.now<|message|>{}"

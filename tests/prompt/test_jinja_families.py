@@ -11,7 +11,7 @@ import pytest
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest
 from specd.prompt.chat_template import render_chat
-from specd.prompt.jinja_needs import Needs, needs
+from specd.prompt.template_needs import TemplateNeeds, probe_template
 
 NOW = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -41,20 +41,20 @@ def render(template: str, *messages: Message, **options: Any) -> str:
 @pytest.mark.parametrize(
     "template,shape",
     [
-        (HERMES, Needs()),
-        (LLAMA_3, Needs()),
-        (MISTRAL, Needs()),
-        (DEEPSEEK, Needs(text_arguments=True, null_content=True)),
-        (GPT_OSS, Needs()),
-        (GEMMA_2, Needs(system=False)),
-        (PARTS, Needs(typed=True)),
-        ("{{ raise_exception('never') }}", Needs()),
-        (PRINTED, Needs(text_arguments=True)),
+        (HERMES, TemplateNeeds()),
+        (LLAMA_3, TemplateNeeds()),
+        (MISTRAL, TemplateNeeds()),
+        (DEEPSEEK, TemplateNeeds(text_arguments=True, null_content=True)),
+        (GPT_OSS, TemplateNeeds()),
+        (GEMMA_2, TemplateNeeds(system=False)),
+        (PARTS, TemplateNeeds(typed=True)),
+        ("{{ raise_exception('never') }}", TemplateNeeds()),
+        (PRINTED, TemplateNeeds(text_arguments=True)),
     ],
     ids=["hermes", "llama", "mistral", "deepseek", "gpt-oss", "gemma", "parts", "never", "printed"],
 )
-def test_what_a_template_takes_is_found_by_trying(template: str, shape: Needs) -> None:
-    assert needs(template) == shape
+def test_what_a_template_takes_is_found_by_trying(template: str, shape: TemplateNeeds) -> None:
+    assert probe_template(template) == shape
 
 
 @pytest.mark.contract("templates.jinja")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from specd.prompt.reasoning import ReasoningParser
 
 
-def parse(pieces: list[str], *, starts_inside: bool = False) -> tuple[str, str]:
+def parse(pieces: list[str], *, starts_thinking: bool = False) -> tuple[str, str]:
     """(thinking, content) of all pieces."""
-    parser = ReasoningParser(starts_inside=starts_inside)
+    parser = ReasoningParser(starts_thinking=starts_thinking)
     deltas = [*(parser.feed(piece) for piece in pieces), parser.finish()]
     return "".join(d.thinking for d in deltas), "".join(d.content for d in deltas)
 
@@ -57,9 +57,9 @@ def test_text_flows_before_the_end_is_known() -> None:
 
 
 def test_a_tag_that_the_prompt_has_opened_may_be_opened_once_more() -> None:
-    assert parse(["\n<think>\nhm</think>yes"], starts_inside=True) == ("hm", "yes")
-    assert parse(["<thin"], starts_inside=True) == ("<thin", "")
-    assert parse([" \n<thin"], starts_inside=True) == ("<thin", "")
+    assert parse(["\n<think>\nhm</think>yes"], starts_thinking=True) == ("hm", "yes")
+    assert parse(["<thin"], starts_thinking=True) == ("<thin", "")
+    assert parse([" \n<thin"], starts_thinking=True) == ("<thin", "")
 
 
 TEXTS = st.lists(
@@ -75,9 +75,9 @@ TEXTS = st.lists(
 def test_any_split_parses_the_same(text: str, cuts: list[int], inside: bool) -> None:
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[a:b] for a, b in pairwise(at)]
-    whole = parse([text], starts_inside=inside)
-    assert parse(pieces, starts_inside=inside) == whole
-    assert parse(list(text), starts_inside=inside) == whole
+    whole = parse([text], starts_thinking=inside)
+    assert parse(pieces, starts_thinking=inside) == whole
+    assert parse(list(text), starts_thinking=inside) == whole
 
 
 @given(text=TEXTS)

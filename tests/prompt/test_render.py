@@ -92,10 +92,10 @@ def mark(number: int) -> str:
 @pytest.mark.parametrize("model", [MODEL, BY_GO])
 def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
     messages = [Message(role="user", content="a", images=(b"1", b"2")), HI]
-    text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_mark=mark)
+    text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_marker=mark)
     assert "#0#1a" in text
     prompt = TextPrompt(text="a", images=(b"1",))
-    assert text_prompt(model, prompt, image_mark=mark).count("#0a") == 1
+    assert text_prompt(model, prompt, image_marker=mark).count("#0a") == 1
 
 
 @pytest.mark.contract("images.placed")
@@ -113,12 +113,12 @@ def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
 )
 def test_an_image_stands_where_its_tag_is(text: str, expected: str) -> None:
     prompt = TextPrompt(text=text, images=(b"1", b"2"), raw=True)
-    assert text_prompt(MODEL, prompt, image_mark=mark) == expected
+    assert text_prompt(MODEL, prompt, image_marker=mark) == expected
     for model in (MODEL, BY_GO):
         asked = replace(prompt, raw=False)
-        assert expected in text_prompt(model, asked, image_mark=mark)
+        assert expected in text_prompt(model, asked, image_marker=mark)
         turn = Message(role="user", content=text, images=(b"1", b"2"))
-        assert expected in chat_prompt(model, [turn], image_mark=mark)
+        assert expected in chat_prompt(model, [turn], image_marker=mark)
 
 
 def test_a_tag_is_for_the_images_of_its_own_turn() -> None:
@@ -127,7 +127,7 @@ def test_a_tag_is_for_the_images_of_its_own_turn() -> None:
         Message(role="assistant", content="[img] [img-0]"),
         Message(role="user", content="b [img-0] [img] [img-1]", images=(b"2",)),
     ]
-    text = chat_prompt(MODEL, turns, image_mark=mark)
+    text = chat_prompt(MODEL, turns, image_marker=mark)
     for shown in ("a #0", "[img] [img-0]", "b [img-0] [img] #1"):
         assert shown in text
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError, WorkerDied
 from specd.prompt import render_process
-from specd.prompt.render_process import Job, Result, do
+from specd.prompt.render_process import Job, Result, render_job
 from specd.prompt.renderer import MAX_TEMPLATE_CHARACTERS, Renderer
 
 HI = (Message(role="user", content="Hi"),)
@@ -41,7 +41,7 @@ def test_a_prompt_comes_back_from_the_other_process(renderer: Renderer) -> None:
         '<s>{"b": [1.5, null], "a": "ü"}[{"type": "function", "function": {"name": "f"}}]highHi'
     )
     assert renderer.render(job) == expected
-    assert do(job) == Result(text=expected)
+    assert render_job(job) == Result(text=expected)
 
 
 def test_numbers_of_any_size_come_through(renderer: Renderer) -> None:
@@ -140,7 +140,7 @@ def test_an_answer_too_large_for_memory_is_the_templates_fault(
 
 def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "MAX_PROMPT_BYTES", 3)
-    assert do(Job(template=LOUD, messages=HI)).failed
+    assert render_job(Job(template=LOUD, messages=HI)).failed
 
 
 def test_a_template_of_a_book_is_not_tried(renderer: Renderer) -> None:

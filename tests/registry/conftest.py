@@ -12,16 +12,16 @@ import pytest
 
 from specd import core
 from specd.registry import Registry
-from specd.registry.means import Sizes
-from specd.registry.waits import Waits
-from specd.store import Writer
+from specd.registry.timers import TransferTimers
+from specd.registry.transfer_context import Sizes
+from specd.store import StoreWriter
 from tests.registry.fake_registry import FakeRegistry
 
 #: Parts of 4000 bytes and spans of 1000, where Ollama's have 100 MB.
 SMALL = Sizes(min_part=4000, max_part=8000, span=1000)
 
 
-class FakeWaits(Waits):
+class FakeWaits(TransferTimers):
     """Nothing is waited for; a watch ends when `expire` is called."""
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class Client:
     root: Path
     keys: Path | None
     sizes: Sizes = SMALL
-    waits: FakeWaits = field(default_factory=FakeWaits)
+    timers: FakeWaits = field(default_factory=FakeWaits)
     registry: Registry = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = Writer(self.root)
-        self.registry = Registry(self.writer, keys=self.keys, waits=self.waits, sizes=self.sizes)
+        self.writer = StoreWriter(self.root)
+        self.registry = Registry(self.writer, keys=self.keys, timers=self.timers, sizes=self.sizes)
 
     async def pull(self, name: str) -> list[core.Progress]:
         return [line async for line in self.registry.pull(name, insecure=True)]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from specd import core
 from specd.errors import RegistryError
 from specd.registry.challenge import text_to_sign
-from specd.registry.remote import READING_S, THINKING_S
+from specd.registry.remote import BODY_TIMEOUT_S, RESPONSE_TIMEOUT_S
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import FakeRegistry, digest_of, stall, status
 
@@ -127,7 +127,7 @@ async def test_a_token_server_that_never_ends_is_asked_again(
     await stalled.wait()
     while not pull.done():
         await asyncio.wait({pull}, timeout=0.05)
-        client.waits.expire(THINKING_S + READING_S)
+        client.timers.expire(RESPONSE_TIMEOUT_S + BODY_TIMEOUT_S)
     await pull
 
 

@@ -42,7 +42,7 @@ async def test_whatever_happens_a_model_is_whole_or_absent(
             pull.cancel()
         for turn in itertools.count():
             # What answers in short may stall as well, and is given more time.
-            client.waits.expire(STALL_S if turn % 20 else None)
+            client.timers.expire(STALL_S if turn % 20 else None)
             await asyncio.wait(pulls, timeout=0.01)
             if all(pull.done() for pull in pulls):
                 break

@@ -14,7 +14,7 @@ import ollama
 import pytest
 
 from scripts.oci_registry import NoRegistry
-from specd.store import Writer
+from specd.store import StoreWriter
 from specd.store import name as names
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
@@ -45,8 +45,8 @@ def a_model(root: Path, name: str) -> None:
         license=("one", "two"),
         system="Be brief.",
     )
-    Writer(root).copy(names.parse("made"), names.parse(name))
-    Writer(root).delete(names.parse("made"))
+    StoreWriter(root).copy(names.parse("made"), names.parse(name))
+    StoreWriter(root).delete(names.parse("made"))
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.errors import StoreError
-from specd.registry.means import Sizes
 from specd.registry.partial import Part, Partial, bytes_on_disk, layout
+from specd.registry.transfer_context import Sizes
 
 MB = 10**6
 PART = Sizes().download_part

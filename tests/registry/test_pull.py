@@ -19,7 +19,7 @@ from aiohttp import web
 from specd import core
 from specd.errors import InvalidName, RegistryError, ShuttingDown, StoreError
 from specd.registry.download import STALL_S, DigestMismatch
-from specd.registry.remote import READING_S, THINKING_S
+from specd.registry.remote import BODY_TIMEOUT_S, RESPONSE_TIMEOUT_S
 from specd.store import name as names
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import (
@@ -85,7 +85,7 @@ async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: s
     assert finished == [done(WEIGHTS), done(SYSTEM), done(CONFIG)]
     assert lines[-3:] == ENDING
     assert_whole(client, remote)
-    assert client.waits.slept.count(1.0) == len(client.waits.slept), "nothing failed"
+    assert client.timers.slept.count(1.0) == len(client.timers.slept), "nothing failed"
     assert remote.seen[0].headers["Accept"] == MANIFEST
     assert remote.seen[0].headers["User-Agent"].startswith("ollama/")
 
@@ -212,7 +212,7 @@ async def test_a_registry_is_left_alone_for_as_long_as_it_asks(
 ) -> None:
     remote.faults.append(status(429, Retry_After="7"))
     await client.pull(name)
-    assert 7.0 in client.waits.slept
+    assert 7.0 in client.timers.slept
 
 
 @pytest.mark.contract("pull.retries", "pull.refusal")
@@ -222,7 +222,7 @@ async def test_six_failures_in_a_row_end_the_pull(
     remote.faults.extend([status(500, "broken")] * 1000)
     with pytest.raises(RegistryError, match="max retries exceeded: 500: broken"):
         await client.pull(name)
-    assert {1.0, 2.0, 4.0, 8.0, 16.0} <= set(client.waits.slept)
+    assert {1.0, 2.0, 4.0, 8.0, 16.0} <= set(client.timers.slept)
     assert not client.manifests()
 
 
@@ -240,7 +240,7 @@ async def watched(pull: asyncio.Task[Any], client: Client, seconds: float) -> No
     """Until it ends, what is watched for so long takes it."""
     while not pull.done():
         await asyncio.wait({pull}, timeout=0.05)
-        client.waits.expire(seconds)
+        client.timers.expire(seconds)
     await pull
 
 
@@ -275,7 +275,7 @@ async def test_a_small_answer_that_never_ends_is_asked_for_again(
     remote.manifest_faults.append(stall(3, stalled, 200))
     pull = asyncio.create_task(client.pull(name))
     await stalled.wait()
-    await watched(pull, client, THINKING_S + READING_S)
+    await watched(pull, client, RESPONSE_TIMEOUT_S + BODY_TIMEOUT_S)
     assert_whole(client, remote)
 
 
@@ -595,7 +595,7 @@ async def test_a_registry_that_is_busy_is_asked_again(
     remote.manifest_faults.extend([status(503), cut(0)])
     await client.pull(name)
     assert_whole(client, remote)
-    assert client.waits.slept[:2] == [1.0, 2.0]
+    assert client.timers.slept[:2] == [1.0, 2.0]
 
 
 async def test_a_registry_that_stays_busy_is_told(
@@ -604,7 +604,7 @@ async def test_a_registry_that_stays_busy_is_told(
     remote.manifest_faults.extend([status(503, "busy", Retry_After="900")] * 3)
     with pytest.raises(RegistryError, match=r"^pull model manifest: 503: busy$"):
         await client.pull(name)
-    assert client.waits.slept == [60.0, 60.0]
+    assert client.timers.slept == [60.0, 60.0]
 
 
 async def test_a_manifest_may_be_elsewhere(client: Client, remote: FakeRegistry, name: str) -> None:

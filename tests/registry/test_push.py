@@ -15,7 +15,7 @@ from aiohttp import web
 
 from specd import core
 from specd.errors import InvalidName, RegistryError, StoreError
-from specd.registry.means import Sizes
+from specd.registry.transfer_context import Sizes
 from specd.registry.upload import STALL_S
 from specd.store import name as names
 from tests.registry.conftest import Client
@@ -70,7 +70,7 @@ async def test_the_lines_of_a_push(client: Client, remote: FakeRegistry, storage
     assert finished == [done(WEIGHTS), done(SYSTEM), done(b"{}")]
     assert [line.status for line in lines[-2:]] == ["pushing manifest", "success"]
     assert_arrived(client, remote, name)
-    assert client.waits.slept == [], "nothing failed"
+    assert client.timers.slept == [], "nothing failed"
 
 
 @pytest.mark.contract("push.parts")
@@ -120,7 +120,7 @@ async def test_what_passes_is_tried_again(
     name = stored(client, remote)
     await client.push(name)
     assert_arrived(client, remote, name)
-    assert client.waits.slept
+    assert client.timers.slept
 
 
 async def test_an_upload_that_is_lost_begins_anew(client: Client, remote: FakeRegistry) -> None:
@@ -163,7 +163,7 @@ async def test_six_failures_in_a_row_end_the_push(client: Client, remote: FakeRe
     remote.faults.extend([status(500)] * 100)
     with pytest.raises(RegistryError, match="max retries exceeded: 500"):
         await client.push(stored(client, remote))
-    assert client.waits.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert client.timers.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
 async def test_a_client_that_leaves_ends_the_push(client: Client, remote: FakeRegistry) -> None:
@@ -206,7 +206,7 @@ async def test_a_stalled_push_is_given_up(
     push = asyncio.create_task(client.push(name))
     await heard.wait()
     while not push.done():
-        client.waits.expire(STALL_S)
+        client.timers.expire(STALL_S)
         await asyncio.wait({push}, timeout=0.05)
     await push
     assert_arrived(client, remote, name)

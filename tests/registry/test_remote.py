@@ -16,9 +16,9 @@ from yarl import URL
 
 from specd.errors import RegistryError
 from specd.registry import remote as remotes
-from specd.registry.remote import Redirects, Remote, check_redirect
-from specd.registry.sessions import is_inside, opened
-from specd.registry.waits import Waits
+from specd.registry.remote import RedirectPolicy, Remote, check_redirect
+from specd.registry.sessions import is_private_host, open_sessions
+from specd.registry.timers import TransferTimers
 from specd.store import name as names
 from tests.registry.tls import certified
 
@@ -62,11 +62,11 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
     async with (
         served(answer, None) as plain,
         served(answer, certified(tmp_path)) as encrypted,
-        aclosing(opened(ssl=False)) as http,
+        aclosing(open_sessions(ssl=False)) as http,
     ):
         ports.append(plain)
         name = names.parse(f"127.0.0.1:{encrypted}/me/m:x")
-        remote = Remote(http, name, insecure=False, identity=nobody, waits=Waits())
+        remote = Remote(http, name, insecure=False, identity=nobody, timers=TransferTimers())
         found = await remote.ask("GET", remote.url / "blobs" / "x")
     assert found.body == b"here it is"
     assert heard == {"https": ["", "Bearer secret"], "http": [""]}
@@ -109,12 +109,12 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
 )
 def test_where_a_registry_may_send_us(source: str, target: str, said: str) -> None:
     asked = URL(source)
-    near = is_inside(asked.host or "")
+    is_local = is_private_host(asked.host or "")
     if not said:
-        check_redirect(asked, URL(target), near=near)
+        check_redirect(asked, URL(target), is_local=is_local)
         return
     with pytest.raises(RegistryError, match=said):
-        check_redirect(asked, URL(target), near=near)
+        check_redirect(asked, URL(target), is_local=is_local)
 
 
 class Everywhere(AbstractResolver):
@@ -152,9 +152,9 @@ async def sending(target: str) -> AsyncIterator[tuple[Remote, list[str]]]:
     async def nobody() -> None:
         return None
 
-    async with served(answer, None) as port, aclosing(opened(resolver=Everywhere())) as http:
+    async with served(answer, None) as port, aclosing(open_sessions(resolver=Everywhere())) as http:
         name = names.parse(f"r.example:{port}/me/m:x")
-        yield Remote(http, name, insecure=True, identity=nobody, waits=Waits()), asked
+        yield Remote(http, name, insecure=True, identity=nobody, timers=TransferTimers()), asked
 
 
 NEAR = ["192.168.1.9", "minio.lan", "100.101.102.103", "127.0.0.1", "0x7f.1"]
@@ -164,7 +164,9 @@ NEAR = ["192.168.1.9", "minio.lan", "100.101.102.103", "127.0.0.1", "0x7f.1"]
 def from_the_internet(monkeypatch: pytest.MonkeyPatch) -> None:
     """r.example answers from an address of the internet."""
     there = "r.example"
-    monkeypatch.setattr(remotes, "answered_inside", lambda response: response.url.host != there)
+    monkeypatch.setattr(
+        remotes, "is_from_private_peer", lambda response: response.url.host != there
+    )
 
 
 @pytest.mark.contract("pull.redirect")
@@ -192,7 +194,7 @@ async def test_nor_by_an_address_that_is_asked_later(target: str) -> None:
     """Where a part or an upload goes is said in one answer and asked in another."""
     async with sending("cdn.example") as (remote, asked):
         url = remote.url / "blobs" / "x"
-        await remote.ask("GET", url, redirects=Redirects.SAME_HOST)
+        await remote.ask("GET", url, redirects=RedirectPolicy.SAME_HOST)
         with pytest.raises(RegistryError, match="no address of the internet"):
             await remote.ask("GET", url.with_host(target))
     assert asked == ["r.example"]

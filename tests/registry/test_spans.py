@@ -29,7 +29,7 @@ def test_what_is_said_of_the_bytes_is_so(parts: list[Part], size: int, data: st.
         assert wanted == [i for i in range(total) if i not in there], "in the order of the file"
         assert all(span.end - span.start <= size for span in spans)
         assert spans.completed == len(there)
-        assert spans.frontier == next((i for i in range(total) if i not in there), total)
+        assert spans.contiguous_end == next((i for i in range(total) if i not in there), total)
         for part, began in zip(spans.parts(), parts, strict=True):
             end = next((i for i in range(part.offset, part.end) if i not in there), part.end)
             assert part == Part(began.number, began.offset, began.size, end - part.offset)

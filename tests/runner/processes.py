@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from specd import core
-from specd.runner import Notebook, Process
+from specd.runner import PairHistoryStore, Process
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -16,9 +16,11 @@ FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
 
 @contextlib.asynccontextmanager
 async def running(
-    weights: str = "fine", notebook: Notebook | None = None, **settings: float
+    weights: str = "fine", history_store: PairHistoryStore | None = None, **settings: float
 ) -> AsyncIterator[Process]:
-    process = Process(core.EngineSpec(weights=weights), command=FAKE, notebook=notebook, **settings)
+    process = Process(
+        core.EngineSpec(weights=weights), command=FAKE, history_store=history_store, **settings
+    )
     try:
         yield process
     finally:

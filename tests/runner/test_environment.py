@@ -11,7 +11,7 @@ import pytest
 
 from specd import core
 from specd.runner import Process
-from specd.runner.environment import environment, visibility
+from specd.runner.environment import environment, visibility_variables
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -38,7 +38,7 @@ ALL_HIDDEN = {
 def test_what_is_not_given_to_an_engine_is_hidden_from_it(
     devices: tuple[str, ...] | None, variables: dict[str, str]
 ) -> None:
-    assert visibility(devices) == variables
+    assert visibility_variables(devices) == variables
 
 
 @pytest.mark.parametrize(

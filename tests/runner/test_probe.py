@@ -69,7 +69,7 @@ def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.parametrize("said", ["hang"], indirect=True)
 @pytest.mark.usefixtures("said")
 def test_a_process_that_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    assert probe(FAKE, patience_s=0.2) is None
+    assert probe(FAKE, timeout_s=0.2) is None
     assert "more than 0.2 s" in caplog.text
 
 
@@ -87,7 +87,7 @@ def line(name: str) -> str:
 def test_what_was_said_before_it_hung_counts_and_the_process_is_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    found = probe(shell(f"{line('$$')}; exec sleep 60"), patience_s=2.0)
+    found = probe(shell(f"{line('$$')}; exec sleep 60"), timeout_s=2.0)
     assert found is not None
     assert not psutil.pid_exists(int(found[0].name))
     assert "more than 2 s" in caplog.text

@@ -134,7 +134,7 @@ async def test_a_killed_engine_fails_every_answer_under_way_and_all_later_ones()
         assert failed.kind is core.FailureKind.CRASHED
         assert failed.message.startswith("model runner has unexpectedly stopped, this may be due")
         assert "SIGKILL" in failed.message
-        assert errors.says_out_of_memory(failed.message)  # so that idle models make room
+        assert errors.is_out_of_memory_message(failed.message)  # so that idle models make room
         assert failure_of([e async for e in hanging]) == failed
         assert await process.ended() is State.CRASHED
         assert await answer_of(process, "late") == [failed]
@@ -237,7 +237,7 @@ async def test_an_engine_does_not_outlive_a_killed_daemon() -> None:
 
 async def test_what_an_engine_learned_is_kept_to_its_last_word() -> None:
     book = Pages()
-    async with running(notebook=book) as process:
+    async with running(history_store=book) as process:
         await process.ready()
         await answer_of(process, "a")
         await answer_of(process, "b")
@@ -249,7 +249,7 @@ async def test_what_an_engine_learned_is_kept_to_its_last_word() -> None:
 async def test_the_next_engine_starts_from_what_the_last_one_learned() -> None:
     book = Pages()
     for _ in range(2):
-        async with running(notebook=book) as process:
+        async with running(history_store=book) as process:
             await process.ready()
             await answer_of(process, "a")
     assert book.bands() == [(1, ""), (1, BYE), (2, ""), (2, BYE)]
@@ -257,7 +257,7 @@ async def test_the_next_engine_starts_from_what_the_last_one_learned() -> None:
 
 async def test_a_crash_costs_only_what_was_learned_since_the_last_page() -> None:
     book = Pages()
-    async with running(notebook=book) as process:
+    async with running(history_store=book) as process:
         await process.ready()
         await answer_of(process, "a")
         await answer_of(process, "crash")

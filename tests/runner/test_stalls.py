@@ -23,7 +23,7 @@ async def test_an_engine_that_owes_an_answer_and_does_not_move_is_ended() -> Non
         failed = failure_of([event async for event in hanging])
         assert failed.kind is core.FailureKind.CRASHED
         assert "nothing in it moved for 0.3 s" in failed.message
-        assert not errors.says_out_of_memory(failed.message)
+        assert not errors.is_out_of_memory_message(failed.message)
         assert await process.ended() is State.CRASHED
         assert not process.is_stuck
 
@@ -86,7 +86,7 @@ async def test_whatever_becomes_of_an_engine_is_told_as_it_is(
         else:
             await process.ready()
             message = failure_of(await answer_of(process, f"!{fault}")).message
-            starved = errors.says_out_of_memory(message)
+            starved = errors.is_out_of_memory_message(message)
         assert await process.ended() is State.CRASHED
     assert re.search(words, message)
     assert starved == (words == "signal: SIGKILL")

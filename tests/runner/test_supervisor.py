@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from specd.runner.supervisor import Child
+from specd.runner.supervisor import ChildProcess
 
 _SAYS = "print('WARNING specd.engine: mind the gap'); print('load: 1.0')"
 
@@ -16,7 +16,7 @@ async def test_an_engines_warning_is_a_warning_of_the_daemon(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "specd.runner.supervisor")
-    child = await Child.start((sys.executable, "-c", _SAYS))
+    child = await ChildProcess.start((sys.executable, "-c", _SAYS))
     await child.end(grace_s=30.0)
     said = {r.getMessage().partition(": ")[2]: r.levelno for r in caplog.records}
     assert said == {

@@ -16,10 +16,10 @@ import pytest
 from specd import core, errors
 from specd.placement import Cpu, Defaults
 from specd.runner import Process
-from specd.scheduler import Engine, Lease, Scheduler, SchedulerLoop, Wants
+from specd.scheduler import Engine, Lease, Requirements, Scheduler, SchedulerLoop
 from specd.scheduler.effects import Effect
-from specd.scheduler.loop import FindPlace, Learn
-from specd.scheduler.runner import Waiter
+from specd.scheduler.loop import FindPlacement, RecordUsage
+from specd.scheduler.runner_ref import Waiter
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -30,7 +30,7 @@ FACTS = core.EngineFacts(
     target=core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0),
 )
 MACHINE = Defaults(devices=[], cpu=Cpu(total_bytes=1, available_bytes=1, n_cores=1))
-WANTS = Wants(fill=MACHINE.fill, shortest=MACHINE.least_ctx)
+WANTS = Requirements(fill=MACHINE.fill, min_automatic_ctx=MACHINE.min_ctx)
 
 
 def fits_always(request: core.PlacementRequest) -> core.Placement:
@@ -92,10 +92,10 @@ async def running(
     keep_alive_s: float = 300.0,
     max_queue: int = 512,
     max_loaded: int = 1,
-    place: FindPlace = fits_always,
-    learn: Learn = learn_nothing,
+    place: FindPlacement = fits_always,
+    record_usage: RecordUsage = learn_nothing,
     start: Callable[[core.EngineSpec], Engine] | None = None,
-    patience_s: float = 30.0,
+    timeout_s: float = 30.0,
 ) -> AsyncIterator[SchedulerLoop]:
     scheduler = Scheduler(
         WANTS,
@@ -107,10 +107,10 @@ async def running(
         scheduler,
         start or starter,
         place,
-        learn,
+        record_usage,
         clock=lambda: 50.0,
         unix_time=lambda: 1000.0,
-        patience_s=patience_s,
+        timeout_s=timeout_s,
     )
     loop.start()
     try:
@@ -275,14 +275,14 @@ async def test_stop_lets_a_running_use_end_within_its_grace() -> None:
 async def test_hurry_ends_the_grace() -> None:
     starter = Starter()
     async with running(starter) as loop:
-        hurry = asyncio.Event()
+        stop_now = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
             entering = asyncio.create_task(stack.enter_async_context(lease(loop)))
             engine = await starter.started.get()
             engine.loading.set_result(FACTS)
             await entering
-            stopping = asyncio.create_task(loop.stop(grace_s=1000.0, hurry=hurry))
-            hurry.set()
+            stopping = asyncio.create_task(loop.stop(grace_s=1000.0, stop_now=stop_now))
+            stop_now.set()
             await stopping
             assert engine.gone.is_set()
 
@@ -312,14 +312,14 @@ async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     learned: list[tuple[core.EngineSpec, core.EngineFacts]] = []
 
     def too_little(request: core.PlacementRequest) -> core.Placement:
-        seen.append((request.spec.weights, [there.weights for there in request.beside]))
+        seen.append((request.spec.weights, [there.weights for there in request.residents]))
         alone = request.give_up is core.GiveUp.ANYTHING
         return core.Placement(spec=replace(request.spec, n_gpu_layers=3), fits=alone)
 
-    def learn(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
+    def record_usage(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
         learned.append((spec, facts))
 
-    async with running(starter, max_loaded=3, place=too_little, learn=learn) as loop:
+    async with running(starter, max_loaded=3, place=too_little, record_usage=record_usage) as loop:
         first = asyncio.create_task(take(loop, "a"))
         engine = await starter.started.get()
         assert engine.spec.n_gpu_layers == 3
@@ -344,7 +344,7 @@ async def test_where_memory_cannot_be_read_the_load_is_tried(
         raise RuntimeError("another")
 
     starter = Starter()
-    async with running(starter, max_loaded=3, place=broken, learn=forgetful) as loop:
+    async with running(starter, max_loaded=3, place=broken, record_usage=forgetful) as loop:
         for weights in "ab":
             asking = asyncio.create_task(take(loop, weights))
             (await starter.started.get()).loading.set_result(FACTS)
@@ -363,7 +363,7 @@ async def test_a_driver_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixt
 
     starter = Starter()
     try:
-        async with running(starter, place=hangs, patience_s=0.01) as loop:
+        async with running(starter, place=hangs, timeout_s=0.01) as loop:
             asking = asyncio.create_task(take(loop, "a"))
             (await starter.started.get()).loading.set_result(FACTS)
             await asking

@@ -8,7 +8,7 @@ import pytest
 
 from specd import errors
 from specd.scheduler.effects import Grant, Refuse, Start, Stop
-from tests.scheduler.made import load, scheduler, started, waiter
+from tests.scheduler.factories import load, scheduler, started, waiter
 
 CRASH = errors.LoadFailed("why")
 
@@ -47,7 +47,7 @@ def test_a_load_that_its_first_caller_left_still_blocks_the_next_load() -> None:
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "b"))
     s.request(waiter(3, "a"))
-    assert s.leave(1, 0.0) == []
+    assert s.release(1, 0.0) == []
     granted, start = s.loaded(runner_id, 0.0)
     assert granted == Grant(3, runner_id)
     assert isinstance(start, Start)
@@ -70,8 +70,8 @@ def test_the_idle_runner_with_the_shortest_session_makes_room() -> None:
     s = scheduler(max_loaded=2)
     load(s, waiter(1, "a", keep_alive_s=60.0))
     short = load(s, waiter(2, "b", keep_alive_s=30.0))
-    s.leave(1, 0.0)
-    s.leave(2, 0.0)
+    s.release(1, 0.0)
+    s.release(2, 0.0)
     assert s.request(waiter(3, "c")) == [Stop(short)]
     started(s.ended(short))
 
@@ -82,7 +82,7 @@ def test_a_busy_runner_is_waited_for_and_gets_no_new_users_meanwhile() -> None:
     runner_id = load(s, waiter(1, "a"))
     assert s.request(waiter(2, "b")) == []
     assert s.request(waiter(3, "a")) == []
-    assert s.leave(1, 0.0) == [Stop(runner_id)]
+    assert s.release(1, 0.0) == [Stop(runner_id)]
     started(s.ended(runner_id))
 
 
@@ -91,7 +91,7 @@ def test_if_the_one_in_front_leaves_the_busy_runner_takes_users_again() -> None:
     runner_id = load(s, waiter(1, "a"))
     s.request(waiter(2, "b"))
     s.request(waiter(3, "a"))
-    assert s.leave(2, 0.0) == [Grant(3, runner_id)]
+    assert s.release(2, 0.0) == [Grant(3, runner_id)]
 
 
 @pytest.mark.contract("sched.expiry")
@@ -100,7 +100,7 @@ def test_keep_alive_counts_from_the_end_of_the_last_use() -> None:
     runner_id = load(s, waiter(1, "a", keep_alive_s=10.0))
     assert s.next_expiry() == math.inf
     assert s.tick(1000.0) == []
-    s.leave(1, 1000.0)
+    s.release(1, 1000.0)
     assert s.next_expiry() == 1010.0
     assert s.tick(1009.0) == []
     assert s.tick(1010.0) == [Stop(runner_id)]
@@ -110,9 +110,9 @@ def test_keep_alive_counts_from_the_end_of_the_last_use() -> None:
 def test_a_request_without_keep_alive_keeps_the_runners() -> None:
     s = scheduler()
     load(s, waiter(1, "a", keep_alive_s=10.0))
-    s.leave(1, 0.0)
+    s.release(1, 0.0)
     s.request(waiter(2, "a"))
-    s.leave(2, 5.0)
+    s.release(2, 5.0)
     assert s.next_expiry() == 15.0
 
 
@@ -120,14 +120,14 @@ def test_a_request_without_keep_alive_keeps_the_runners() -> None:
 def test_keep_alive_zero_unloads_right_after_the_request() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", keep_alive_s=0.0))
-    assert s.leave(1, 0.0) == [Stop(runner_id)]
+    assert s.release(1, 0.0) == [Stop(runner_id)]
 
 
 @pytest.mark.contract("keep-alive.forever")
 def test_keep_alive_for_ever_never_expires() -> None:
     s = scheduler()
     load(s, waiter(1, "a", keep_alive_s=math.inf))
-    s.leave(1, 0.0)
+    s.release(1, 0.0)
     assert s.next_expiry() == math.inf
     assert s.tick(1e12) == []
 
@@ -136,14 +136,14 @@ def test_unload_waits_for_the_users() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
     assert s.unload("a", 0.0) == []
-    assert s.leave(1, 0.0) == [Stop(runner_id)]
+    assert s.release(1, 0.0) == [Stop(runner_id)]
     assert s.unload("unknown", 0.0) == []
 
 
 def test_unload_of_an_idle_model_is_at_once() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
-    s.leave(1, 0.0)
+    s.release(1, 0.0)
     assert s.unload("a", 0.0) == [Stop(runner_id)]
 
 
@@ -152,7 +152,7 @@ def test_cancel_while_queued_never_loads_the_model() -> None:
     s = scheduler()
     first = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "b"))
-    assert s.leave(2, 0.0) == []
+    assert s.release(2, 0.0) == []
     assert s.loaded(first, 0.0) == [Grant(1, first)]
 
 
@@ -161,8 +161,8 @@ def test_a_load_is_aborted_when_its_last_waiter_leaves() -> None:
     s = scheduler()
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "a"))
-    assert s.leave(1, 0.0) == []
-    assert s.leave(2, 0.0) == [Stop(runner_id)]
+    assert s.release(1, 0.0) == []
+    assert s.release(2, 0.0) == [Stop(runner_id)]
     assert s.loaded(runner_id, 0.0) == []
     assert s.ended(runner_id) == []
 
@@ -182,14 +182,14 @@ def test_a_crashed_engine_is_forgotten_and_the_next_request_loads_again() -> Non
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
     assert s.ended(runner_id) == []
-    assert s.leave(1, 0.0) == []
+    assert s.release(1, 0.0) == []
     assert started(s.request(waiter(2, "a"))) != runner_id
 
 
 def test_a_model_that_is_leaving_is_loaded_again_once_it_has_gone() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", keep_alive_s=0.0))
-    s.leave(1, 0.0)
+    s.release(1, 0.0)
     assert s.request(waiter(2, "a")) == []
     started(s.ended(runner_id))
 
@@ -206,7 +206,7 @@ def test_close_refuses_who_waits_and_keeps_only_engines_in_use() -> None:
     s = scheduler(max_loaded=3)
     used = load(s, waiter(1, "a"))
     idle = load(s, waiter(2, "b"))
-    s.leave(2, 0.0)
+    s.release(2, 0.0)
     loading = started(s.request(waiter(3, "c")))
     refused, *stops = s.close(0.0)
     assert isinstance(refused, Refuse)
@@ -214,7 +214,7 @@ def test_close_refuses_who_waits_and_keeps_only_engines_in_use() -> None:
     assert stops == [Stop(idle), Stop(loading)]
     [late] = s.request(waiter(4, "a"))
     assert isinstance(late, Refuse)
-    assert s.leave(1, 0.0) == [Stop(used)]
+    assert s.release(1, 0.0) == [Stop(used)]
 
 
 def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
@@ -222,4 +222,4 @@ def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
     used = load(s, waiter(1, "a"))
     assert s.shutdown(0.0) == [Stop(used)]
     assert s.shutdown(0.0) == []
-    assert s.leave(1, 0.0) == []
+    assert s.release(1, 0.0) == []

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.accelerator import CMAKE_ARGS, Choice, Machine, choose, cpu_features, fingerprint
+from scripts.accelerator import (
+    CMAKE_ARGS,
+    AcceleratorChoice,
+    BuildHost,
+    choose,
+    cpu_features,
+    fingerprint,
+)
 
 PIN = "llama-cpp-python==1.2.3"
 GPU = "NVIDIA H100, 9.0"
@@ -13,19 +20,19 @@ GPU = "NVIDIA H100, 9.0"
 @pytest.mark.parametrize(
     "machine,asked,accelerator",
     [
-        (Machine("Linux"), "", "cpu"),
-        (Machine("Darwin"), "", "metal"),
-        (Machine("Linux", nvcc="/bin/nvcc", gpus=(GPU,)), "", "cuda"),
-        (Machine("Linux", nvcc="/bin/nvcc"), "", "cpu"),
-        (Machine("Linux", gpus=(GPU,)), "", "cpu"),
-        (Machine("Linux", has_amd_gpu=True), "", "cpu"),
-        (Machine("Linux"), "cuda", "cuda"),
-        (Machine("Linux", nvcc="/bin/nvcc", gpus=(GPU,)), "vulkan", "vulkan"),
-        (Machine("Darwin"), "cpu", "cpu"),
+        (BuildHost("Linux"), "", "cpu"),
+        (BuildHost("Darwin"), "", "metal"),
+        (BuildHost("Linux", nvcc="/bin/nvcc", gpus=(GPU,)), "", "cuda"),
+        (BuildHost("Linux", nvcc="/bin/nvcc"), "", "cpu"),
+        (BuildHost("Linux", gpus=(GPU,)), "", "cpu"),
+        (BuildHost("Linux", has_amd_gpu=True), "", "cpu"),
+        (BuildHost("Linux"), "cuda", "cuda"),
+        (BuildHost("Linux", nvcc="/bin/nvcc", gpus=(GPU,)), "vulkan", "vulkan"),
+        (BuildHost("Darwin"), "cpu", "cpu"),
     ],
 )
 def test_the_accelerator_follows_the_machine_unless_one_is_asked_for(
-    machine: Machine, asked: str, accelerator: str
+    machine: BuildHost, asked: str, accelerator: str
 ) -> None:
     choice = choose(machine, asked, PIN)
     assert choice.accelerator == accelerator
@@ -33,18 +40,18 @@ def test_the_accelerator_follows_the_machine_unless_one_is_asked_for(
 
 
 def test_a_toolkit_without_a_gpu_is_told_how_to_be_forced() -> None:
-    assert "SPECD_ACCEL=cuda" in choose(Machine("Linux", nvcc="/bin/nvcc"), "", PIN).hint
+    assert "SPECD_ACCEL=cuda" in choose(BuildHost("Linux", nvcc="/bin/nvcc"), "", PIN).hint
 
 
 def test_a_gpu_without_a_toolkit_is_told_of_prebuilt_wheels() -> None:
-    hint = choose(Machine("Linux", gpus=(GPU,)), "", PIN).hint
+    hint = choose(BuildHost("Linux", gpus=(GPU,)), "", PIN).hint
     assert PIN in hint
     assert "prebuilt wheels" in hint
 
 
 def test_an_unknown_accelerator_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError) as caught:
-        choose(Machine("Linux"), "tpu", PIN)
+        choose(BuildHost("Linux"), "tpu", PIN)
     assert all(name in str(caught.value) for name in ("SPECD_ACCEL='tpu'", *CMAKE_ARGS))
 
 
@@ -55,8 +62,8 @@ def test_the_features_of_a_cpu_are_found_in_any_order() -> None:
 
 
 def test_builds_for_other_accelerators_gpus_and_cmake_options_are_not_shared() -> None:
-    old, new = Machine("Linux", gpus=(GPU,)), Machine("Linux", gpus=("NVIDIA B200, 10.0",))
-    cuda, cpu = Choice("cuda", ""), Choice("cpu", "")
+    old, new = BuildHost("Linux", gpus=(GPU,)), BuildHost("Linux", gpus=("NVIDIA B200, 10.0",))
+    cuda, cpu = AcceleratorChoice("cuda", ""), AcceleratorChoice("cpu", "")
     names = {
         fingerprint(cuda, old, ""),
         fingerprint(cuda, new, ""),

@@ -42,7 +42,7 @@ def test_holders_are_the_files_whose_tests_name_a_behaviour(tmp_path: Path) -> N
         "pytestmark = pytest.mark.contract('a.one')\n"
         "P = pytest.param(1, marks=pytest.mark.contract('a.two', 'a.one'))\n"
     )
-    assert conformance.holders(root) == {"a.one": {"test_it.py"}, "a.two": {"test_it.py"}}
+    assert conformance.find_tests(root) == {"a.one": {"test_it.py"}, "a.two": {"test_it.py"}}
 
 
 def test_an_excuse_for_what_is_not_listed_is_an_error(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_an_excuse_for_what_is_not_listed_is_an_error(tmp_path: Path) -> None:
 def test_the_forty_are_forty_that_are_listed(tmp_path: Path, forty: str, words: str) -> None:
     root = written(tmp_path, forty)
     with pytest.raises(ValueError, match=words):
-        conformance.read_forty(root, conformance.read_catalogue(root))
+        conformance.read_most_missed(root, conformance.read_catalogue(root))
 
 
 def test_what_nobody_holds_and_what_nobody_knows_are_faults() -> None:
-    assert conformance.faults([ONE, TWO, LATER], {"a.one": {"x.py"}, "c": {"y.py"}}) == [
+    assert conformance.find_problems([ONE, TWO, LATER], {"a.one": {"x.py"}, "c": {"y.py"}}) == [
         "no test holds a.two",
         "y.py names c, which is not in the catalogue",
     ]
@@ -92,4 +92,4 @@ def test_a_report_proves_or_does_not(
     cases = "".join(f"<testcase>{named}{outcome}</testcase>" for outcome in outcomes)
     report = tmp_path / "report.xml"
     report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    assert conformance.unproven(report, [ONE, LATER]) == complaint
+    assert conformance.find_unproven(report, [ONE, LATER]) == complaint

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import install
-from scripts.accelerator import Choice, Machine, fingerprint
+from scripts.accelerator import AcceleratorChoice, BuildHost, fingerprint
 from scripts.install import SetUpError, Stamp
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_wheels_lie_in_the_users_cache() -> None:
 
 
 def test_a_wheel_that_was_built_before_is_taken(tmp_path: Path) -> None:
-    choice, machine = Choice("cpu", ""), Machine("Linux")
+    choice, machine = AcceleratorChoice("cpu", ""), BuildHost("Linux")
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     folder = install.cache_folder(environment) / fingerprint(choice, machine, "")
     folder.mkdir(parents=True)
@@ -78,9 +78,9 @@ def test_a_missing_compiler_is_said_with_what_to_install() -> None:
 
 
 def test_cmake_is_told_the_accelerator_and_what_the_user_adds() -> None:
-    machine = Machine("Linux", nvcc="/opt/cuda/bin/nvcc")
+    machine = BuildHost("Linux", nvcc="/opt/cuda/bin/nvcc")
     environment = install.build_environment(
-        Choice("cuda", ""), machine, {"CMAKE_ARGS": "-DX=1", "HOME": "/h"}
+        AcceleratorChoice("cuda", ""), machine, {"CMAKE_ARGS": "-DX=1", "HOME": "/h"}
     )
     assert environment == {
         "CMAKE_ARGS": "-DGGML_CUDA=on -DX=1",

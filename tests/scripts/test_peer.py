@@ -34,7 +34,7 @@ def archive(path: Path, *names: str) -> Path:
     ],
 )
 def test_only_the_servers_own_sources_are_taken(member: str, path: str | None) -> None:
-    assert peer.wanted(member, peer.NEEDED) == path
+    assert peer.needed_path(member, peer.NEEDED) == path
 
 
 def test_sources_are_unpacked_as_llama_cpps_folder(tmp_path: Path) -> None:

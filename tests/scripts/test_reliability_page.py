@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import reliability_page, reliability_tables, system_report
-from scripts.bad_inputs.session import Found
+from scripts.bad_inputs.session import BadInputResults
 from scripts.system_report import SystemReport
 
 TESTS = '''"""A disk without room.
@@ -56,7 +56,7 @@ def report(root: Path, **changed: object) -> SystemReport:
         "files": list(system_report.read_files(root, suites)),
         "exposure": 1.4,
         "complaints": "",
-        "bad_inputs": Found(
+        "bad_inputs": BadInputResults(
             seed=3,
             total=1000,
             kinds={"a": 600, "b": 400},
@@ -96,7 +96,7 @@ def test_the_page_says_what_failed_and_what_was_skipped(root: Path) -> None:
         ({"complaints": "a typo"}, "| **FAIL** | `systemd-analyze security` of specd.service"),
         ({"exposure": 1.5}, "| PASS | `systemd-analyze security` of specd.service"),
         (
-            {"bad_inputs": Found(seed=0, total=9, unanswered=1)},
+            {"bad_inputs": BadInputResults(seed=0, total=9, unanswered=1)},
             "| **FAIL** | bad inputs never end the daemon",
         ),
     ],

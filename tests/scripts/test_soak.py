@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.soak import hour
-from scripts.soak.asks import PAIR
-from scripts.soak.books import badly_kept, lines_of_requests
+from scripts.soak import traffic
 from scripts.soak.clients import End, Outcome
-from scripts.soak.dialects import Dialect, Reading, Unreadable, events_of, whole
-from scripts.soak.findings import is_unexplained, percentile
-from scripts.soak.gauges import Held, Sample, by_generation, growth
-from scripts.soak.session import Killed, Question, Record
-from scripts.soak.watching import Drafting
+from scripts.soak.daemon_monitor import DraftingStats
+from scripts.soak.dialects import BadResponse, Dialect, Reading, events_of, whole
+from scripts.soak.request_log import count_log_lines, find_bad_log_lines
+from scripts.soak.request_mix import PAIR
+from scripts.soak.resource_monitor import ProcessUsage, Sample, by_generation, growth
+from scripts.soak.results import is_unexplained, percentile
+from scripts.soak.session import Killed, SoakConfig, SoakRecord
 
 MIB = 2**20
 
@@ -84,7 +84,7 @@ def test_lines_that_say_nothing_are_no_events_and_what_is_no_json_is_not_passed_
     assert events_of(b"event: message_stop\n", sse=True) is None
     assert events_of(b"\n", sse=False) is None
     assert events_of(b"data: [DONE]\n", sse=True) == "[DONE]"
-    with pytest.raises(Unreadable):
+    with pytest.raises(BadResponse):
         events_of(b'{"response": "a', sse=False)
 
 
@@ -100,7 +100,7 @@ def test_lines_that_say_nothing_are_no_events_and_what_is_no_json_is_not_passed_
 def test_an_object_that_does_not_say_how_it_ended_is_no_answer(
     dialect: Dialect, answer: Any
 ) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(BadResponse):
         whole(dialect, 200, json.dumps(answer).encode())
 
 
@@ -113,7 +113,7 @@ def test_an_error_without_a_sentence_is_no_end() -> None:
 
 
 def failed(began_s: float, ended_s: float, end: End = End.FAILED, status: int = 200) -> Outcome:
-    ask = next(ask for ask in hour.ROLES[0].asks() if ask.model == PAIR)
+    ask = next(ask for ask in traffic.ROLES[0].request_mix() if ask.model == PAIR)
     return Outcome(
         id="1",
         role="editor",
@@ -130,7 +130,7 @@ def failed(began_s: float, ended_s: float, end: End = End.FAILED, status: int = 
 
 
 def test_only_a_killed_engine_of_its_own_model_explains_an_error() -> None:
-    record = Record(question=Question(), kills=[Killed(10.0, PAIR)])
+    record = SoakRecord(config=SoakConfig(), kills=[Killed(10.0, PAIR)])
     assert not is_unexplained(record, failed(9.0, 11.0))
     assert not is_unexplained(record, failed(11.0, 11.1, End.REFUSED, 500))
     assert is_unexplained(record, failed(14.0, 15.0))
@@ -140,7 +140,7 @@ def test_only_a_killed_engine_of_its_own_model_explains_an_error() -> None:
 
 
 def test_what_must_be_refused_is_no_error_and_must_not_be_answered() -> None:
-    record = Record(question=Question())
+    record = SoakRecord(config=SoakConfig())
     refused = failed(1.0, 2.0, End.REFUSED, 404)
     assert is_unexplained(record, refused)
     asked = replace(refused, ask=replace(refused.ask, expected=404))
@@ -153,12 +153,16 @@ def test_every_request_has_one_line_but_for_those_that_were_never_heard() -> Non
         json.dumps({"logger": logger, "request_id": key})
         for logger, key in (("specd.requests", "1"), ("specd.else", "1"), ("specd.requests", "2"))
     ]
-    lines = lines_of_requests([*log, "no JSON", log[-1]])
+    lines = count_log_lines([*log, "no JSON", log[-1]])
     assert lines == {"1": 1, "2": 2}
     once, twice, never = (replace(failed(1.0, 2.0), id=key) for key in "123")
     unheard = replace(never, end=End.LEFT)
     answered = replace(unheard, first_byte_s=1.5)
-    assert badly_kept(lines, [once, twice, never, unheard, answered]) == [twice, never, answered]
+    assert find_bad_log_lines(lines, [once, twice, never, unheard, answered]) == [
+        twice,
+        never,
+        answered,
+    ]
 
 
 # --------------------------------------------------------------------------- growth
@@ -187,8 +191,8 @@ def test_engines_of_chance_sizes_do_not_grow_and_those_that_grow_are_told() -> N
         assert (grown.surely > 0.02) == surely
 
 
-def held(age_s: float, n_ctx: int, rss_mib: int) -> Held:
-    return Held(rss_bytes=rss_mib * MIB, n_fds=1, n_threads=1, age_s=age_s, n_ctx=n_ctx)
+def held(age_s: float, n_ctx: int, rss_mib: int) -> ProcessUsage:
+    return ProcessUsage(rss_bytes=rss_mib * MIB, n_fds=1, n_threads=1, age_s=age_s, n_ctx=n_ctx)
 
 
 def test_engines_are_compared_at_the_same_age_and_with_the_same_context() -> None:
@@ -219,11 +223,13 @@ def test_engines_are_compared_at_the_same_age_and_with_the_same_context() -> Non
 
 
 def test_what_was_drafted_is_summed_over_engines() -> None:
-    drafting = Drafting()
+    drafting = DraftingStats()
     for drafter, drafted, accepted in (("d", 10, 5), ("d", 30, 20), (None, 4, 3), (None, 6, 3)):
         told = {"drafter": drafter, "draft_n": drafted, "draft_n_accepted": accepted}
-        drafting.see([{"name": f"{PAIR}:latest", "specd": told}, {"name": "other:latest"}])
-    drafting.see([])
+        drafting.update_from_ps(
+            [{"name": f"{PAIR}:latest", "specd": told}, {"name": "other:latest"}]
+        )
+    drafting.update_from_ps([])
     assert (drafting.n_loaded, drafting.n_paired) == (4, 2)
     assert (drafting.drafted, drafting.accepted) == (36, 23)
 
@@ -237,23 +243,23 @@ def test_a_percentile_lies_among_the_values(values: list[float], share: float) -
 
 
 def test_the_hour_has_sixteen_clients_and_is_the_same_for_the_same_seed() -> None:
-    roles = hour.played_roles(16)
-    assert {role.name for role in roles} == {role.name for role in hour.ROLES}
-    assert len(hour.played_roles(20)) == 20
+    roles = traffic.roles_for_clients(16)
+    assert {role.name for role in roles} == {role.name for role in traffic.ROLES}
+    assert len(traffic.roles_for_clients(20)) == 20
 
-    def turns(seed: str) -> list[hour.Turn]:
-        return [turn for role in roles for turn in hour.turns_of(role, seed, 600.0, 6.0)]
+    def turns(seed: str) -> list[traffic.Turn]:
+        return [turn for role in roles for turn in traffic.request_schedule(role, seed, 600.0, 6.0)]
 
     played = turns("0")
     assert played == turns("0")
     assert played != turns("1")
-    expected = sum(role.n * role.per_hour for role in hour.ROLES)
+    expected = sum(role.n * role.per_hour for role in traffic.ROLES)
     assert len(played) == pytest.approx(expected, rel=0.1)
-    assert hour.kills_of("0", 600.0, 6.0) == hour.kills_of("0", 600.0, 6.0)
+    assert traffic.kill_schedule("0", 600.0, 6.0) == traffic.kill_schedule("0", 600.0, 6.0)
 
 
 def test_the_pair_is_left_alone_over_the_last_half() -> None:
-    kills = hour.kills_of("0", 600.0, 6.0)
-    assert len(kills) == hour.KILLS
+    kills = traffic.kill_schedule("0", 600.0, 6.0)
+    assert len(kills) == traffic.KILLS
     assert all(kill.spares_pair for kill in kills if kill.due_s > 300)
     assert any(not kill.spares_pair for kill in kills)

@@ -12,14 +12,14 @@ from gguf import MODEL_ARCH_NAMES
 from specd.engine.llama import library
 from specd.store.architectures import (
     CANNOT_REWIND,
+    DIFFUSION,
+    HAS_STATE_SNAPSHOTS,
     HYBRID,
-    KEEPS_SNAPSHOTS,
-    NOT_TOKEN_BY_TOKEN,
     RECURRENT,
 )
 from tests.gguf_files import write_vocabulary
 
-NAMES = {*MODEL_ARCH_NAMES.values(), *RECURRENT, *HYBRID, *NOT_TOKEN_BY_TOKEN}
+NAMES = {*MODEL_ARCH_NAMES.values(), *RECURRENT, *HYBRID, *DIFFUSION}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ NAMES = {*MODEL_ARCH_NAMES.values(), *RECURRENT, *HYBRID, *NOT_TOKEN_BY_TOKEN}
     [
         (llama_cpp.llama_model_is_recurrent, RECURRENT),
         (llama_cpp.llama_model_is_hybrid, HYBRID),
-        (llama_cpp.llama_model_is_diffusion, NOT_TOKEN_BY_TOKEN),
+        (llama_cpp.llama_model_is_diffusion, DIFFUSION),
     ],
     ids=["recurrent", "hybrid", "diffusion"],
 )
@@ -51,5 +51,5 @@ def test_the_set_is_what_llama_cpp_says(
 
 
 def test_snapshots_are_of_running_states() -> None:
-    assert KEEPS_SNAPSHOTS < RECURRENT | HYBRID
-    assert not CANNOT_REWIND & KEEPS_SNAPSHOTS
+    assert HAS_STATE_SNAPSHOTS < RECURRENT | HYBRID
+    assert not CANNOT_REWIND & HAS_STATE_SNAPSHOTS

@@ -9,11 +9,11 @@ import pytest
 
 from specd.core import Templating
 from specd.store.capabilities import capabilities
-from specd.store.facts import GgufFacts, encodes_sounds, human_count
 from specd.store.gguf import GgufHeader, Value
+from specd.store.gguf_metadata import GgufMetadata, format_count, has_audio_encoder
 from specd.store.manifest import Config
 
-FACTS = GgufFacts(
+FACTS = GgufMetadata(
     architecture="llama",
     n_ctx_train=0,
     n_embd=0,
@@ -79,14 +79,14 @@ def test_the_configs_own_capabilities_are_added_once() -> None:
         ({"clip.has_audio_encoder": True, "clip.vision.projector_type": "gemma3nv"}, False),
     ],
 )
-def test_a_projector_says_whether_it_hears(values: dict[str, Value], hears: bool) -> None:
+def test_a_projector_says_whether_it_hears(values: dict[str, Value], has_sound: bool) -> None:
     header = GgufHeader(Path("mmproj.gguf"), values, ())
-    assert encodes_sounds(header) is hears
+    assert has_audio_encoder(header) is has_sound
     config, chosen = Config(), Templating.JINJA
     found = capabilities(
-        FACTS, config, go_template=None, chosen=chosen, has_projector=True, hears=hears
+        FACTS, config, go_template=None, chosen=chosen, has_projector=True, has_sound=has_sound
     )
-    assert ("audio" in found) is hears
+    assert ("audio" in found) is has_sound
 
 
 @pytest.mark.contract("show.capabilities")
@@ -101,4 +101,4 @@ def test_a_model_whose_answers_are_read_as_harmony_thinks() -> None:
     [(999, "999"), (37_120, "37.12K"), (751_630_000, "751.63M"), (8_030_261_248, "8.0B")],
 )
 def test_parameters_are_counted_as_ollama_writes_them(n: int, text: str) -> None:
-    assert human_count(n) == text
+    assert format_count(n) == text

@@ -9,9 +9,9 @@ import pytest
 
 from specd import core
 from specd.errors import ModelNotFound, StoreError
-from specd.store import Library, Writer
-from specd.store.facts import GgufFacts, facts_of
+from specd.store import Library, StoreWriter
 from specd.store.gguf import read_header
+from specd.store.gguf_metadata import GgufMetadata, metadata_of
 from specd.store.name import parse
 from specd.store.shape import Shape as MemoryShape
 from specd.store.shape import shape_of
@@ -32,14 +32,14 @@ class Changing:
         self.library = Library(self.store.root, demo=False, read=self._read)
         self.changes: list[Change] = []
 
-    def _read(self, path: Path) -> tuple[GgufFacts, MemoryShape]:
+    def _read(self, path: Path) -> tuple[GgufMetadata, MemoryShape]:
         if self.changes:
             self.changes.pop(0)()
         header = read_header(path)
-        return facts_of(header), shape_of(header)
+        return metadata_of(header), shape_of(header)
 
     def delete(self) -> None:
-        Writer(self.store.root).delete(parse("m"))
+        StoreWriter(self.store.root).delete(parse("m"))
 
     def replace(self) -> None:
         """By the other of two models, whose weights are removed with it."""

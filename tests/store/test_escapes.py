@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from specd.api.go_format import dump_json
 from specd.api.ollama.models import show_object, tags_object
-from specd.api.wire import dump
 from specd.errors import InvalidName, SpecdError, StoreError
 from specd.store import Library, blobs
 from specd.store import name as names
@@ -148,8 +148,8 @@ def test_a_stranger_in_the_store_opens_nothing_else(
     opened.paths.clear()
     opened.on = True
     try:
-        dump(tags_object(library.list()))
-        dump(show_object(library.show("strange"), system="", basename="", pair=None))
+        dump_json(tags_object(library.list()))
+        dump_json(show_object(library.show("strange"), system="", basename="", pair=None))
         library.resolve("strange")
     except SpecdError:
         pass

@@ -29,7 +29,7 @@ def good_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_values_and_tensors_are_read(tmp_path: Path) -> None:
     header = read_header(write_llama(tmp_path / "a.gguf", extra={"general.quoted": 'é"'}))
     assert header.architecture == "llama"
-    assert header.own("context_length") == 512
+    assert header.arch_integer("context_length") == 512
     assert header.flag("tokenizer.ggml.add_bos_token") is True
     assert header.text("general.quoted") == 'é"'
     assert header.strings("tokenizer.ggml.tokens") == VOCABULARY.tokens

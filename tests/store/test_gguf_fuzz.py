@@ -11,13 +11,23 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from specd.api.go_format import dump_json
 from specd.api.ollama.models import show_object, tags_object
-from specd.api.wire import dump
 from specd.errors import StoreError
 from specd.store import Library
 from specd.store.gguf import MAX_ENTRIES, read_header
 from tests.gguf_files import OllamaStore, byte_vocabulary, write_llama, write_mamba
-from tests.strange_gguf import ARRAY, STRING, UINT8, Parts, Tensor, Value, mutated, take_apart, text
+from tests.malformed_gguf import (
+    ARRAY,
+    STRING,
+    UINT8,
+    Parts,
+    Tensor,
+    Value,
+    mutate_gguf,
+    take_apart,
+    text,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +61,7 @@ def test_a_stranger_is_listed_shown_and_resolved_or_refused(
 ) -> None:
     draw = random.Random(seed)
     strange = tmp_path / "strange.gguf"
-    strange.write_bytes(mutated(draw.choice(good), draw))
+    strange.write_bytes(mutate_gguf(draw.choice(good), draw))
     plain = tmp_path / "plain.gguf"
     plain.write_bytes(good[0])
     store = OllamaStore(tmp_path / "models")
@@ -61,7 +71,7 @@ def test_a_stranger_is_listed_shown_and_resolved_or_refused(
     library = Library(tmp_path / "models", demo=False)
     names = {summary.name for summary in library.list()}
     assert names == {"strange:latest", "plain:latest"}
-    dump(tags_object(library.list()))
+    dump_json(tags_object(library.list()))
     try:
         info = library.show("strange", verbose=True)
         library.resolve("strange")
@@ -69,7 +79,7 @@ def test_a_stranger_is_listed_shown_and_resolved_or_refused(
     except StoreError:
         pass
     else:
-        dump(show_object(info, system="", basename="", pair=None))
+        dump_json(show_object(info, system="", basename="", pair=None))
 
 
 def bloated(kind: str) -> Parts:

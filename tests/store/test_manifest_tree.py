@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specd.store.manifest_tree import LOOK_EVERY_S, ManifestTree
+from specd.store.manifest_tree import RESCAN_INTERVAL_S, ManifestTree
 
 NAMES = ("a/b/c/d", "a/b/c/e", "a/b/f/d", "g/b/c/d", "a/b/c", "a/b/c/d/e", "a/b/c/no name", "h")
 
@@ -83,7 +83,7 @@ def test_a_manifest_written_in_place_is_another_stamp_a_second_later(
     before = tree.stamp()
     path.write_text("y")
     assert tree.stamp() == before
-    clock.now += LOOK_EVERY_S
+    clock.now += RESCAN_INTERVAL_S
     assert tree.stamp() != before
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specd.errors import InvalidName
 from specd.store import name
-from specd.store.name import Name, Source
+from specd.store.name import ModelSource, Name
 
 PARTS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", fullmatch=True)
 NAMESPACES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}", fullmatch=True)
@@ -76,15 +76,15 @@ def test_what_is_outside_the_grammar_is_invalid(text: str) -> None:
 @pytest.mark.parametrize(
     "text,source,tag",
     [
-        ("m", Source.UNSAID, "latest"),
-        ("m:local", Source.LOCAL, "latest"),
-        ("m:7b:Local", Source.LOCAL, "7b"),
-        ("m:cloud", Source.CLOUD, "latest"),
-        ("m:20b-cloud", Source.CLOUD, "20b"),
-        ("m:20B-Cloud", Source.CLOUD, "20B"),
+        ("m", ModelSource.UNSPECIFIED, "latest"),
+        ("m:local", ModelSource.LOCAL, "latest"),
+        ("m:7b:Local", ModelSource.LOCAL, "7b"),
+        ("m:cloud", ModelSource.CLOUD, "latest"),
+        ("m:20b-cloud", ModelSource.CLOUD, "20b"),
+        ("m:20B-Cloud", ModelSource.CLOUD, "20B"),
     ],
 )
-def test_suffixes_say_where_the_model_is(text: str, source: Source, tag: str) -> None:
+def test_suffixes_say_where_the_model_is(text: str, source: ModelSource, tag: str) -> None:
     parsed = name.parse(text)
     assert (parsed.source, parsed.tag) == (source, tag)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.store.architectures import RECURRENT, WITH_STATE
+from specd.store.architectures import RECURRENT, RECURRENT_OR_HYBRID
 from specd.store.gguf import GgufHeader, TensorInfo, Value
-from specd.store.kept import Kept
+from specd.store.kv_layout import LayerKv
 from specd.store.shape import Shape, read_shape, shape_of
 from tests.gguf_files import write_llama
 
-ALL = Kept(key=128, value=128)
+ALL = LayerKv(key=128, value=128)
 #: Of eight heads with 16 numbers in eight layers, two of them for keys.
 PLAIN: Mapping[str, Value] = {
     "block_count": 8,
@@ -33,8 +33,8 @@ def shape(
     return shape_of(GgufHeader(Path("x"), {"general.architecture": architecture, **own}, tensors))
 
 
-def kept(architecture: str, values: Mapping[str, Any] | None = None) -> list[Kept]:
-    return [layer.kept for layer in shape(architecture, values).layers]
+def kv_layout(architecture: str, values: Mapping[str, Any] | None = None) -> list[LayerKv]:
+    return [layer.kv_layout for layer in shape(architecture, values).layers]
 
 
 def tensor(name: str, n_bytes: int, *dimensions: int) -> TensorInfo:
@@ -77,7 +77,7 @@ def test_layers_that_guess_ahead_are_left_in_the_file() -> None:
     tensors = [tensor(f"blk.{at}.attn_q.weight", 10) for at in range(8)]
     found = shape("glm4moe", {"nextn_predict_layers": 1}, *tensors)
     assert [layer.weights_bytes for layer in found.layers] == [10] * 7 + [0]
-    assert found.layers[7].kept == Kept()
+    assert found.layers[7].kv_layout == LayerKv()
 
 
 def test_the_weights_of_a_file_are_its_tensors(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_the_weights_of_a_file_are_its_tensors(tmp_path: Path) -> None:
 
 
 def test_keys_and_values_have_heads_of_their_own() -> None:
-    assert set(kept("llama")) == {Kept(key=32, value=32)}
-    assert set(kept("llama", {"attention.head_count_kv": 8})) == {ALL}
+    assert set(kv_layout("llama")) == {LayerKv(key=32, value=32)}
+    assert set(kv_layout("llama", {"attention.head_count_kv": 8})) == {ALL}
     wide = {"attention.key_length": 64, "attention.value_length": 32}
-    assert set(kept("qwen3", wide)) == {Kept(key=128, value=64)}
+    assert set(kv_layout("qwen3", wide)) == {LayerKv(key=128, value=64)}
 
 
 def test_each_layer_may_have_its_own_heads() -> None:
-    found = kept("deci", {"attention.head_count_kv": (2, 0, 1, 8, 8, 8, 8, 8)})
-    assert found == [Kept(key=32, value=32), Kept(), Kept(key=16, value=16), *[ALL] * 5]
+    found = kv_layout("deci", {"attention.head_count_kv": (2, 0, 1, 8, 8, 8, 8, 8)})
+    assert found == [LayerKv(key=32, value=32), LayerKv(), LayerKv(key=16, value=16), *[ALL] * 5]
 
 
 def test_a_latent_attention_keeps_keys_alone() -> None:
@@ -110,11 +110,11 @@ def test_a_latent_attention_keeps_keys_alone() -> None:
         "attention.key_length_mla": 192,
         "attention.value_length_mla": 128,
     }
-    assert set(kept("deepseek2", values)) == {Kept(key=576, value=0)}
-    index = kept("deepseek32", {**values, "attention.indexer.key_length": 128})
-    assert set(index) == {Kept(key=704, value=0)}
+    assert set(kv_layout("deepseek2", values)) == {LayerKv(key=576, value=0)}
+    index = kv_layout("deepseek32", {**values, "attention.indexer.key_length": 128})
+    assert set(index) == {LayerKv(key=704, value=0)}
     # Files of old hold what is to be decompressed.
-    assert set(kept("deepseek2", {"attention.head_count_kv": 8})) == {ALL}
+    assert set(kv_layout("deepseek2", {"attention.head_count_kv": 8})) == {ALL}
 
 
 FOUR = {"attention.sliding_window": 64}
@@ -150,7 +150,7 @@ EACH = {
 def test_which_layers_look_through_a_window(
     architecture: str, values: Mapping[str, Any], windows: list[int]
 ) -> None:
-    assert [each.window for each in kept(architecture, values)] == windows
+    assert [each.window for each in kv_layout(architecture, values)] == windows
 
 
 def test_layers_with_a_window_may_have_heads_of_another_width() -> None:
@@ -162,13 +162,13 @@ def test_layers_with_a_window_may_have_heads_of_another_width() -> None:
         "attention.value_length_swa": 32,
         "attention.shared_kv_layers": 6,
     }
-    found = kept("gemma4", values)
-    assert found[:2] == [Kept(key=64, value=64, window=64), Kept(key=128, value=128)]
-    assert found[2:] == [Kept()] * 6
+    found = kv_layout("gemma4", values)
+    assert found[:2] == [LayerKv(key=64, value=64, window=64), LayerKv(key=128, value=128)]
+    assert found[2:] == [LayerKv()] * 6
 
 
 def test_gemma_3n_keeps_what_its_first_twenty_layers_see() -> None:
-    found = kept("gemma3n", {"block_count": 30, **FOUR})
+    found = kv_layout("gemma3n", {"block_count": 30, **FOUR})
     assert [each.key > 0 for each in found] == [True] * 20 + [False] * 10
 
 
@@ -179,46 +179,46 @@ STATE_1, STATE_2 = 3 * 512 + 16 * 512, 3 * (512 + 2 * 2 * 64) + 64 * 512
 
 
 def test_what_is_purely_recurrent_keeps_one_state() -> None:
-    assert set(kept("mamba", {**SSM, "attention.head_count": 0})) == {Kept(state=STATE_1)}
-    assert set(kept("mamba2", MAMBA_2)) == {Kept(state=STATE_2)}
-    assert set(kept("rwkv7", {"wkv.head_size": 64})) == {Kept(state=128 * (2 + 64))}
+    assert set(kv_layout("mamba", {**SSM, "attention.head_count": 0})) == {LayerKv(state=STATE_1)}
+    assert set(kv_layout("mamba2", MAMBA_2)) == {LayerKv(state=STATE_2)}
+    assert set(kv_layout("rwkv7", {"wkv.head_size": 64})) == {LayerKv(state=128 * (2 + 64))}
 
 
 def test_hybrids_attend_where_they_have_heads_for_keys() -> None:
     values = {**MAMBA_2, "attention.head_count_kv": (0, 0, 8, 0, 0, 0, 8, 0)}
-    expected = [Kept(state=STATE_2)] * 2 + [ALL] + [Kept(state=STATE_2)]
+    expected = [LayerKv(state=STATE_2)] * 2 + [ALL] + [LayerKv(state=STATE_2)]
     for architecture in ("granitehybrid", "plamo2"):
-        assert kept(architecture, values) == expected * 2
+        assert kv_layout(architecture, values) == expected * 2
     conv = {"attention.head_count_kv": (0, 8) * 4, "shortconv.l_cache": 3}
-    assert kept("lfm2", conv) == [Kept(state=256), ALL] * 4
-    looking = [Kept(state=256), Kept(key=128, value=128, window=64)] * 4
-    assert kept("lfm2", {**conv, **FOUR}) == looking
+    assert kv_layout("lfm2", conv) == [LayerKv(state=256), ALL] * 4
+    looking = [LayerKv(state=256), LayerKv(key=128, value=128, window=64)] * 4
+    assert kv_layout("lfm2", {**conv, **FOUR}) == looking
 
 
 def test_hybrids_attend_in_every_fourth_layer_or_as_the_file_says() -> None:
-    attends = Kept(key=32, value=32)
-    assert kept("qwen3next", MAMBA_2) == ([Kept(state=STATE_2)] * 3 + [attends]) * 2
-    halves = kept("qwen35", {**MAMBA_2, "full_attention_interval": 2})
-    assert halves == [Kept(state=STATE_2), attends] * 4
+    attends = LayerKv(key=32, value=32)
+    assert kv_layout("qwen3next", MAMBA_2) == ([LayerKv(state=STATE_2)] * 3 + [attends]) * 2
+    halves = kv_layout("qwen35", {**MAMBA_2, "full_attention_interval": 2})
+    assert halves == [LayerKv(state=STATE_2), attends] * 4
     said = {**MAMBA_2, "attention.recurrent_layers": (True,) + (False,) * 7}
-    assert kept("qwen35", said) == [Kept(state=STATE_2)] + [attends] * 7
+    assert kv_layout("qwen35", said) == [LayerKv(state=STATE_2)] + [attends] * 7
 
 
 def test_some_layers_do_both_and_some_neither() -> None:
-    both = Kept(key=32, value=32, state=STATE_2)
-    assert set(kept("falcon-h1", MAMBA_2)) == {both}
+    both = LayerKv(key=32, value=32, state=STATE_2)
+    assert set(kv_layout("falcon-h1", MAMBA_2)) == {both}
     values = {
         **MAMBA_2,
         "attention.head_count_kv": (0, 8, 0, 0) * 2,
         "feed_forward_length": (0, 0, 64, 0) * 2,
     }
-    state = Kept(state=STATE_2)
-    assert kept("nemotron_h", values) == [state, ALL, Kept(), state] * 2
+    state = LayerKv(state=STATE_2)
+    assert kv_layout("nemotron_h", values) == [state, ALL, LayerKv(), state] * 2
 
 
 def test_delta_attention_keeps_a_square_for_each_head() -> None:
     values = {"ssm.conv_kernel": 4, "kda.head_dim": 32, "attention.head_count_kv": (0, 1) * 4}
-    assert kept("kimi-linear", values)[0] == Kept(state=8 * 32 * (9 + 32))
+    assert kv_layout("kimi-linear", values)[0] == LayerKv(state=8 * 32 * (9 + 32))
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_what_is_compressed_has_a_state_of_those_that_are_not_yet_enough() -> No
         "attention.indexer.key_length": 128,
         "attention.compress_ratios": (0, 0, 4, 128, 4, 128, 4, 0),
     }
-    states = [layer.state for layer in kept("deepseek4", values)]
+    states = [layer.state for layer in kv_layout("deepseek4", values)]
     assert states == [0, 0, 20480, 131072, 20480, 131072, 20480, 0]
-    assert all(layer.key for layer in kept("deepseek4", values))
+    assert all(layer.key for layer in kv_layout("deepseek4", values))
 
 
 #: What the states of any of them are told by.
@@ -262,15 +262,15 @@ OF_STATES: Mapping[str, Value] = {
 }
 
 
-@pytest.mark.parametrize("architecture", sorted(WITH_STATE))
+@pytest.mark.parametrize("architecture", sorted(RECURRENT_OR_HYBRID))
 def test_all_that_llama_cpp_keeps_a_state_of_has_one_here(architecture: str) -> None:
-    states = [layer.state for layer in kept(architecture, OF_STATES)]
+    states = [layer.state for layer in kv_layout(architecture, OF_STATES)]
     assert any(states)
     assert all(states) == (architecture in RECURRENT | {"falcon-h1"})
 
 
 def test_encoders_keep_nothing() -> None:
-    assert set(kept("nomic-bert")) == {Kept()}
+    assert set(kv_layout("nomic-bert")) == {LayerKv()}
 
 
 # ------------------------------------------------------------------------- how wide it is
@@ -352,7 +352,7 @@ def test_whatever_a_header_says_nothing_is_less_than_nothing(
 ) -> None:
     found = shape(architecture, values, tensor("token_embd.weight", 3, 5))
     for layer in found.layers:
-        each = layer.kept
+        each = layer.kv_layout
         assert min(each.key, each.value, each.window, each.state, layer.weights_bytes) >= 0
     width = found.width
     numbers = (width.n_embd, width.query, width.latent, width.mixer, width.streams)

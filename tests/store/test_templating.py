@@ -9,7 +9,7 @@ import pytest
 from specd.core import Templating
 from specd.store import Library
 from specd.store.manifest import Config
-from specd.store.templating import choose, go_capabilities, jinja_capabilities
+from specd.store.templating import choose_templating, go_capabilities, jinja_capabilities
 from tests.gguf_files import CHAT_TEMPLATE, OllamaStore, byte_vocabulary, write_llama
 
 JINJA, GO = Templating.JINJA, Templating.GO
@@ -36,7 +36,9 @@ def chosen(
     config: Config | None = None,
     architecture: str = "llama",
 ) -> Templating:
-    return choose(jinja, go, config or Config(), architecture=architecture, prefer_go=prefer_go)
+    return choose_templating(
+        jinja, go, config or Config(), architecture=architecture, prefer_go=prefer_go
+    )
 
 
 @pytest.mark.contract("templates.choice")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specd.errors import ModelNotFound, StoreError
-from specd.store import Hold, Writer, durable
+from specd.store import BlobLock, StoreWriter, atomic_files
 from specd.store.name import parse
 from tests.store.manifests import digest, manifest
 
@@ -21,26 +21,26 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    return Writer(tmp_path)
+def writer(tmp_path: Path) -> StoreWriter:
+    return StoreWriter(tmp_path)
 
 
-def add(writer: Writer, name: str, *layers: bytes) -> bool:
+def add(writer: StoreWriter, name: str, *layers: bytes) -> bool:
     for data in (*layers, b"{}"):
         writer.put(data)
     return writer.publish(parse(name), manifest(*layers))
 
 
-def blobs_of(writer: Writer) -> set[str]:
+def blobs_of(writer: StoreWriter) -> set[str]:
     return {path.name.replace("-", ":") for path in (writer.root / "blobs").iterdir()}
 
 
-def files_of(writer: Writer) -> list[str]:
+def files_of(writer: StoreWriter) -> list[str]:
     files = (path for path in writer.root.rglob("*") if path.is_file())
     return sorted(str(path.relative_to(writer.root)) for path in files)
 
 
-def test_a_model_is_a_manifest_and_its_blobs(writer: Writer) -> None:
+def test_a_model_is_a_manifest_and_its_blobs(writer: StoreWriter) -> None:
     assert not add(writer, "m", b"weights")
     path = writer.root / "manifests/registry.ollama.ai/library/m/latest"
     assert path.read_bytes() == manifest(b"weights")
@@ -50,12 +50,12 @@ def test_a_model_is_a_manifest_and_its_blobs(writer: Writer) -> None:
     assert len(files_of(writer)) == 3
 
 
-def test_a_blob_is_new_once(writer: Writer) -> None:
+def test_a_blob_is_new_once(writer: StoreWriter) -> None:
     assert writer.put(b"text") == (digest(b"text"), True)
     assert writer.put(b"text") == (digest(b"text"), False)
 
 
-def test_publishing_again_removes_what_only_the_old_one_named(writer: Writer) -> None:
+def test_publishing_again_removes_what_only_the_old_one_named(writer: StoreWriter) -> None:
     add(writer, "other", b"shared")
     add(writer, "m", b"old", b"shared")
     assert add(writer, "m", b"new")
@@ -65,13 +65,13 @@ def test_publishing_again_removes_what_only_the_old_one_named(writer: Writer) ->
 
 @pytest.mark.contract("env.noprune")
 def test_noprune_keeps_the_layers(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, noprune=True)
+    writer = StoreWriter(tmp_path, noprune=True)
     add(writer, "m", b"old")
     assert not add(writer, "m", b"new")
     assert digest(b"old") in blobs_of(writer)
 
 
-def test_a_manifest_needs_its_blobs(writer: Writer) -> None:
+def test_a_manifest_needs_its_blobs(writer: StoreWriter) -> None:
     add(writer, "m", b"old")
     before = files_of(writer)
     with pytest.raises(StoreError, match=r"cannot write m:latest: the blob sha256:.* is gone"):
@@ -84,7 +84,7 @@ def test_a_manifest_needs_its_blobs(writer: Writer) -> None:
 
 
 @pytest.mark.contract("names.case")
-def test_names_are_found_and_replaced_ignoring_case(writer: Writer) -> None:
+def test_names_are_found_and_replaced_ignoring_case(writer: StoreWriter) -> None:
     add(writer, "Llama3.2:1B", b"a")
     add(writer, "llama3.2:1b", b"b")
     add(writer, "LLAMA3.2:3b", b"c")
@@ -98,7 +98,7 @@ def test_names_are_found_and_replaced_ignoring_case(writer: Writer) -> None:
 
 
 @pytest.mark.contract("delete.empty")
-def test_delete_removes_empty_folders_and_unused_blobs(writer: Writer) -> None:
+def test_delete_removes_empty_folders_and_unused_blobs(writer: StoreWriter) -> None:
     add(writer, "example.com/ns/m", b"mine", b"shared")
     add(writer, "other", b"shared")
     writer.delete(parse("example.com/ns/m"))
@@ -108,7 +108,9 @@ def test_delete_removes_empty_folders_and_unused_blobs(writer: Writer) -> None:
         writer.delete(parse("m"))
 
 
-def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(writer: Writer) -> None:
+def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(
+    writer: StoreWriter,
+) -> None:
     add(writer, "m", b"mine")
     add(writer, "n", b"theirs")
     writer.manifest_path(parse("n")).write_bytes(b"{")
@@ -120,7 +122,7 @@ def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(writer
 
 
 @pytest.mark.contract("copy.empty")
-def test_copy_is_the_same_bytes(writer: Writer) -> None:
+def test_copy_is_the_same_bytes(writer: StoreWriter) -> None:
     add(writer, "m", b"a")
     writer.copy(parse("M"), parse("ns/copy:v1"))
     target = writer.root / "manifests/registry.ollama.ai/ns/copy/v1"
@@ -134,42 +136,42 @@ def test_copy_is_the_same_bytes(writer: Writer) -> None:
         writer.copy(parse("m"), parse("n"))
 
 
-def test_copying_over_a_model_removes_its_layers(writer: Writer) -> None:
+def test_copying_over_a_model_removes_its_layers(writer: StoreWriter) -> None:
     add(writer, "m", b"a")
     add(writer, "n", b"b")
     writer.copy(parse("m"), parse("n"))
     assert blobs_of(writer) == {digest(b"a"), digest(b"{}")}
 
 
-def test_what_is_held_is_not_removed(writer: Writer) -> None:
+def test_what_is_held_is_not_removed(writer: StoreWriter) -> None:
     add(writer, "m", b"a")
-    hold = Hold(writer)
-    hold.add([digest(b"a")])
-    hold.add([digest(b"a")])
+    blob_lock = BlobLock(writer)
+    blob_lock.add([digest(b"a")])
+    blob_lock.add([digest(b"a")])
     writer.delete(parse("m"))
     assert blobs_of(writer) == {digest(b"a")}
     writer.publish(parse("n"), manifest(b"a", config=b"a"))
-    hold.close()
-    hold.close()
+    blob_lock.close()
+    blob_lock.close()
     writer.delete(parse("n"))
     assert not blobs_of(writer)
-    hold.add([digest(b"a")])  # closed: it holds nothing any more
+    blob_lock.add([digest(b"a")])  # closed: it holds nothing any more
     with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
-        Hold(writer).add([digest(b"a")])
+        BlobLock(writer).add([digest(b"a")])
 
 
-def test_what_only_the_new_models_own_hold_protects_is_removed(writer: Writer) -> None:
+def test_what_only_the_new_models_own_hold_protects_is_removed(writer: StoreWriter) -> None:
     """As where a model is made anew of itself."""
     add(writer, "m", b"old")
     writer.put(b"new")
-    hold = Hold(writer)
-    hold.add([digest(b"old"), digest(b"new")])
-    assert writer.publish(parse("m"), manifest(b"new"), hold=hold)
+    blob_lock = BlobLock(writer)
+    blob_lock.add([digest(b"old"), digest(b"new")])
+    assert writer.publish(parse("m"), manifest(b"new"), blob_lock=blob_lock)
     assert blobs_of(writer) == {digest(b"new"), digest(b"{}")}
 
 
 def test_a_blob_that_goes_while_it_is_taken_hold_of(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.put(b"a")
     plain = fcntl.flock
@@ -180,31 +182,31 @@ def test_a_blob_that_goes_while_it_is_taken_hold_of(
 
     monkeypatch.setattr(fcntl, "flock", too_late)
     with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
-        Hold(writer).add([digest(b"a")])
+        BlobLock(writer).add([digest(b"a")])
 
 
 def test_two_writers_of_one_blob_leave_what_the_first_one_holds(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has looked for the blob before the first one wrote it."""
-    hold, plain = Hold(writer), durable.sync
+    blob_lock, plain = BlobLock(writer), atomic_files.sync
     target = writer.blob_path(digest(b"a"))
 
     def meanwhile(path: Path) -> None:
-        monkeypatch.setattr(durable, "sync", plain)
+        monkeypatch.setattr(atomic_files, "sync", plain)
         writer.put(b"a")
-        hold.add([digest(b"a")])
+        blob_lock.add([digest(b"a")])
         plain(path)
 
-    monkeypatch.setattr(durable, "sync", meanwhile)
+    monkeypatch.setattr(atomic_files, "sync", meanwhile)
     writer.put(b"a")
-    durable.remove_unless_held(target)
+    atomic_files.remove_if_unlocked(target)
     assert target.exists()
     assert blobs_of(writer) == {digest(b"a")}
-    hold.close()
+    blob_lock.close()
 
 
-def test_a_damaged_blob_is_replaced(writer: Writer) -> None:
+def test_a_damaged_blob_is_replaced(writer: StoreWriter) -> None:
     target = writer.blob_path(digest(b"whole"))
     with writer.staged() as path:
         path.write_bytes(b"whole")
@@ -214,7 +216,7 @@ def test_a_damaged_blob_is_replaced(writer: Writer) -> None:
 
 
 def test_bytes_are_on_the_disk_before_their_name_is(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[str, int]] = []
     fsync, replace = os.fsync, Path.replace
@@ -238,10 +240,10 @@ def test_bytes_are_on_the_disk_before_their_name_is(
 
 
 def test_a_lock_of_another_specd_is_waited_for_within_reason(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, patience_s=0.0)
+    writer = StoreWriter(tmp_path, lock_timeout_s=0.0)
     add(writer, "m", b"a")
     said = r"cannot lock .*/manifests: another specd is changing the store"
-    with durable.locked(tmp_path / "manifests"):
+    with atomic_files.exclusive_lock(tmp_path / "manifests"):
         for change in (
             lambda: writer.delete(parse("m")),
             lambda: writer.copy(parse("m"), parse("n")),
@@ -254,10 +256,10 @@ def test_a_lock_of_another_specd_is_waited_for_within_reason(tmp_path: Path) -> 
 
 
 def test_who_waits_says_for_what(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(writer, "m", b"a")
-    lock = durable.locked(writer.root / "manifests")
+    lock = atomic_files.exclusive_lock(writer.root / "manifests")
     lock.__enter__()
     monkeypatch.setattr(time, "sleep", lambda _: lock.__exit__(None, None, None))
     with caplog.at_level("WARNING", logger="specd"):
@@ -266,7 +268,7 @@ def test_who_waits_says_for_what(
 
 
 @pytest.mark.contract("store.private")
-def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:
+def test_a_staged_file_is_gone_unless_it_was_kept(writer: StoreWriter) -> None:
     with writer.staged() as path:
         path.write_bytes(b"x")
         assert path.name.endswith("-partial")
@@ -282,7 +284,7 @@ def test_a_staged_file_is_gone_unless_it_was_kept(writer: Writer) -> None:
 
 @pytest.mark.contract("store.atomic")
 def test_a_full_disk_leaves_nothing_half_done(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "m", b"old")
     before = files_of(writer)
@@ -303,29 +305,29 @@ def test_a_full_disk_leaves_nothing_half_done(
 
 
 def test_a_manifest_that_cannot_be_written_leaves_no_folder(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "m", b"old")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "move", full)
+    monkeypatch.setattr(atomic_files, "move", full)
     with pytest.raises(StoreError, match="No space left"):
         writer.publish(parse("example.com/new/m"), manifest(b"old"))
     assert not (writer.root / "manifests/example.com").exists()
 
 
-def test_manifests_on_another_disk(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_on_another_disk(writer: StoreWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     (writer.root / "manifests").mkdir(parents=True)
     moved: list[Path] = []
-    plain = durable.move
+    plain = atomic_files.move
 
     def move(source: Path, target: Path) -> None:
         moved.append(source)
         plain(source, target)
 
-    monkeypatch.setattr(durable, "move", move)
+    monkeypatch.setattr(atomic_files, "move", move)
     monkeypatch.setattr(Path, "stat", _other_device(Path.stat))
     add(writer, "m", b"a")
     assert moved[-1].parent == writer.root / "manifests"
@@ -347,24 +349,24 @@ def _other_device(plain: object) -> object:
 def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot write to .*: Not a directory"):
-        Writer(tmp_path / "file" / "models").put(b"x")
+        StoreWriter(tmp_path / "file" / "models").put(b"x")
 
 
 def test_what_stands_in_the_way_of_writing_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    assert Writer(tmp_path / "not" / "there").obstacle() == ""
-    assert Writer(tmp_path / "file").obstacle() == f"{tmp_path}/file is not a directory"
-    writer = Writer(tmp_path)
+    assert StoreWriter(tmp_path / "not" / "there").access_problem() == ""
+    assert StoreWriter(tmp_path / "file").access_problem() == f"{tmp_path}/file is not a directory"
+    writer = StoreWriter(tmp_path)
     writer.prepare()
-    assert writer.obstacle() == ""
+    assert writer.access_problem() == ""
 
     def closed(path: Path, _: int) -> bool:
         return path.name != "manifests"
 
     monkeypatch.setattr(os, "access", closed)
-    assert writer.obstacle() == f"{tmp_path}/manifests cannot be written"
+    assert writer.access_problem() == f"{tmp_path}/manifests cannot be written"
 
 
 # ------------------------------------------------------------------ pruning at start
@@ -376,7 +378,7 @@ def age(path: Path, seconds: float) -> None:
 
 
 @pytest.mark.contract("store.prune")
-def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
+def test_a_start_removes_old_files_that_no_model_names(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     blobs = writer.root / "blobs"
     writer.put(b"unused, old")
@@ -394,7 +396,7 @@ def test_a_start_removes_old_files_that_no_model_names(writer: Writer) -> None:
     assert not (writer.root / "manifests/empty").exists()
 
 
-def test_a_digest_may_be_written_in_capitals(writer: Writer) -> None:
+def test_a_digest_may_be_written_in_capitals(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     path = writer.manifest_path(parse("m"))
     capitals = digest(b"used")[7:].upper().encode()
@@ -404,7 +406,7 @@ def test_a_digest_may_be_written_in_capitals(writer: Writer) -> None:
     assert digest(b"used") in blobs_of(writer)
 
 
-def test_a_start_spares_a_paused_download_for_a_week(writer: Writer) -> None:
+def test_a_start_spares_a_paused_download_for_a_week(writer: StoreWriter) -> None:
     (writer.root / "manifests").mkdir(parents=True)
     paused, given_up = (writer.partial_path(digest(word)) for word in (b"paused", b"given up"))
     uploaded = writer.partial_path(digest(b"uploaded"))
@@ -421,7 +423,7 @@ def test_a_start_spares_a_paused_download_for_a_week(writer: Writer) -> None:
     assert left == {paused.name, f"{paused.name}-0"}
 
 
-def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: Writer) -> None:
+def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     add(writer, "other", b"freed")
     manifest = writer.manifest_path(parse("m"))
@@ -430,15 +432,15 @@ def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: Writer) 
     assert digest(b"freed") not in blobs_of(writer)
 
 
-def test_a_name_is_spelled_as_the_store_has_it(writer: Writer) -> None:
+def test_a_name_is_spelled_as_the_store_has_it(writer: StoreWriter) -> None:
     add(writer, "host.x/Me/Model:Tag", b"used")
-    spelled = writer.spelled(parse("http://HOST.x/me/MODEL:tag"))
-    assert (spelled.full, spelled.scheme) == ("host.x/Me/Model:Tag", "http")
-    assert writer.spelled(parse("me/other")).full == "registry.ollama.ai/me/other:latest"
+    name_on_disk = writer.name_on_disk(parse("http://HOST.x/me/MODEL:tag"))
+    assert (name_on_disk.full, name_on_disk.scheme) == ("host.x/Me/Model:Tag", "http")
+    assert writer.name_on_disk(parse("me/other")).full == "registry.ollama.ai/me/other:latest"
 
 
 @pytest.mark.contract("store.old-names")
-def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
+def test_a_start_gives_old_blobs_their_new_name(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     path = writer.blob_path(digest(b"used"))
     path.rename(path.with_name(digest(b"used")))
@@ -448,11 +450,11 @@ def test_a_start_gives_old_blobs_their_new_name(writer: Writer) -> None:
 
 @pytest.mark.contract("store.prune", "env.noprune")
 def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_path: Path) -> None:
-    writer = Writer(tmp_path)
+    writer = StoreWriter(tmp_path)
     add(writer, "m", b"used")
     writer.put(b"unused")
     age(writer.blob_path(digest(b"unused")), HOUR + 60)
-    Writer(tmp_path, noprune=True).prune()
+    StoreWriter(tmp_path, noprune=True).prune()
     damaged = writer.manifest_path(parse("n"))
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"{")
@@ -464,7 +466,7 @@ def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_pa
 
 
 def test_a_start_spares_all_where_manifests_cannot_be_seen(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "hidden.com/ns/m", b"used")
     for path in (writer.root / "blobs").iterdir():
@@ -485,12 +487,12 @@ def test_a_start_spares_all_where_manifests_cannot_be_seen(
 
 
 def test_a_start_on_no_store_makes_none(tmp_path: Path) -> None:
-    Writer(tmp_path / "models").prune()
+    StoreWriter(tmp_path / "models").prune()
     assert not (tmp_path / "models").exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"texl", b"text and more"])
-def test_a_damaged_blob_is_replaced_by_a_whole_one(writer: Writer, damage: bytes) -> None:
+def test_a_damaged_blob_is_replaced_by_a_whole_one(writer: StoreWriter, damage: bytes) -> None:
     name, _ = writer.put(b"text")
     writer.blob_path(name).write_bytes(damage)
     assert writer.put(b"text") == (name, True)
@@ -499,7 +501,7 @@ def test_a_damaged_blob_is_replaced_by_a_whole_one(writer: Writer, damage: bytes
 
 
 def test_a_clock_that_was_or_is_wrong_removes_nothing_too_soon_and_leaves_nothing_for_ever(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "m", b"used")
     unused, _ = writer.put(b"unused")
@@ -526,14 +528,14 @@ def test_folders_outlast_a_power_cut_before_what_lies_in_them(
 ) -> None:
     """Each folder's entry is on disk only when the folder above it was synced."""
     synced: list[str] = []
-    sync = durable.sync
+    sync = atomic_files.sync
 
     def noting(path: Path) -> None:
         synced.append(str(path.relative_to(tmp_path)))
         sync(path)
 
-    monkeypatch.setattr(durable, "sync", noting)
-    add(Writer(tmp_path / "deep" / "store"), "m", b"weights")
+    monkeypatch.setattr(atomic_files, "sync", noting)
+    add(StoreWriter(tmp_path / "deep" / "store"), "m", b"weights")
     ours = "deep/store/manifests/registry.ollama.ai/library/m"
     parents = [str(path) for path in (*Path(ours).parents, Path(ours), Path("deep/store/blobs"))]
     assert set(parents) <= set(synced)

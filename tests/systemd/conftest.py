@@ -6,25 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.systemd.box import Box, obstacle, specd_box
+from tests.systemd.container import SystemdContainer, reason_unavailable, specd_container
 
 
 @pytest.fixture(scope="module")
-def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def booted_container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdContainer]:
     """With specd as it is shipped, not started."""
-    if why_not := obstacle():
+    if why_not := reason_unavailable():
         pytest.skip(why_not)
-    with specd_box(tmp_path_factory.mktemp("box")) as box:
-        yield box
+    with specd_container(tmp_path_factory.mktemp("box")) as container:
+        yield container
 
 
 @pytest.fixture
-def box(booted: Box) -> Iterator[Box]:
-    yield booted
-    booted("systemctl", "stop", "specd.socket", "specd.service", check=False)
-    booted("rm", "-rf", "/etc/systemd/system/specd.service.d", "/etc/systemd/system/specd.socket.d")
-    booted("rm", "-f", "/etc/specd/specd.env")
-    booted("systemctl", "daemon-reload")
-    booted("systemctl", "reset-failed")
-    booted("journalctl", "-q", "--rotate")
-    booted("journalctl", "-q", "--vacuum-time=1us")
+def container(booted_container: SystemdContainer) -> Iterator[SystemdContainer]:
+    yield booted_container
+    booted_container("systemctl", "stop", "specd.socket", "specd.service", check=False)
+    booted_container(
+        "rm", "-rf", "/etc/systemd/system/specd.service.d", "/etc/systemd/system/specd.socket.d"
+    )
+    booted_container("rm", "-f", "/etc/specd/specd.env")
+    booted_container("systemctl", "daemon-reload")
+    booted_container("systemctl", "reset-failed")
+    booted_container("journalctl", "-q", "--rotate")
+    booted_container("journalctl", "-q", "--vacuum-time=1us")

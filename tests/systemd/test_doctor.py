@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.systemd.box import Box, documented
+from tests.systemd.container import SystemdContainer, documented
 
 pytestmark = pytest.mark.system
 
 Found = dict[str, list[dict[str, Any]]]
 
 
-def examined(box: Box, *, status: int) -> Found:
+def examined(container: SystemdContainer, *, status: int) -> Found:
     """By topic."""
-    done = box.result("/opt/specd/bin/specd", "doctor", "--json")
+    done = container.result("/opt/specd/bin/specd", "doctor", "--json")
     assert done.returncode == status, done.stdout + done.stderr
     found: Found = {}
     for finding in json.loads(done.stdout):
@@ -24,64 +24,68 @@ def examined(box: Box, *, status: int) -> Found:
     return found
 
 
-def test_a_service_in_order_has_no_problem(box: Box) -> None:
-    box("systemctl", "start", "specd")
-    found = examined(box, status=0)
+def test_a_service_in_order_has_no_problem(container: SystemdContainer) -> None:
+    container("systemctl", "start", "specd")
+    found = examined(container, status=0)
     assert "specd.service runs: " in found["service"][0]["words"]
     assert "answers on http://127.0.0.1:11434" in found["port"][0]["words"]
     # As the unit's user and under its settings, not as root who asks.
     assert "/var/lib/specd" in found["state"][0]["words"]
     assert "/var/lib/specd" in found["store"][0]["words"]
-    assert box.show("specd", "ActiveState") == "active"
-    assert box.show("specd-doctor.service", "LoadState") == "not-found"
-    assert "truncate" not in box("ls", "/run/systemd/system", check=False)
+    assert container.show("specd", "ActiveState") == "active"
+    assert container.show("specd-doctor.service", "LoadState") == "not-found"
+    assert "truncate" not in container("ls", "/run/systemd/system", check=False)
 
 
-def test_a_service_that_is_stopped_is_a_problem(box: Box) -> None:
-    found = examined(box, status=1)
+def test_a_service_that_is_stopped_is_a_problem(container: SystemdContainer) -> None:
+    found = examined(container, status=1)
     assert found["service"][0]["level"] == "problem"
     assert "journalctl -u specd" in found["service"][0]["remedy"]
 
 
-def test_a_service_behind_its_socket_is_in_order_and_stays_where_it_is(box: Box) -> None:
-    box("systemctl", "start", "specd.socket")
-    found = examined(box, status=0)
+def test_a_service_behind_its_socket_is_in_order_and_stays_where_it_is(
+    container: SystemdContainer,
+) -> None:
+    container("systemctl", "start", "specd.socket")
+    found = examined(container, status=0)
     assert "waits behind specd.socket" in found["service"][0]["words"]
     assert "specd.socket holds http://127.0.0.1:11434" in found["port"][0]["words"]
     assert "network" not in found
-    assert "holds http://127.0.0.1:11434" in box("/opt/specd/bin/specd", "doctor", "--here")
-    assert box.show("specd", "ActiveState") == "inactive"
-    box.curl("/api/version")
-    assert "answers on http://127.0.0.1:11434" in examined(box, status=0)["port"][0]["words"]
+    assert "holds http://127.0.0.1:11434" in container("/opt/specd/bin/specd", "doctor", "--here")
+    assert container.show("specd", "ActiveState") == "inactive"
+    container.curl("/api/version")
+    assert "answers on http://127.0.0.1:11434" in examined(container, status=0)["port"][0]["words"]
 
 
-def test_the_socket_decides_where_it_is_open_and_to_whom(box: Box) -> None:
+def test_the_socket_decides_where_it_is_open_and_to_whom(container: SystemdContainer) -> None:
     """Inside the unit, which has no way to ask systemd."""
-    box.drop_in(
+    container.drop_in(
         "specd.socket", "[Socket]\nListenStream=0.0.0.0:12345\nListenStream=/run/specd.sock\n"
     )
-    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:9999"\n')
-    box("systemctl", "start", "specd.socket")
+    container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:9999"\n')
+    container("systemctl", "start", "specd.socket")
     for state in ("inactive", "active"):
-        assert box.show("specd", "ActiveState") == state
-        found = examined(box, status=0)
+        assert container.show("specd", "ActiveState") == state
+        found = examined(container, status=0)
         ports = " ".join(one["words"] for one in found["port"])
         assert ":12345" in ports
         assert "unix:/run/specd.sock" in ports
         assert "9999" not in ports
         assert "whoever reaches 0.0.0.0 may" in found["network"][0]["words"]
         assert "OLLAMA_HOST=127.0.0.1:9999 has no effect" in found["settings"][0]["words"]
-        box("systemctl", "start", "specd")
+        container("systemctl", "start", "specd")
 
 
-def test_what_a_drop_in_sets_is_what_is_examined(box: Box) -> None:
-    box("sh", "-c", "mkdir -p /srv/models/blobs /srv/models/manifests && chmod 755 /srv/models")
+def test_what_a_drop_in_sets_is_what_is_examined(container: SystemdContainer) -> None:
+    container(
+        "sh", "-c", "mkdir -p /srv/models/blobs /srv/models/manifests && chmod 755 /srv/models"
+    )
     settings = (
         '"OLLAMA_MODELS=/srv/models" "SPECD_MDOELS=1" "OLLAMA_KEEP_ALIVE=banana" "OLLAMA_ORIGINS=*"'
     )
-    box.drop_in("specd", f"[Service]\nEnvironment={settings}\n")
-    box("systemctl", "start", "specd")
-    found = examined(box, status=0)
+    container.drop_in("specd", f"[Service]\nEnvironment={settings}\n")
+    container("systemctl", "start", "specd")
+    found = examined(container, status=0)
     store = found["store"]
     assert "/srv/models" in store[0]["words"]
     assert any("nothing can be pulled" in one["words"] for one in store)
@@ -92,65 +96,71 @@ def test_what_a_drop_in_sets_is_what_is_examined(box: Box) -> None:
     assert "OLLAMA_ORIGINS=*" in found["network"][0]["words"]
 
 
-def make(box: Box) -> list[str]:
+def make(container: SystemdContainer) -> list[str]:
     """What a creation came to: the last line."""
     body = json.dumps({"model": "mine", "from": "specd-demo", "system": "be short"})
-    return box.curl("/api/create", "-d", body).splitlines()[-1:]
+    return container.curl("/api/create", "-d", body).splitlines()[-1:]
 
 
-def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(box: Box) -> None:
-    box("sh", "-c", "mkdir -p /srv/store/blobs /srv/store/manifests")
-    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/store"\n')
-    box("systemctl", "start", "specd")
-    [remedy] = [one["remedy"] for one in examined(box, status=0)["store"] if one["remedy"]]
+def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(
+    container: SystemdContainer,
+) -> None:
+    container("sh", "-c", "mkdir -p /srv/store/blobs /srv/store/manifests")
+    container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/store"\n')
+    container("systemctl", "start", "specd")
+    [remedy] = [one["remedy"] for one in examined(container, status=0)["store"] if one["remedy"]]
     line = remedy.partition("[Service] ")[2]
     assert line == "ReadWritePaths=/srv/store"
-    box.drop_in("specd", f"[Service]\n{line}\n", name="store.conf")
+    container.drop_in("specd", f"[Service]\n{line}\n", name="store.conf")
     for folder in ("/srv/store", "/srv/store/blobs", "/srv/store/manifests"):
-        [remedy] = [one["remedy"] for one in examined(box, status=0)["store"] if one["remedy"]]
+        [remedy] = [
+            one["remedy"] for one in examined(container, status=0)["store"] if one["remedy"]
+        ]
         assert remedy.endswith(f"write {folder}")
-        box("chown", "specd:", folder)
-    assert "may not be written" not in json.dumps(examined(box, status=0)["store"])
-    box("systemctl", "restart", "specd")
-    assert make(box) == ['{"status":"success"}']
+        container("chown", "specd:", folder)
+    assert "may not be written" not in json.dumps(examined(container, status=0)["store"])
+    container("systemctl", "restart", "specd")
+    assert make(container) == ['{"status":"success"}']
 
 
-def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(box: Box) -> None:
+def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(
+    container: SystemdContainer,
+) -> None:
     store = "/home/SOMEBODY/models"
-    box("sh", "-ec", f"mkdir -p {store} /home/SOMEBODY/letters; chown specd: {store}")
-    box("chmod", "700", "/home/SOMEBODY")
-    box.drop_in("specd", f'[Service]\nEnvironment="OLLAMA_MODELS={store}"\n')
-    box("systemctl", "start", "specd")
-    hidden = examined(box, status=1)["store"][0]
+    container("sh", "-ec", f"mkdir -p {store} /home/SOMEBODY/letters; chown specd: {store}")
+    container("chmod", "700", "/home/SOMEBODY")
+    container.drop_in("specd", f'[Service]\nEnvironment="OLLAMA_MODELS={store}"\n')
+    container("systemctl", "start", "specd")
+    hidden = examined(container, status=1)["store"][0]
     assert "sandbox hides /home" in hidden["words"]
     lines = documented("ProtectHome=", YOU="SOMEBODY")
     for line in lines.split():
         assert line in hidden["remedy"]
     # Half of it: an empty folder, gone with the service.
-    box.drop_in("specd", "[Service]\nProtectHome=tmpfs\n", name="store.conf")
-    assert "sandbox hides /home" in examined(box, status=1)["store"][0]["words"]
+    container.drop_in("specd", "[Service]\nProtectHome=tmpfs\n", name="store.conf")
+    assert "sandbox hides /home" in examined(container, status=1)["store"][0]["words"]
 
-    box.drop_in("specd", lines, name="store.conf")
-    box("systemctl", "restart", "specd")
-    assert make(box) == ['{"status":"success"}']
-    assert box("ls", f"{store}/manifests").split()
-    seen = f"/proc/{box.pid()}/root"
-    assert box("ls", f"{seen}/home/SOMEBODY").split() == ["models"]
-    assert f"1 model in {store}" in examined(box, status=0)["store"][0]["words"]
+    container.drop_in("specd", lines, name="store.conf")
+    container("systemctl", "restart", "specd")
+    assert make(container) == ['{"status":"success"}']
+    assert container("ls", f"{store}/manifests").split()
+    seen = f"/proc/{container.pid()}/root"
+    assert container("ls", f"{seen}/home/SOMEBODY").split() == ["models"]
+    assert f"1 model in {store}" in examined(container, status=0)["store"][0]["words"]
 
 
-def test_a_store_that_the_unit_may_not_see_is_a_problem(box: Box) -> None:
+def test_a_store_that_the_unit_may_not_see_is_a_problem(container: SystemdContainer) -> None:
     """Root, who asks, could read it: the service's user cannot."""
-    box("sh", "-c", "mkdir -p /srv/closed && chmod 700 /srv/closed")
-    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/closed"\n')
-    box("systemctl", "start", "specd")
-    found = examined(box, status=1)
+    container("sh", "-c", "mkdir -p /srv/closed && chmod 700 /srv/closed")
+    container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/closed"\n')
+    container("systemctl", "start", "specd")
+    found = examined(container, status=1)
     assert "may not be read by specd" in found["store"][0]["words"]
 
 
-def test_the_audit_of_the_service_sees_no_call_to_elsewhere(box: Box) -> None:
-    box("systemctl", "start", "specd")
-    told = json.loads(box("/opt/specd/bin/specd", "audit", "specd-demo", "--json"))
+def test_the_audit_of_the_service_sees_no_call_to_elsewhere(container: SystemdContainer) -> None:
+    container("systemctl", "start", "specd")
+    told = json.loads(container("/opt/specd/bin/specd", "audit", "specd-demo", "--json"))
     assert told["outbound"] == []
     assert {process["role"] for process in told["processes"]} >= {"daemon", "engine"}
     assert all(path.startswith("/var/lib/specd") for path in told["written"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specd.settings.env_file import parse_env
-from tests.systemd.box import Box, obstacle
+from tests.systemd.container import SystemdContainer, reason_unavailable
 from tests.test_env_file import WEIRD
 
 pytestmark = pytest.mark.system
@@ -22,12 +22,12 @@ StandardOutput=truncate:/run/weird
 
 
 def test_systemd_reads_the_same(tmp_path: Path) -> None:
-    if why_not := obstacle():
+    if why_not := reason_unavailable():
         pytest.skip(why_not)
     files = {"/etc/weird.env": WEIRD}
-    with Box.up(tmp_path, units={"weird.service": _UNIT}, files=files) as box:
-        box("systemctl", "start", "weird")
-        said = box("cat", "/run/weird").rstrip("\0").split("\0")
+    with SystemdContainer.boot(tmp_path, units={"weird.service": _UNIT}, files=files) as container:
+        container("systemctl", "start", "weird")
+        said = container("cat", "/run/weird").rstrip("\0").split("\0")
     theirs = dict(entry.split("=", 1) for entry in said)
     ours = parse_env(WEIRD)
     assert {name: theirs.get(name) for name in ours} == ours

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.gguf_files import OllamaStore, write_llama
-from tests.systemd.box import ROOT, Box, Contents, obstacle
+from tests.systemd.container import ROOT, Contents, SystemdContainer, reason_unavailable
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -75,240 +75,260 @@ OF_OLLAMA = (
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
+def container(tmp_path: Path) -> Iterator[SystemdContainer]:
     """This checkout and its environment where they are on this machine, and no specd."""
-    if why_not := obstacle():
+    if why_not := reason_unavailable():
         pytest.skip(why_not)
     wanted = {ROOT, Path(sys.prefix), Path(sys.base_prefix).resolve()}
     binds = {path: str(path) for path in wanted if not path.is_relative_to("/usr")}
     files: dict[str, Contents] = {"/etc/sysusers.d/ollama.conf": f"u ollama - Ollama {HOME}\n"}
-    with Box.up(tmp_path / "box", files=files, binds=binds) as booted:
-        booted("ldconfig")
-        yield booted
+    with SystemdContainer.boot(tmp_path / "box", files=files, binds=binds) as booted_container:
+        booted_container("ldconfig")
+        yield booted_container
 
 
 @pytest.fixture
-def ollama(box: Box, tmp_path: Path) -> dict[str, object]:
+def ollama(container: SystemdContainer, tmp_path: Path) -> dict[str, object]:
     """A stand-in that runs, with a model, keys and settings of its own; what its files are like."""
     if not PYTHON:
         pytest.skip("the stand-in for Ollama needs a Python in /usr")
-    box("systemd-sysusers")
-    put_store(box, STORE, tmp_path)
+    container("systemd-sysusers")
+    put_store(container, STORE, tmp_path)
     for path, text in {"/srv/ollama.py": PROGRAM, f"{HOME}/.ollama/id_ed25519": "a key\n"}.items():
-        box.write(path, text)
-    box.write("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\nHTTPS_PROXY='http://a:b@c'\n")
-    box("chown", "-R", "ollama:ollama", STORE, HOME)
-    box("chmod", "0700", f"{HOME}/.ollama")
-    box("chmod", "0600", f"{HOME}/.ollama/id_ed25519")
-    box.write("/etc/systemd/system/ollama.service", UNIT)
-    box.drop_in("ollama.service", SETTINGS)
-    box("systemctl", "enable", "--now", "ollama")
-    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers", unit="ollama")
-    return files_of_ollama(box)
+        container.write(path, text)
+    container.write("/etc/default/ollama", "OLLAMA_KEEP_ALIVE=7m\nHTTPS_PROXY='http://a:b@c'\n")
+    container("chown", "-R", "ollama:ollama", STORE, HOME)
+    container("chmod", "0700", f"{HOME}/.ollama")
+    container("chmod", "0600", f"{HOME}/.ollama/id_ed25519")
+    container.write("/etc/systemd/system/ollama.service", UNIT)
+    container.drop_in("ollama.service", SETTINGS)
+    container("systemctl", "enable", "--now", "ollama")
+    container.wait_until(
+        lambda: answer(container) == "I am Ollama", what="Ollama answers", unit="ollama"
+    )
+    return files_of_ollama(container)
 
 
-def put_store(box: Box, path: str, scratch: Path) -> None:
+def put_store(container: SystemdContainer, path: str, scratch: Path) -> None:
     """With one model; root's."""
     store = OllamaStore(scratch / "store")
     store.add("tiny", weights=write_llama(scratch / "tiny.gguf"))
     for source in sorted(store.root.rglob("*")):
         if source.is_file():
-            _put(box, f"{path}/{source.relative_to(store.root)}", source)
+            _put(container, f"{path}/{source.relative_to(store.root)}", source)
 
 
-def _put(box: Box, path: str, source: Path) -> None:
+def _put(container: SystemdContainer, path: str, source: Path) -> None:
     """A binary file, by way of the box's root as it is seen from here."""
-    pid = (box.folder / "pid").read_text().strip()
+    pid = (container.folder / "pid").read_text().strip()
     target = Path(f"/proc/{pid}/root") / path.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(source.read_bytes())
 
 
-def files_of_ollama(box: Box, *paths: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(box(sys.executable, "-c", LOOK, *(paths or OF_OLLAMA)))
+def files_of_ollama(container: SystemdContainer, *paths: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(
+        container(sys.executable, "-c", LOOK, *(paths or OF_OLLAMA))
+    )
     return found
 
 
-def answer(box: Box, path: str = "/", port: int = PORT) -> str:
-    return box.curl(f"http://127.0.0.1:{port}{path}", check=False)
+def answer(container: SystemdContainer, path: str = "/", port: int = PORT) -> str:
+    return container.curl(f"http://127.0.0.1:{port}{path}", check=False)
 
 
-def models(box: Box, port: int = PORT) -> list[str]:
-    return [model["name"] for model in json.loads(answer(box, "/api/tags", port))["models"]]
+def models(container: SystemdContainer, port: int = PORT) -> list[str]:
+    return [model["name"] for model in json.loads(answer(container, "/api/tags", port))["models"]]
 
 
-def environment(box: Box) -> Mapping[str, str]:
+def environment(container: SystemdContainer) -> Mapping[str, str]:
     """Of the daemon as it runs."""
-    script = f"print(open('/proc/{box.pid()}/environ').read(), end='')"
-    pairs = box(sys.executable, "-c", script).split("\0")
+    script = f"print(open('/proc/{container.pid()}/environ').read(), end='')"
+    pairs = container(sys.executable, "-c", script).split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
-def check_reload(box: Box) -> None:
+def check_reload(container: SystemdContainer) -> None:
     """Settings are root's and specd's; the service, as Ollama's user, reads them again."""
-    owner = box("stat", "-c", "%a %U %G", "/etc/specd/specd.env").split()
+    owner = container("stat", "-c", "%a %U %G", "/etc/specd/specd.env").split()
     assert owner == ["640", "root", "specd"]
-    assert box("stat", "-c", "%U", f"/proc/{box.pid()}").strip() == "ollama"
-    box("sh", "-c", "echo OLLAMA_MAX_QUEUE=77 >>/etc/specd/specd.env")
-    box("systemctl", "reload", "specd")
-    box.until(lambda: "read again: OLLAMA_MAX_QUEUE" in box.log(), what="it reads its settings")
+    assert container("stat", "-c", "%U", f"/proc/{container.pid()}").strip() == "ollama"
+    container("sh", "-c", "echo OLLAMA_MAX_QUEUE=77 >>/etc/specd/specd.env")
+    container("systemctl", "reload", "specd")
+    container.wait_until(
+        lambda: "read again: OLLAMA_MAX_QUEUE" in container.log(), what="it reads its settings"
+    )
 
 
-def who_starts_at_boot(box: Box) -> set[str]:
+def who_starts_at_boot(container: SystemdContainer) -> set[str]:
     units = ("specd.service", "specd.socket", "ollama.service")
-    return {unit for unit in units if box.show(unit, "UnitFileState") == "enabled"}
+    return {unit for unit in units if container.show(unit, "UnitFileState") == "enabled"}
 
 
-def test_specd_is_installed_serves_is_updated_and_taken_away(box: Box) -> None:
-    plan = box(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
+def test_specd_is_installed_serves_is_updated_and_taken_away(container: SystemdContainer) -> None:
+    plan = container(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "write /etc/systemd/system/specd.service" in plan
     # There is no bus here, and the private way to systemd is root's.  Python may lie in a home.
-    box("chmod", "0711", "/root")
-    asked = box(*NOBODY, *SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
+    container("chmod", "0711", "/root")
+    asked = container(*NOBODY, *SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "which units run, and start at boot, is not known" in asked
     assert [line for line in asked.splitlines() if ". write" in line] == [
         line for line in plan.splitlines() if ". write" in line
     ]
-    assert box.show("specd", "LoadState") == "not-found"
+    assert container.show("specd", "LoadState") == "not-found"
 
-    box(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
-    assert (box.show("specd", "ActiveState"), box.show("specd", "UnitFileState")) == (
+    container(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
+    assert (container.show("specd", "ActiveState"), container.show("specd", "UnitFileState")) == (
         "active",
         "enabled",
     )
-    assert "specd_version" in json.loads(answer(box, "/api/version", 11434))
-    first = box.pid()
-    assert box("readlink", "-f", f"/proc/{first}/exe").strip().startswith(("/usr", "/opt/specd"))
-    assert environment(box)["HOME"] == "/var/lib/specd"
-    assert box("stat", "-c", "%A", "/etc/specd/specd.env").strip().endswith("---")
-    assert "test" not in box("ls", "/opt/specd/lib").split()
+    assert "specd_version" in json.loads(answer(container, "/api/version", 11434))
+    first = container.pid()
+    assert (
+        container("readlink", "-f", f"/proc/{first}/exe").strip().startswith(("/usr", "/opt/specd"))
+    )
+    assert environment(container)["HOME"] == "/var/lib/specd"
+    assert container("stat", "-c", "%A", "/etc/specd/specd.env").strip().endswith("---")
+    assert "test" not in container("ls", "/opt/specd/lib").split()
 
-    box("sh", "-c", "echo OLLAMA_KEEP_ALIVE=9m >>/etc/specd/specd.env")
-    box("sh", "-c", "echo '# by hand' >>/etc/systemd/system/specd.service")
-    box(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
-    assert box.pid() not in {0, first}
-    assert environment(box)["OLLAMA_KEEP_ALIVE"] == "9m"
-    assert "# by hand" in box("cat", "/etc/systemd/system/specd.service.kept-by-specd")
-    assert box("ls", "/opt").split() == ["specd"]
+    container("sh", "-c", "echo OLLAMA_KEEP_ALIVE=9m >>/etc/specd/specd.env")
+    container("sh", "-c", "echo '# by hand' >>/etc/systemd/system/specd.service")
+    container(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
+    assert container.pid() not in {0, first}
+    assert environment(container)["OLLAMA_KEEP_ALIVE"] == "9m"
+    assert "# by hand" in container("cat", "/etc/systemd/system/specd.service.kept-by-specd")
+    assert container("ls", "/opt").split() == ["specd"]
 
     # By the installed program itself, which takes its own files away.
-    box("/opt/specd/bin/specd", "uninstall", "--yes", timeout_s=INSTALL_S)
-    assert box.show("specd", "LoadState") == "not-found"
-    assert box("ls", "-A", "/opt") == ""
-    left = box("find", "/etc/systemd/system", "-name", "specd*").split()
+    container("/opt/specd/bin/specd", "uninstall", "--yes", timeout_s=INSTALL_S)
+    assert container.show("specd", "LoadState") == "not-found"
+    assert container("ls", "-A", "/opt") == ""
+    left = container("find", "/etc/systemd/system", "-name", "specd*").split()
     assert left == ["/etc/systemd/system/specd.service.kept-by-specd"]
-    assert "specd.env" in box("ls", "/etc/specd")
-    box("id", "specd")
+    assert "specd.env" in container("ls", "/etc/specd")
+    container("id", "specd")
 
-    box(*SPECD, "install", "--no-start", "--yes", timeout_s=INSTALL_S)
-    box(*SPECD, "uninstall", "--purge", "--yes", timeout_s=INSTALL_S)
+    container(*SPECD, "install", "--no-start", "--yes", timeout_s=INSTALL_S)
+    container(*SPECD, "uninstall", "--purge", "--yes", timeout_s=INSTALL_S)
     for gone in (("id", "specd"), ("getent", "group", "specd"), ("ls", "/var/lib/specd-install")):
-        assert box.result(*gone).returncode != 0, gone
+        assert container.result(*gone).returncode != 0, gone
 
 
-def test_ollamas_place_is_taken_and_given_back(box: Box, ollama: Mapping[str, object]) -> None:
-    taken = box.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
+def test_ollamas_place_is_taken_and_given_back(
+    container: SystemdContainer, ollama: Mapping[str, object]
+) -> None:
+    taken = container.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
     # Another port than Ollama's: the refusal is of the migration's own.
     assert taken.returncode == 0, taken.stderr
     # From now on both start at boot, for the same port.
-    box("systemctl", "stop", "specd")
-    box("sh", "-c", f"echo OLLAMA_HOST=127.0.0.1:{PORT} >>/etc/specd/specd.env")
+    container("systemctl", "stop", "specd")
+    container("sh", "-c", f"echo OLLAMA_HOST=127.0.0.1:{PORT} >>/etc/specd/specd.env")
 
-    plan = box(*SPECD, "migrate", "--dry-run", timeout_s=INSTALL_S)
+    plan = container(*SPECD, "migrate", "--dry-run", timeout_s=INSTALL_S)
     assert "OLLAMA_VULKAN is carried over, and has no effect" in plan
-    assert files_of_ollama(box) == ollama
+    assert files_of_ollama(container) == ollama
 
-    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
-    assert models(box) == ["tiny:latest"]
-    assert box.show("ollama", "ActiveState") == "inactive"
-    has = environment(box)
+    container(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert models(container) == ["tiny:latest"]
+    assert container.show("ollama", "ActiveState") == "inactive"
+    has = environment(container)
     assert has["OLLAMA_ORIGINS"] == "https://a b.example,https://%41.example"
     assert has["OLLAMA_FUTURE"] == '"x" $y \\z'
     assert (has["OLLAMA_KEEP_ALIVE"], has["HTTPS_PROXY"]) == ("7m", "http://a:b@c")
     assert has["HOME"] == HOME
     body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
-    last = box.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
+    last = container.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
     assert json.loads(last)["done"], last
-    check_reload(box)
+    check_reload(container)
     # As an update of Ollama does.
-    box("systemctl", "restart", "ollama")
-    assert box.show("ollama", "ActiveState") == "inactive"
+    container("systemctl", "restart", "ollama")
+    assert container.show("ollama", "ActiveState") == "inactive"
     # What is made here, Ollama will own.
     made = json.dumps({"model": "mine", "from": "tiny", "system": "be short"})
-    box.curl(f"http://127.0.0.1:{PORT}/api/create", "-d", made)
-    owners = box("find", STORE, "!", "-user", "ollama")
+    container.curl(f"http://127.0.0.1:{PORT}/api/create", "-d", made)
+    owners = container("find", STORE, "!", "-user", "ollama")
     assert owners == ""
-    box.curl(f"http://127.0.0.1:{PORT}/api/delete", "-X", "DELETE", "-d", '{"model": "mine"}')
+    container.curl(f"http://127.0.0.1:{PORT}/api/delete", "-X", "DELETE", "-d", '{"model": "mine"}')
 
-    said = box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
+    said = container(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
     assert "where both were to start at boot before: of the two ollama.service does" in said
-    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
-    assert box.show("specd", "ActiveState") == "inactive"
-    assert who_starts_at_boot(box) == {"ollama.service"}
-    assert files_of_ollama(box) == ollama
+    container.wait_until(
+        lambda: answer(container) == "I am Ollama", what="Ollama answers again", unit="ollama"
+    )
+    assert container.show("specd", "ActiveState") == "inactive"
+    assert who_starts_at_boot(container) == {"ollama.service"}
+    assert files_of_ollama(container) == ollama
 
-    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
-    assert models(box) == ["tiny:latest"]
-    box(*SPECD, "uninstall", "--yes", "--purge", timeout_s=INSTALL_S)
-    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
-    assert files_of_ollama(box) == ollama
-    assert box.result("id", "specd").returncode != 0
+    container(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert models(container) == ["tiny:latest"]
+    container(*SPECD, "uninstall", "--yes", "--purge", timeout_s=INSTALL_S)
+    container.wait_until(
+        lambda: answer(container) == "I am Ollama", what="Ollama answers again", unit="ollama"
+    )
+    assert files_of_ollama(container) == ollama
+    assert container.result("id", "specd").returncode != 0
 
 
 def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
-    box: Box, ollama: Mapping[str, object]
+    container: SystemdContainer, ollama: Mapping[str, object]
 ) -> None:
-    box.write("/etc/specd/specd.env", "SPECD_API_KEYS=short\n")
-    failed = box.result(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    container.write("/etc/specd/specd.env", "SPECD_API_KEYS=short\n")
+    failed = container.result(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
     assert failed.returncode == 1
     assert "SPECD_API_KEYS" in failed.stderr  # the daemon's own last words
     assert "what had been done was undone" in failed.stderr
-    assert answer(box) == "I am Ollama"
-    assert files_of_ollama(box) == ollama
-    assert box.show("specd", "LoadState") == "not-found"
-    assert box("ls", "-A", "/opt") == ""
-    assert box("find", "/etc/systemd/system", "-name", "specd*") == ""
+    assert answer(container) == "I am Ollama"
+    assert files_of_ollama(container) == ollama
+    assert container.show("specd", "LoadState") == "not-found"
+    assert container("ls", "-A", "/opt") == ""
+    assert container("find", "/etc/systemd/system", "-name", "specd*") == ""
 
-    box("rm", "/etc/specd/specd.env")
-    cut = box.popen(*SPECD, "migrate", "--yes")
-    box.until(lambda: box.show("ollama", "ActiveState") == "inactive", what="Ollama was stopped")
+    container("rm", "/etc/specd/specd.env")
+    cut = container.popen(*SPECD, "migrate", "--yes")
+    container.wait_until(
+        lambda: container.show("ollama", "ActiveState") == "inactive", what="Ollama was stopped"
+    )
     for process in psutil.Process(cut.pid).children(recursive=True):
         process.kill()
     cut.communicate()
-    box("systemctl", "stop", "specd")  # or systemd brings it up all by itself
-    assert answer(box) == ""
-    box(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
-    assert models(box) == ["tiny:latest"]
-    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
-    box.until(lambda: answer(box) == "I am Ollama", what="Ollama answers again", unit="ollama")
-    assert files_of_ollama(box) == ollama
+    container("systemctl", "stop", "specd")  # or systemd brings it up all by itself
+    assert answer(container) == ""
+    container(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
+    assert models(container) == ["tiny:latest"]
+    container(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
+    container.wait_until(
+        lambda: answer(container) == "I am Ollama", what="Ollama answers again", unit="ollama"
+    )
+    assert files_of_ollama(container) == ollama
 
 
-def test_a_store_in_a_home_is_served_by_a_python_from_a_home(box: Box, tmp_path: Path) -> None:
+def test_a_store_in_a_home_is_served_by_a_python_from_a_home(
+    container: SystemdContainer, tmp_path: Path
+) -> None:
     """No ollama.service, and no Python but the one that runs the tests, wherever that is."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         for place in ("/usr/bin", "/usr/local/bin"):
             if Path(place, version).exists():
-                box("mount", "--bind", "/dev/null", f"{place}/{version}")
-    box.write("/etc/sysusers.d/me.conf", "u me - Me /home/Me\n")
-    box("systemd-sysusers", "/etc/sysusers.d/me.conf")
-    put_store(box, "/home/Me/.ollama/models", tmp_path)
-    box.write("/home/Me/letter", "private")
-    box("chown", "-R", "me:me", "/home/Me")
-    box("chmod", "-R", "go=", "/home/Me")
-    before = files_of_ollama(box, "/home/Me")
+                container("mount", "--bind", "/dev/null", f"{place}/{version}")
+    container.write("/etc/sysusers.d/me.conf", "u me - Me /home/Me\n")
+    container("systemd-sysusers", "/etc/sysusers.d/me.conf")
+    put_store(container, "/home/Me/.ollama/models", tmp_path)
+    container.write("/home/Me/letter", "private")
+    container("chown", "-R", "me:me", "/home/Me")
+    container("chmod", "-R", "go=", "/home/Me")
+    before = files_of_ollama(container, "/home/Me")
 
     named = ("migrate", "--store", "/home/Me/.ollama/models", "--yes")
-    box(*SPECD, *named, timeout_s=INSTALL_S)
-    assert models(box, 11434) == ["tiny:latest"]
-    seen = f"/proc/{box.pid()}/root"
-    assert box("ls", "-A", f"{seen}/home/Me").split() == [".ollama"]
+    container(*SPECD, *named, timeout_s=INSTALL_S)
+    assert models(container, 11434) == ["tiny:latest"]
+    seen = f"/proc/{container.pid()}/root"
+    assert container("ls", "-A", f"{seen}/home/Me").split() == [".ollama"]
     body = json.dumps({"model": "tiny", "prompt": "a", "options": {"num_predict": 2}})
-    said = json.loads(box.curl("/api/generate", "-d", body).splitlines()[-1])
+    said = json.loads(container.curl("/api/generate", "-d", body).splitlines()[-1])
     assert said["done"], said
-    assert files_of_ollama(box, "/home/Me") == before
+    assert files_of_ollama(container, "/home/Me") == before
 
-    box(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
-    assert box.show("specd", "ActiveState") == "inactive"
-    assert box.show("specd", "User") == "specd"
+    container(*SPECD, "migrate", "--back", "--yes", timeout_s=INSTALL_S)
+    assert container.show("specd", "ActiveState") == "inactive"
+    assert container.show("specd", "User") == "specd"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd.box import Box, obstacle, specd_box
+from tests.systemd.container import SystemdContainer, reason_unavailable, specd_container
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -22,17 +22,17 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
     It runs before the daemon, in the same unit: under the same directives.
     """
-    if why_not := obstacle():
+    if why_not := reason_unavailable():
         pytest.skip(why_not)
-    with specd_box(tmp_path_factory.mktemp("probed")) as box:
-        prepare(box)
-        box.write("/opt/probe.py", PROBE.read_text(encoding="utf-8"))
-        box.drop_in("specd", "[Service]\nExecStartPre=/opt/specd/bin/python /opt/probe.py\n")
-        box("systemctl", "start", "specd")
-        yield json.loads(box("cat", f"{STATE}/probed.json"))
+    with specd_container(tmp_path_factory.mktemp("probed")) as container:
+        prepare(container)
+        container.write("/opt/probe.py", PROBE.read_text(encoding="utf-8"))
+        container.drop_in("specd", "[Service]\nExecStartPre=/opt/specd/bin/python /opt/probe.py\n")
+        container("systemctl", "start", "specd")
+        yield json.loads(container("cat", f"{STATE}/probed.json"))
 
 
-def prepare(box: Box) -> None:
+def prepare(container: SystemdContainer) -> None:
     """Secrets of others, and the nodes of GPUs that are not there."""
     script = """
         mkdir -p /home/SOMEBODY /srv /var/lib/other
@@ -49,7 +49,7 @@ def prepare(box: Box) -> None:
         mknod -m 666 /dev/sda b 8 0
         mknod -m 666 /dev/fuse c 10 229
     """
-    box("sh", "-ec", script)
+    container("sh", "-ec", script)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.systemd import load as clients_inside
-from tests.systemd.box import Box, documented
+from tests.systemd.container import SystemdContainer, documented
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -24,8 +24,10 @@ N_CLIENTS = clients_inside.ASKS + clients_inside.PROMPTS
 class Load:
     """Clients inside the box that do not let go (load.py)."""
 
-    def __init__(self, box: Box, process: subprocess.Popen[str], ends: Path) -> None:
-        self._box = box
+    def __init__(
+        self, container: SystemdContainer, process: subprocess.Popen[str], ends: Path
+    ) -> None:
+        self._box = container
         self._process = process
         self._ends = ends
 
@@ -36,7 +38,7 @@ class Load:
     def until_done(self, n_more: int) -> None:
         """So many further prompts are answered."""
         before = self.counts()["prompt done"]
-        self._box.until(
+        self._box.wait_until(
             lambda: self.counts()["prompt done"] >= before + n_more, what="prompts are answered"
         )
 
@@ -47,84 +49,84 @@ class Load:
 
 
 @contextmanager
-def load(box: Box, tmp_path: Path) -> Iterator[Load]:
-    box.write("/opt/load.py", LOAD.read_text(encoding="utf-8"))
+def load(container: SystemdContainer, tmp_path: Path) -> Iterator[Load]:
+    container.write("/opt/load.py", LOAD.read_text(encoding="utf-8"))
     ends = tmp_path / "ends"
     with (
         ends.open("w") as out,
-        box.popen("/opt/specd/bin/python", "/opt/load.py", stdout=out.fileno()) as process,
+        container.popen("/opt/specd/bin/python", "/opt/load.py", stdout=out.fileno()) as process,
     ):
         try:
-            yield Load(box, process, ends)
+            yield Load(container, process, ends)
         finally:
             process.kill()
 
 
-def test_the_first_client_starts_the_daemon(box: Box) -> None:
-    box("systemctl", "start", "specd.socket")
-    assert box.show("specd", "ActiveState") == "inactive"
-    assert json.loads(box.curl(VERSION))["version"]
-    assert box.show("specd", "ActiveState") == "active"
-    assert box.show("specd", "StatusText").startswith("listening on http://127.0.0.1:11434")
+def test_the_first_client_starts_the_daemon(container: SystemdContainer) -> None:
+    container("systemctl", "start", "specd.socket")
+    assert container.show("specd", "ActiveState") == "inactive"
+    assert json.loads(container.curl(VERSION))["version"]
+    assert container.show("specd", "ActiveState") == "active"
+    assert container.show("specd", "StatusText").startswith("listening on http://127.0.0.1:11434")
 
 
-def test_a_socket_elsewhere_and_one_without_an_address(box: Box) -> None:
+def test_a_socket_elsewhere_and_one_without_an_address(container: SystemdContainer) -> None:
     """IPv6, and a path; OLLAMA_HOST says something else, and that is told."""
-    box.drop_in(
+    container.drop_in(
         "specd.socket",
         "[Socket]\nListenStream=\nListenStream=[::1]:12345\nListenStream=/run/specd.sock\n",
     )
-    box.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:11111"\n')
-    box("systemctl", "start", "specd.socket")
-    assert json.loads(box.curl(f"http://[::1]:12345{VERSION}"))["version"]
-    by_path = box.curl(f"http://localhost{VERSION}", "--unix-socket", "/run/specd.sock")
+    container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1:11111"\n')
+    container("systemctl", "start", "specd.socket")
+    assert json.loads(container.curl(f"http://[::1]:12345{VERSION}"))["version"]
+    by_path = container.curl(f"http://localhost{VERSION}", "--unix-socket", "/run/specd.sock")
     assert json.loads(by_path)["version"]
-    assert "OLLAMA_HOST=127.0.0.1:11111 has no effect" in box.log()
-    places = box.show("specd", "StatusText").partition(";")[0]
+    assert "OLLAMA_HOST=127.0.0.1:11111 has no effect" in container.log()
+    places = container.show("specd", "StatusText").partition(";")[0]
     assert set(places.removeprefix("listening on ").split(" and ")) == {
         "http://[::1]:12345",
         "unix:/run/specd.sock",
     }
 
 
-def test_a_socket_is_moved_by_the_commands_of_the_page(box: Box) -> None:
-    box("systemctl", "start", "specd.socket", "specd")
-    box.drop_in("specd.socket", documented("ListenStream=").replace(":11434", ":12345"))
+def test_a_socket_is_moved_by_the_commands_of_the_page(container: SystemdContainer) -> None:
+    container("systemctl", "start", "specd.socket", "specd")
+    container.drop_in("specd.socket", documented("ListenStream=").replace(":11434", ":12345"))
     # What anybody would try first, and what the page says of it.
-    assert "Job failed" in box.result("systemctl", "restart", "specd.socket").stderr
-    assert json.loads(box.curl(VERSION))["version"]
+    assert "Job failed" in container.result("systemctl", "restart", "specd.socket").stderr
+    assert json.loads(container.curl(VERSION))["version"]
     for command in documented("systemctl start specd.socket").splitlines():
-        box(*command.split())
-    assert json.loads(box.curl(f"http://127.0.0.1:12345{VERSION}"))["version"]
-    assert box.result("curl", "-sS", f"http://127.0.0.1:11434{VERSION}").returncode != 0
+        container(*command.split())
+    assert json.loads(container.curl(f"http://127.0.0.1:12345{VERSION}"))["version"]
+    assert container.result("curl", "-sS", f"http://127.0.0.1:11434{VERSION}").returncode != 0
 
 
-def test_no_process_of_the_daemon_has_what_systemd_gave_it(box: Box) -> None:
-    box("systemctl", "start", "specd.socket", "specd")
+def test_no_process_of_the_daemon_has_what_systemd_gave_it(container: SystemdContainer) -> None:
+    container("systemctl", "start", "specd.socket", "specd")
     body = json.dumps({"model": "specd-demo", "prompt": "x", "options": {"num_predict": 1}})
-    box.curl("/api/generate", "-d", body)
-    children = {pid: what for pid, what in box.processes().items() if pid != box.pid()}
+    container.curl("/api/generate", "-d", body)
+    children = {pid: what for pid, what in container.processes().items() if pid != container.pid()}
     assert any("specd.engine" in command for command in children.values())
-    inode = box("sh", "-c", "ss -Hltne 'sport = :11434' | grep -o 'ino:[0-9]*'").strip()
+    inode = container("sh", "-c", "ss -Hltne 'sport = :11434' | grep -o 'ino:[0-9]*'").strip()
     for pid in children:
-        environment = box("cat", f"/proc/{pid}/environ").split("\0")
+        environment = container("cat", f"/proc/{pid}/environ").split("\0")
         assert not [
             line
             for line in environment
             if line.startswith(("LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"))
         ]
-        files = box("ls", "-l", f"/proc/{pid}/fd")
+        files = container("ls", "-l", f"/proc/{pid}/fd")
         assert f"socket:[{inode.removeprefix('ino:')}]" not in files
-    own = box("ls", "-l", f"/proc/{box.pid()}/fd")
+    own = container("ls", "-l", f"/proc/{container.pid()}/fd")
     assert f"socket:[{inode.removeprefix('ino:')}]" in own
 
 
-def test_a_restart_loses_no_attempt_to_connect(box: Box, tmp_path: Path) -> None:
-    box("systemctl", "start", "specd.socket", "specd")
-    with load(box, tmp_path) as clients:
+def test_a_restart_loses_no_attempt_to_connect(container: SystemdContainer, tmp_path: Path) -> None:
+    container("systemctl", "start", "specd.socket", "specd")
+    with load(container, tmp_path) as clients:
         for _ in range(3):
             clients.until_done(2)
-            box("systemctl", "restart", "specd")
+            container("systemctl", "restart", "specd")
         clients.until_done(2)
         ends = clients.stop()
     # Of those that were accepted, too, each was answered: `error` is what a prompt is told that
@@ -133,13 +135,13 @@ def test_a_restart_loses_no_attempt_to_connect(box: Box, tmp_path: Path) -> None
     assert ends["ask done"] > 100
 
 
-def test_a_crash_refuses_nobody(box: Box, tmp_path: Path) -> None:
+def test_a_crash_refuses_nobody(container: SystemdContainer, tmp_path: Path) -> None:
     """What was being answered is lost; who comes afterwards waits for the next daemon."""
-    box.drop_in("specd", "[Service]\nRestartSec=0\n")
-    box("systemctl", "start", "specd.socket", "specd")
-    with load(box, tmp_path) as clients:
+    container.drop_in("specd", "[Service]\nRestartSec=0\n")
+    container("systemctl", "start", "specd.socket", "specd")
+    with load(container, tmp_path) as clients:
         clients.until_done(2)
-        box("kill", "-9", str(box.pid()))
+        container("kill", "-9", str(container.pid()))
         clients.until_done(2)
         ends = clients.stop()
     assert not any("refused" in end or "twice" in end for end in ends)
@@ -148,11 +150,13 @@ def test_a_crash_refuses_nobody(box: Box, tmp_path: Path) -> None:
     assert 1 <= lost <= N_CLIENTS
 
 
-def test_without_the_socket_answers_still_end_once(box: Box, tmp_path: Path) -> None:
-    box("systemctl", "start", "specd")
-    with load(box, tmp_path) as clients:
+def test_without_the_socket_answers_still_end_once(
+    container: SystemdContainer, tmp_path: Path
+) -> None:
+    container("systemctl", "start", "specd")
+    with load(container, tmp_path) as clients:
         clients.until_done(2)
-        box("systemctl", "restart", "specd")
+        container("systemctl", "restart", "specd")
         clients.until_done(2)
         ends = clients.stop()
     # The kernel hangs up on those that nobody has accepted yet, beside those that it refuses.

@@ -11,7 +11,7 @@ import pytest
 
 from specd.pairs import HISTORY_FILE
 from tests.gguf_files import CHAT_TEMPLATE, write_llama
-from tests.systemd.box import Box, obstacle, specd_box
+from tests.systemd.container import SystemdContainer, reason_unavailable, specd_container
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -34,9 +34,9 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdContainer]:
     """The daemon runs, with the model `small` in its store, pulled from a registry in the box."""
-    if why_not := obstacle():
+    if why_not := reason_unavailable():
         pytest.skip(why_not)
     gguf = write_llama(tmp_path_factory.mktemp("gguf") / "small.gguf", chat_template=CHAT_TEMPLATE)
     files = {
@@ -45,36 +45,38 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         "/opt/small.gguf": gguf.read_bytes(),
     }
     with (
-        specd_box(tmp_path_factory.mktemp("working"), files=files, SPECD_DEMO="1") as box,
-        box.popen("/opt/specd/bin/python", "/opt/registry.py") as registry,
+        specd_container(
+            tmp_path_factory.mktemp("working"), files=files, SPECD_DEMO="1"
+        ) as container,
+        container.popen("/opt/specd/bin/python", "/opt/registry.py") as registry,
     ):
         assert registry.stdout is not None
         url = registry.stdout.readline().strip()
-        box("systemctl", "start", "specd")
-        pulled = post(box, "pull", model=f"{url}/library/small:latest", insecure=True)
+        container("systemctl", "start", "specd")
+        pulled = post(container, "pull", model=f"{url}/library/small:latest", insecure=True)
         assert pulled[-1] == {"status": "success"}
-        post(box, "copy", source=f"{url}/library/small:latest", destination="small")
-        yield box
+        post(container, "copy", source=f"{url}/library/small:latest", destination="small")
+        yield container
         # Whatever was done: no call was refused that the daemon or llama.cpp could not do without.
-        assert "Traceback" not in box.log()
-        assert box.show("specd", "NRestarts") == "0"
+        assert "Traceback" not in container.log()
+        assert container.show("specd", "NRestarts") == "0"
         registry.kill()
 
 
-def post(box: Box, what: str, **body: Any) -> list[dict[str, Any]]:
-    said = box.curl(f"/api/{what}", "-d", json.dumps(body))
+def post(container: SystemdContainer, what: str, **body: Any) -> list[dict[str, Any]]:
+    said = container.curl(f"/api/{what}", "-d", json.dumps(body))
     lines = [json.loads(line) for line in said.splitlines()]
     assert not any("error" in line for line in lines), lines
     return lines
 
 
-def test_what_was_pulled_is_in_its_state(working: Box) -> None:
+def test_what_was_pulled_is_in_its_state(working: SystemdContainer) -> None:
     owners = set(working("find", MODELS, "-printf", "%u:%g %m\n").split("\n")) - {""}
     assert {line.split()[0] for line in owners} == {"specd:specd"}
     assert not {line for line in owners if int(line.split()[1], 8) & 0o022}
 
 
-def test_it_answers_with_a_drafter(working: Box) -> None:
+def test_it_answers_with_a_drafter(working: SystemdContainer) -> None:
     [said] = post(
         working, "generate", model="specd-demo", prompt="def f", stream=False,
         options={"num_predict": 16, "temperature": 0},
@@ -84,7 +86,7 @@ def test_it_answers_with_a_drafter(working: Box) -> None:
     assert said["speculation"].get("reason") != "drafter_failed"
 
 
-def test_a_template_of_a_stranger_runs_under_its_limits(working: Box) -> None:
+def test_a_template_of_a_stranger_runs_under_its_limits(working: SystemdContainer) -> None:
     """In a child that limits itself: setrlimit, setitimer."""
     [said] = post(
         working, "chat", model="small", stream=False, options={"num_predict": 4},
@@ -94,7 +96,7 @@ def test_a_template_of_a_stranger_runs_under_its_limits(working: Box) -> None:
     assert any("specd.prompt" in command for command in working.processes().values())
 
 
-def test_a_schema_is_compiled_under_its_limits(working: Box) -> None:
+def test_a_schema_is_compiled_under_its_limits(working: SystemdContainer) -> None:
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     [said] = post(
         working, "generate", model="specd-demo", prompt="x", stream=False, format=schema,
@@ -103,7 +105,7 @@ def test_a_schema_is_compiled_under_its_limits(working: Box) -> None:
     assert json.loads(said["response"])["n"] in {1, 2}
 
 
-def test_threads_may_be_as_many_as_asked_for(working: Box) -> None:
+def test_threads_may_be_as_many_as_asked_for(working: SystemdContainer) -> None:
     [said] = post(
         working, "generate", model="small", prompt="x", stream=False,
         options={"num_predict": 4, "num_thread": 3},
@@ -111,7 +113,7 @@ def test_threads_may_be_as_many_as_asked_for(working: Box) -> None:
     assert said["done"]
 
 
-def test_a_model_is_quantized_pushed_and_deleted(working: Box) -> None:
+def test_a_model_is_quantized_pushed_and_deleted(working: SystemdContainer) -> None:
     """By an engine process, with a key of the service's own in its home."""
     made = post(working, "create", model="smaller", **{"from": "small"}, quantize="q8_0")
     assert made[-1] == {"status": "success"}
@@ -132,18 +134,18 @@ def test_a_model_is_quantized_pushed_and_deleted(working: Box) -> None:
     working.curl("/api/delete", "-X", "DELETE", "-d", json.dumps({"model": "smaller"}))
 
 
-def test_what_it_learned_is_kept_in_its_state(working: Box) -> None:
+def test_what_it_learned_is_kept_in_its_state(working: SystemdContainer) -> None:
     post(
         working, "generate", model="specd-demo", prompt="def f", stream=False, keep_alive=0,
         options={"num_predict": 16},
     )  # fmt: skip
     history = f"/var/lib/specd/{HISTORY_FILE}"
-    working.until(
+    working.wait_until(
         lambda: working.result("test", "-s", history).returncode == 0, what="it is written down"
     )
 
 
-def test_a_name_that_is_not_its_own_is_refused_not_failed(working: Box) -> None:
+def test_a_name_that_is_not_its_own_is_refused_not_failed(working: SystemdContainer) -> None:
     """For which it asks the kernel about its addresses."""
     status = working.curl(
         "/api/version", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Host: 8.8.8.8"

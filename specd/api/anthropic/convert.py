@@ -8,8 +8,8 @@ from typing import Any, Final
 from specd import core
 from specd.api import base64_data
 from specd.api.anthropic.schema import Block, CountBody, MessagesBody
+from specd.api.go_format import dump_json
 from specd.api.lookup import CloudDisabled
-from specd.api.wire import dump
 from specd.errors import InvalidRequest
 
 _EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "max": "max", "xhigh": "high"}
@@ -21,12 +21,12 @@ def generate_request(
     body: CountBody, ref: core.ModelRef, prompt: core.ChatPrompt
 ) -> core.GenerateRequest:
     """`think` on a model that cannot is dropped without a word, as Ollama does."""
-    asked = think(body)
+    core_request = think(body)
     return core.GenerateRequest(
         model=ref.name,
         prompt=prompt,
         options=_options(body) if isinstance(body, MessagesBody) else {},
-        think=None if asked and "thinking" not in ref.capabilities else asked,
+        think=None if core_request and "thinking" not in ref.capabilities else core_request,
     )
 
 
@@ -49,10 +49,10 @@ def estimated_tokens(prompt: core.ChatPrompt) -> int:
     said = sum(
         len(turn.content)
         + len(turn.thinking)
-        + sum(len(dump(call.arguments)) for call in turn.tool_calls)
+        + sum(len(dump_json(call.arguments)) for call in turn.tool_calls)
         for turn in prompt.messages
     )
-    return max((said + sum(len(dump(tool)) for tool in prompt.tools)) // 4, 1)
+    return max((said + sum(len(dump_json(tool)) for tool in prompt.tools)) // 4, 1)
 
 
 def _options(body: MessagesBody) -> dict[str, object]:
@@ -76,7 +76,7 @@ def _messages(body: CountBody) -> tuple[core.Message, ...]:
         for block in sent.get("content", ())
         if block.get("type") in _USES
     }
-    text, _ = _plain(body.system)
+    text, _ = _texts_and_images(body.system)
     turns = [turn for sent in body.messages for turn in _turns(sent, names)]
     if not turns:
         raise InvalidRequest("messages is required")
@@ -101,7 +101,7 @@ def _turns(sent: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[c
 
 def _turn(role: str, blocks: Sequence[Block]) -> Iterator[core.Message]:
     """One turn; none where the blocks hold nothing."""
-    text, images = _plain(blocks)
+    text, images = _texts_and_images(blocks)
     uses = [block for block in blocks if block.get("type") in _USES]
     turn = core.Message(
         role=role,
@@ -129,7 +129,7 @@ def _tool_answer(block: Block, tool_names: Mapping[str, str]) -> core.Message:
     if block["type"] == "web_search_tool_result":
         text = _search_results(content)
     elif isinstance(content, list):
-        text, images = _plain([part for part in content if isinstance(part, dict)])
+        text, images = _texts_and_images([part for part in content if isinstance(part, dict)])
     else:
         text = content if isinstance(content, str) else ""
     return core.Message(
@@ -141,7 +141,7 @@ def _tool_answer(block: Block, tool_names: Mapping[str, str]) -> core.Message:
     )
 
 
-def _plain(blocks: Sequence[Block]) -> tuple[str, tuple[bytes, ...]]:
+def _texts_and_images(blocks: Sequence[Block]) -> tuple[str, tuple[bytes, ...]]:
     """Texts joined, and images; other kinds say nothing here."""
     texts: list[str] = []
     images: list[bytes] = []
@@ -163,7 +163,7 @@ def _image(source: object) -> bytes:
     kind, data = source.get("type"), source.get("data")
     if kind != "base64":
         raise InvalidRequest(
-            f"invalid image source type: {_word(kind)}. Only base64 images are supported."
+            f"invalid image source type: {_kind_name(kind)}. Only base64 images are supported."
         )
     if not isinstance(data, str):
         raise InvalidRequest("invalid image source")
@@ -180,12 +180,12 @@ def _document(source: object) -> str:
     )
     if kind != "text" or not isinstance(data, str):
         raise InvalidRequest(
-            f"invalid document source type: {_word(kind)}. Only text documents are supported."
+            f"invalid document source type: {_kind_name(kind)}. Only text documents are supported."
         )
     return data
 
 
-def _word(kind: object) -> str:
+def _kind_name(kind: object) -> str:
     return kind if isinstance(kind, str) else ""
 
 

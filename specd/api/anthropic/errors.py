@@ -7,10 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from specd.api.errors import status_of
+from specd.api.go_format import dump_json
 from specd.api.streaming import sse_event
-from specd.api.wire import dump
 from specd.errors import SpecdError
-from specd.metrics import current
+from specd.metrics import current_record
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -38,10 +38,10 @@ def error_event(error: SpecdError) -> bytes:
 
 def _body(error: SpecdError) -> bytes:
     kind = _TYPES.get(status_of(error), "api_error")
-    return dump(
+    return dump_json(
         {
             "type": "error",
             "error": {"type": kind, "message": str(error)},
-            "request_id": current().id,
+            "request_id": current_record().id,
         }
     )

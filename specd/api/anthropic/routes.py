@@ -9,22 +9,22 @@ from aiohttp.typedefs import Handler
 
 from specd import core
 from specd.api import lookup
-from specd.api.answer import answer_events, whole_answer
+from specd.api.answer_stream import answer_events, collect_answer
 from specd.api.anthropic.convert import estimated_tokens, generate_request, to_prompt
 from specd.api.anthropic.errors import error_event, error_reply
 from specd.api.anthropic.schema import CountBody, read_count, read_messages
 from specd.api.anthropic.writer import EventWriter, message, new_message_id
-from specd.api.body import converted
-from specd.api.border import closing, json_reply, route
-from specd.api.ports import Rooms
+from specd.api.body import convert_body
+from specd.api.error_handling import aclosing, json_reply, route
+from specd.api.interfaces import Services
 from specd.api.streaming import SSE, stream
 from specd.errors import InvalidRequest
 
 
 class AnthropicRoutes:
-    def __init__(self, rooms: Rooms) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
+    def __init__(self, services: Services) -> None:
+        self._generation = services.generation
+        self._library = services.library
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
@@ -39,13 +39,13 @@ class AnthropicRoutes:
             raise InvalidRequest("model is required")
         if body.max_tokens <= 0:
             raise InvalidRequest("max_tokens is required and must be positive")
-        asked, prompt = await self._asked(request, body)
+        core_request, prompt = await self._core_request(request, body)
         if body.stream:
-            n_estimated = await converted(request, lambda: estimated_tokens(prompt))
+            n_estimated = await convert_body(request, lambda: estimated_tokens(prompt))
             writer = EventWriter(new_message_id(), body.model, n_estimated)
-            events = self._events(asked, writer)
+            events = self._events(core_request, writer)
             return await stream(request, events, content_type=SSE, error_piece=error_event)
-        answer = await whole_answer(self._generation, asked)
+        answer = await collect_answer(self._generation, core_request)
         return json_reply(message(new_message_id(), body.model, answer.whole, answer.done))
 
     async def count_tokens(self, request: web.Request) -> web.Response:
@@ -53,28 +53,28 @@ class AnthropicRoutes:
         body = await read_count(request)
         if not body.model:
             raise InvalidRequest("model is required")
-        asked, _ = await self._asked(request, body)
-        return json_reply({"input_tokens": await self._generation.count_tokens(asked)})
+        core_request, _ = await self._core_request(request, body)
+        return json_reply({"input_tokens": await self._generation.count_tokens(core_request)})
 
-    async def _asked(
+    async def _core_request(
         self, request: web.Request, body: CountBody
     ) -> tuple[core.GenerateRequest, core.ChatPrompt]:
         """What the dialect's body asks of a model that can do it."""
         if not body.messages:
             raise InvalidRequest("messages is required")
-        prompt = await converted(request, lambda: to_prompt(body))
+        prompt = await convert_body(request, lambda: to_prompt(body))
         ref = await lookup.find_model(self._library, body.model)
         lookup.require_completion(ref, body.model, "chat")
         if prompt.tools:
-            lookup.require(ref, "tools")
+            lookup.require_capability(ref, "tools")
         if any(turn.images for turn in prompt.messages):
             lookup.require_images(ref)
         return generate_request(body, ref, prompt), prompt
 
     async def _events(
-        self, asked: core.GenerateRequest, writer: EventWriter
+        self, core_request: core.GenerateRequest, writer: EventWriter
     ) -> AsyncIterator[bytes]:
-        async with closing(answer_events(self._generation, asked)) as events:
+        async with aclosing(answer_events(self._generation, core_request)) as events:
             async for event in events:
                 pieces = (
                     writer.last(event) if isinstance(event, core.Done) else writer.pieces(event)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from specd import core
+from specd.api.go_format import dump_json
 from specd.api.speculation import speculation_object
 from specd.api.streaming import sse_event
-from specd.api.wire import dump
 
 Json = dict[str, object]
 
@@ -28,7 +28,7 @@ def message(message_id: str, model: str, whole: core.Delta, done: core.Done) -> 
     content.extend(_tool_use(call, call.arguments) for call in whole.tool_calls)
     reason = _stop_reason(done, called=bool(whole.tool_calls))
     usage = _usage(done.usage.n_prompt, done.usage.n_generated)
-    return _message(message_id, model, content, reason, usage) | _ours(done)
+    return _message(message_id, model, content, reason, usage) | _specd_fields(done)
 
 
 @dataclass(slots=True)
@@ -49,15 +49,15 @@ class EventWriter:
     def pieces(self, delta: core.Delta) -> Iterator[bytes]:
         yield from self._start()
         if delta.thinking:
-            yield from self._into("thinking", _thinking(""))
+            yield from self._open_block("thinking", _thinking(""))
             yield self._delta("thinking_delta", thinking=delta.thinking)
         if delta.content:
-            yield from self._into("text", {"type": "text", "text": ""})
+            yield from self._open_block("text", {"type": "text", "text": ""})
             yield self._delta("text_delta", text=delta.content)
         for call in delta.tool_calls:
             self._called = True
-            yield from self._into("tool_use", _tool_use(call, {}))
-            arguments = dump(dict(call.arguments)).decode()
+            yield from self._open_block("tool_use", _tool_use(call, {}))
+            arguments = dump_json(dict(call.arguments)).decode()
             yield self._delta("input_json_delta", partial_json=arguments)
             yield from self._close()
 
@@ -69,7 +69,7 @@ class EventWriter:
             "message_delta",
             delta={"stop_reason": reason, "stop_sequence": None},
             usage=_usage(done.usage.n_prompt, done.usage.n_generated),
-            **_ours(done),
+            **_specd_fields(done),
         )
         yield _event("message_stop")
 
@@ -80,7 +80,7 @@ class EventWriter:
             empty = _message(self.message_id, self.model, [], None, usage)
             yield _event("message_start", message=empty)
 
-    def _into(self, kind: str, block: Json) -> Iterator[bytes]:
+    def _open_block(self, kind: str, block: Json) -> Iterator[bytes]:
         """Open a block of this kind, unless one is open already."""
         if self._open != kind:
             yield from self._close()
@@ -99,7 +99,7 @@ class EventWriter:
 
 
 def _event(kind: str, **fields: object) -> bytes:
-    return sse_event(dump({"type": kind, **fields}), event=kind)
+    return sse_event(dump_json({"type": kind, **fields}), event=kind)
 
 
 def _message(
@@ -141,6 +141,6 @@ def _usage(n_input: int, n_output: int) -> Json:
     return {"input_tokens": n_input, "output_tokens": n_output}
 
 
-def _ours(done: core.Done) -> Json:
+def _specd_fields(done: core.Done) -> Json:
     """What specd adds; Anthropic's clients ignore keys that they do not know."""
     return {"specd": {"speculation": speculation_object(done.speculation)}}

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 
 from specd import core
+from specd.api.go_format import debug_info, dump_json, go_quote, omit_empty, utc_time
 from specd.api.logprobs import logprob_entries
 from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody, InvalidFormat
 from specd.api.speculation import speculation_object
-from specd.api.wire import debug_info, dump, present, quote, utc_time
 
 Json = dict[str, object]
 
@@ -62,7 +62,7 @@ def _grammar(sent: object) -> core.Grammar | None:
     if isinstance(sent, dict):
         schema = json.dumps(sent, ensure_ascii=False)
         return core.Grammar(kind=core.GrammarKind.JSON_SCHEMA, text=schema)
-    shown = quote(dump(sent).decode())
+    shown = go_quote(dump_json(sent).decode())
     raise InvalidFormat(f'invalid format: {shown}; expected "json" or a valid JSON Schema object')
 
 
@@ -74,16 +74,16 @@ class GenerateWriter:
 
     def piece(self, delta: core.Delta, now_ns: int) -> Json:
         head = self._head(delta, now_ns, done=False)
-        return head | present(logprobs=logprob_entries(delta.logprobs))
+        return head | omit_empty(logprobs=logprob_entries(delta.logprobs))
 
     def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
         """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
         return (
             self._head(delta, now_ns, done=True)
             | {"done_reason": done.reason.value}
-            | present(context=list(done.context))
+            | omit_empty(context=list(done.context))
             | _metrics(done, total_ns)
-            | present(logprobs=logprob_entries(delta.logprobs))
+            | omit_empty(logprobs=logprob_entries(delta.logprobs))
             | {"speculation": speculation_object(done.speculation)}
         )
 
@@ -98,7 +98,7 @@ class GenerateWriter:
     def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
         return (
             {"model": self.model, "created_at": utc_time(now_ns), "response": delta.content}
-            | present(thinking=delta.thinking)
+            | omit_empty(thinking=delta.thinking)
             | {"done": done}
         )
 
@@ -111,14 +111,14 @@ class ChatWriter:
 
     def piece(self, delta: core.Delta, now_ns: int) -> Json:
         head = self._head(delta, now_ns, done=False)
-        return head | present(logprobs=logprob_entries(delta.logprobs))
+        return head | omit_empty(logprobs=logprob_entries(delta.logprobs))
 
     def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
         """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
         return (
             self._head(delta, now_ns, done=True)
             | {"done_reason": done.reason.value}
-            | present(logprobs=logprob_entries(delta.logprobs))
+            | omit_empty(logprobs=logprob_entries(delta.logprobs))
             | _metrics(done, total_ns)
             | {"speculation": speculation_object(done.speculation)}
         )
@@ -137,7 +137,7 @@ class ChatWriter:
             "model": self.model,
             "created_at": utc_time(now_ns),
             "message": message
-            | present(thinking=delta.thinking, tool_calls=[_call(c) for c in delta.tool_calls]),
+            | omit_empty(thinking=delta.thinking, tool_calls=[_call(c) for c in delta.tool_calls]),
             "done": done,
         }
 
@@ -148,7 +148,7 @@ def _call(call: core.ToolCall) -> Json:
         "name": call.name,
         "arguments": dict(call.arguments),
     }
-    return present(id=call.id) | {"function": function}
+    return omit_empty(id=call.id) | {"function": function}
 
 
 Writer = GenerateWriter | ChatWriter
@@ -156,7 +156,7 @@ Writer = GenerateWriter | ChatWriter
 
 def _metrics(done: core.Done, total_ns: int) -> Json:
     """Nanoseconds and counts; what is 0 is left out."""
-    return present(
+    return omit_empty(
         total_duration=total_ns,
         load_duration=done.load_ns,
         prompt_eval_count=done.usage.n_prompt,

@@ -15,25 +15,25 @@ from specd.api.body import (
     Fields,
     anything,
     boolean,
-    converted,
+    convert_body,
     integer,
     mapping,
     read_fields,
     string,
 )
-from specd.api.border import json_reply, route
-from specd.api.ollama.errors import error_reply
-from specd.api.ollama.schema import keep_alive
-from specd.api.ports import Rooms
-from specd.api.vectors import (
-    counted_vectors,
+from specd.api.embedding_reply import (
+    embedding_reply,
     find_embedder,
     json_array,
-    normalised,
-    texts_of,
-    vectors_reply,
+    normalize,
+    parse_texts,
+    reserve_vectors,
 )
-from specd.api.wire import present
+from specd.api.error_handling import json_reply, route
+from specd.api.go_format import omit_empty
+from specd.api.interfaces import Services
+from specd.api.ollama.errors import error_reply
+from specd.api.ollama.schema import keep_alive
 from specd.errors import EmbeddingsUnsupported, InvalidRequest, SpecdError
 
 _SHARED: Final[Fields] = {"model": string, "keep_alive": keep_alive, "options": mapping}
@@ -67,10 +67,10 @@ class EmbeddingsBody(EmbeddingBody):
 
 
 class EmbedRoutes:
-    def __init__(self, rooms: Rooms) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._clock = rooms.clock
+    def __init__(self, services: Services) -> None:
+        self._generation = services.generation
+        self._library = services.library
+        self._clock = services.clock
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, Handler]] = [
@@ -82,23 +82,23 @@ class EmbedRoutes:
     async def embed(self, request: web.Request) -> web.Response:
         started_ns = self._clock.steady_ns()
         body = EmbedBody(**await read_fields(request, "api.EmbedRequest", _EMBED))
-        texts = await converted(request, lambda: texts_of(body.input))
+        texts = await convert_body(request, lambda: parse_texts(body.input))
         ref = await find_embedder(self._library, body.model)
         if not texts:
             await self._load(ref, body)
             return json_reply({"model": body.model, "embeddings": []})
-        asked = _request(request, ref, body, texts, truncate=body.truncate)
-        found = await self._generation.embed(asked)
+        core_request = _request(request, ref, body, texts, truncate=body.truncate)
+        found = await self._generation.embed(core_request)
 
         def reply() -> Mapping[str, object]:
-            vectors = [json_array(normalised(entry, body.dimensions)) for entry in found.entries]
-            return {"model": body.model, "embeddings": vectors} | present(
+            vectors = [json_array(normalize(entry, body.dimensions)) for entry in found.entries]
+            return {"model": body.model, "embeddings": vectors} | omit_empty(
                 total_duration=self._clock.steady_ns() - started_ns,
                 load_duration=found.load_ns,
                 prompt_eval_count=sum(entry.n_tokens for entry in found.entries),
             )
 
-        return await vectors_reply(found, reply)
+        return await embedding_reply(found, reply)
 
     async def embeddings(self, request: web.Request) -> web.Response:
         body = EmbeddingsBody(**await read_fields(request, "api.EmbeddingRequest", _EMBEDDINGS))
@@ -112,8 +112,8 @@ class EmbedRoutes:
             found = await self._generation.embed(_request(request, ref, body, (body.prompt,)))
         except EmbeddingsUnsupported as error:
             raise SpecdError(str(error)) from error  # 500 on this route
-        return await vectors_reply(
-            found, lambda: {"embedding": json_array(_as_ever(found.entries[0], ref))}
+        return await embedding_reply(
+            found, lambda: {"embedding": json_array(_legacy_vector(found.entries[0], ref))}
         )
 
     async def _load(self, ref: core.ModelRef, body: EmbeddingBody) -> None:
@@ -135,14 +135,14 @@ def _request(
     return core.EmbedRequest(
         model=ref.name,
         texts=texts,
-        on_vector=counted_vectors(request),
+        on_vector=reserve_vectors(request),
         options=body.options,
         keep_alive_s=body.keep_alive,
         truncate=truncate,
     )
 
 
-def _as_ever(embedding: core.Embedding, ref: core.ModelRef) -> list[float]:
+def _legacy_vector(embedding: core.Embedding, ref: core.ModelRef) -> list[float]:
     """The old route's vector: of some models never normalised, and their users' stores are full."""
     is_raw = ref.architecture in {"nomic-bert", "nomic-bert-moe"} or (
         # No WordPiece: BGE-M3 and its like.
@@ -150,4 +150,4 @@ def _as_ever(embedding: core.Embedding, ref: core.ModelRef) -> list[float]:
     )
     if is_raw and all(map(math.isfinite, embedding.vector)):
         return list(embedding.vector)
-    return normalised(embedding)
+    return normalize(embedding)

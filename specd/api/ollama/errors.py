@@ -5,9 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from specd.api.errors import status_of
-from specd.api.go_json import EmptyBody
+from specd.api.go_format import dump_json
+from specd.api.go_json_decoder import EmptyBody
 from specd.api.ollama.schema import InvalidFormat
-from specd.api.wire import dump
 from specd.errors import SpecdError
 
 
@@ -27,4 +27,4 @@ def error_line(error: SpecdError) -> bytes:
 
 def _body(error: SpecdError) -> bytes:
     text = "missing request body" if isinstance(error, EmptyBody) else str(error)
-    return dump({"error": text})
+    return dump_json({"error": text})

@@ -7,15 +7,15 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from specd.api.border import route
+from specd.api.error_handling import route
+from specd.api.go_format import go_quote
+from specd.api.interfaces import StoreServices
 from specd.api.lookup import CloudDisabled
 from specd.api.ollama import model_schema
 from specd.api.ollama.errors import error_reply
 from specd.api.ollama.progress import progress_reply
-from specd.api.ports import Workshop
-from specd.api.wire import quote
 from specd.errors import InvalidName, InvalidRequest, ModelNotFound, StoreError
-from specd.store import Name, Source
+from specd.store import ModelSource, Name
 from specd.store.name import parse
 
 _CHUNK: Final = 1 << 20
@@ -30,9 +30,9 @@ class NothingThere(ModelNotFound):
 
 
 class ModelRoutes:
-    def __init__(self, workshop: Workshop) -> None:
-        self._writer = workshop.writer
-        self._creator = workshop.creator
+    def __init__(self, store_services: StoreServices) -> None:
+        self._writer = store_services.writer
+        self._creator = store_services.creator
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
@@ -45,26 +45,28 @@ class ModelRoutes:
         return [route(method, path, handler, error_reply) for method, path, handler in rows]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        asked, streamed = await model_schema.read_create(request)
-        if asked.base and parse(asked.base).source is Source.CLOUD:
+        create_request, streamed = await model_schema.read_create(request)
+        if create_request.base and parse(create_request.base).source is ModelSource.CLOUD:
             raise CloudDisabled("ollama cloud is disabled: remote model is unavailable")
-        return await progress_reply(request, self._creator.create(asked), streamed=streamed)
+        return await progress_reply(
+            request, self._creator.create(create_request), streamed=streamed
+        )
 
     async def copy(self, request: web.Request) -> web.Response:
         sent_source, sent_destination = await model_schema.read_copy(request)
-        source = _parse(sent_source, f"source {quote(sent_source)} is invalid")
-        target = _parse(sent_destination, f"destination {quote(sent_destination)} is invalid")
+        source = _parse(sent_source, f"source {go_quote(sent_source)} is invalid")
+        target = _parse(sent_destination, f"destination {go_quote(sent_destination)} is invalid")
         try:
             await self._writer.copy(source, target)
         except ModelNotFound as error:
-            raise NothingThere(f"model {quote(sent_source)} not found") from error
+            raise NothingThere(f"model {go_quote(sent_source)} not found") from error
         return web.Response()
 
     async def delete(self, request: web.Request) -> web.Response:
         sent = await model_schema.read_delete(request)
         if not sent:
             raise InvalidRequest("model is required")
-        name = _parse(sent, f"name {quote(sent)} is invalid")
+        name = _parse(sent, f"name {go_quote(sent)} is invalid")
         try:
             await self._writer.delete(name)
         except ModelNotFound as error:
@@ -74,7 +76,7 @@ class ModelRoutes:
     async def find_blob(self, request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
         if not await self._has_blob(digest):
-            raise NothingThere(f"blob {quote(digest)} not found")
+            raise NothingThere(f"blob {go_quote(digest)} not found")
         return web.Response()
 
     async def upload_blob(self, request: web.Request) -> web.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specd import core
-from specd.api.wire import local_time, present
+from specd.api.go_format import local_time, omit_empty
 from specd.store import ModelDetails, ModelInfo, ModelSummary
 
 Json = dict[str, object]
@@ -18,14 +18,14 @@ def tags_object(models: Sequence[ModelSummary]) -> Json:
 def _tag(model: ModelSummary) -> Json:
     return (
         {"name": model.name, "model": model.name}
-        | present(remote_model=model.remote_model, remote_host=model.remote_host)
+        | omit_empty(remote_model=model.remote_model, remote_host=model.remote_host)
         | {
             "modified_at": local_time(model.modified_at),
             "size": model.size_bytes,
             "digest": model.digest,
             "details": details_object(model.details),
         }
-        | present(capabilities=list(model.capabilities))
+        | omit_empty(capabilities=list(model.capabilities))
     )
 
 
@@ -37,7 +37,7 @@ def details_object(details: ModelDetails) -> Json:
         "families": None if details.families is None else list(details.families),
         "parameter_size": details.parameter_size,
         "quantization_level": details.quantization_level,
-    } | present(context_length=details.context_length, embedding_length=details.embedding_length)
+    } | omit_empty(context_length=details.context_length, embedding_length=details.embedding_length)
 
 
 def show_object(
@@ -52,7 +52,7 @@ def show_object(
     if basename:
         model_info["general.basename"] = basename
     return (
-        present(
+        omit_empty(
             license=info.license,
             modelfile=info.modelfile,
             parameters=info.parameters,
@@ -60,10 +60,10 @@ def show_object(
             system=system or info.system,
         )
         | {"details": details_object(info.summary.details)}
-        | present(messages=[_message(message) for message in info.messages])
-        | present(remote_model=info.summary.remote_model, remote_host=info.summary.remote_host)
+        | omit_empty(messages=[_message(message) for message in info.messages])
+        | omit_empty(remote_model=info.summary.remote_model, remote_host=info.summary.remote_host)
         | {"model_info": model_info}
-        | present(
+        | omit_empty(
             projector_info=dict(info.projector_info or {}),
             tensors=[
                 {"name": tensor.name, "type": tensor.type, "shape": list(tensor.shape)}
@@ -72,7 +72,7 @@ def show_object(
             capabilities=list(info.summary.capabilities),
         )
         | {"modified_at": local_time(info.summary.modified_at)}
-        | present(requires=info.requires, specd=pair)
+        | omit_empty(requires=info.requires, specd=pair)
     )
 
 

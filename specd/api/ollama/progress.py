@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from specd import core
-from specd.api.border import closing, json_reply
+from specd.api.error_handling import aclosing, json_reply
+from specd.api.go_format import dump_json, omit_empty
 from specd.api.ollama.errors import error_line
 from specd.api.streaming import NDJSON, stream
-from specd.api.wire import dump, present
 
 
 async def progress_reply(
@@ -23,19 +23,19 @@ async def progress_reply(
     if streamed:
         return await stream(request, _pieces(lines), content_type=NDJSON, error_piece=error_line)
     last = core.Progress(status="")
-    async with closing(lines) as progress:
+    async with aclosing(lines) as progress:
         async for line in progress:
             last = line
     return json_reply(progress_object(last))
 
 
 def progress_object(line: core.Progress) -> dict[str, object]:
-    return {"status": line.status} | present(
+    return {"status": line.status} | omit_empty(
         digest=line.digest, total=line.total, completed=line.completed
     )
 
 
 async def _pieces(lines: AsyncIterator[core.Progress]) -> AsyncIterator[bytes]:
-    async with closing(lines) as progress:
+    async with aclosing(lines) as progress:
         async for line in progress:
-            yield dump(progress_object(line)) + b"\n"
+            yield dump_json(progress_object(line)) + b"\n"

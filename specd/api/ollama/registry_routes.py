@@ -9,14 +9,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from specd.api.body import Fields, boolean, read_fields, string
-from specd.api.border import json_reply, route
+from specd.api.error_handling import json_reply, route
+from specd.api.go_format import dump_json
+from specd.api.interfaces import Registry
 from specd.api.lookup import CloudDisabled
 from specd.api.ollama.errors import error_reply
 from specd.api.ollama.progress import progress_reply
-from specd.api.ports import Registry
-from specd.api.wire import dump
 from specd.errors import InvalidName, InvalidRequest, Unavailable
-from specd.store import Source
+from specd.store import ModelSource
 from specd.store import name as names
 
 _FIELDS: Final[Fields] = {"model": string, "name": string, "insecure": boolean, "stream": boolean}
@@ -32,7 +32,7 @@ class _Body:
     stream: bool = True
 
     @property
-    def asked(self) -> str:
+    def model_name(self) -> str:
         return self.model or self.name
 
 
@@ -55,18 +55,18 @@ class RegistryRoutes:
 
     async def pull(self, request: web.Request) -> web.StreamResponse:
         body = _Body(**await read_fields(request, "api.PullRequest", _FIELDS))
-        if not body.asked:
+        if not body.model_name:
             raise InvalidName("invalid model name")
-        _refuse_cloud(body.asked)
-        lines = self._registry.pull(body.asked, insecure=body.insecure)
+        _refuse_cloud(body.model_name)
+        lines = self._registry.pull(body.model_name, insecure=body.insecure)
         return await progress_reply(request, lines, streamed=body.stream)
 
     async def push(self, request: web.Request) -> web.StreamResponse:
         body = _Body(**await read_fields(request, "api.PushRequest", _FIELDS))
-        if not body.asked:
+        if not body.model_name:
             raise InvalidRequest("model is required")
-        _refuse_cloud(body.asked)
-        lines = self._registry.push(body.asked, insecure=body.insecure)
+        _refuse_cloud(body.model_name)
+        lines = self._registry.push(body.model_name, insecure=body.insecure)
         return await progress_reply(request, lines, streamed=body.stream)
 
     # ------------------------------------------------------------------ ollama.com
@@ -77,7 +77,7 @@ class RegistryRoutes:
     async def signout(self, _: web.Request) -> web.Response:
         return web.Response(
             status=401,
-            body=dump({"error": "you are not currently signed in"}),
+            body=dump_json({"error": "you are not currently signed in"}),
             headers={"Content-Type": "application/json; charset=utf-8"},
         )
 
@@ -92,5 +92,5 @@ class RegistryRoutes:
 
 
 def _refuse_cloud(model: str) -> None:
-    if names.parse(model).source is Source.CLOUD:
+    if names.parse(model).source is ModelSource.CLOUD:
         raise CloudDisabled("ollama cloud is disabled: remote model is unavailable")

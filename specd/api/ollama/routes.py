@@ -11,9 +11,12 @@ from aiohttp.typedefs import Handler
 import specd
 from specd import core
 from specd.api import lookup
-from specd.api.answer import answer_events, whole_answer
-from specd.api.body import converted
-from specd.api.border import closing, json_reply, route
+from specd.api.answer_stream import answer_events, collect_answer
+from specd.api.body import convert_body
+from specd.api.body_budget import answer_reservation
+from specd.api.error_handling import aclosing, json_reply, route
+from specd.api.go_format import dump_json
+from specd.api.interfaces import Services
 from specd.api.ollama import schema
 from specd.api.ollama.convert import (
     ChatWriter,
@@ -24,23 +27,20 @@ from specd.api.ollama.convert import (
     generate_request,
 )
 from specd.api.ollama.errors import error_line, error_reply
-from specd.api.ollama.loaded import pair_object, ps_object, resident_details
 from specd.api.ollama.models import show_object, tags_object
-from specd.api.ports import Rooms
-from specd.api.room import answer_share
+from specd.api.ollama.running_models import pair_object, ps_object, resident_details
 from specd.api.streaming import NDJSON, stream
-from specd.api.wire import dump
 from specd.errors import InvalidRequest, SpecdError
 from specd.store import ModelInfo
 
 
 class OllamaRoutes:
-    def __init__(self, rooms: Rooms) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._scheduler = rooms.scheduler
-        self._clock = rooms.clock
-        self._efforts = rooms.efforts
+    def __init__(self, services: Services) -> None:
+        self._generation = services.generation
+        self._library = services.library
+        self._scheduler = services.scheduler
+        self._clock = services.clock
+        self._fetch_status = services.drafter_fetch_status
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [
@@ -78,7 +78,7 @@ class OllamaRoutes:
         details = (
             await asyncio.to_thread(resident_details, self._library, residents) if residents else {}
         )
-        return json_reply(ps_object(residents, details, self._clock.wall_ns(), self._efforts))
+        return json_reply(ps_object(residents, details, self._clock.wall_ns(), self._fetch_status))
 
     async def show(self, request: web.Request) -> web.Response:
         body = await schema.read_show(request)
@@ -87,7 +87,9 @@ class OllamaRoutes:
             raise InvalidRequest("model is required")
         if body.verbose:
             # Its header may be 256 MiB, and is read and written in several times its own memory.
-            return await answer_share(request).room.run(lambda: self._show(request, body, name))
+            return await answer_reservation(request).budget.run(
+                lambda: self._show(request, body, name)
+            )
         return await self._show(request, body, name)
 
     async def _show(self, request: web.Request, body: schema.ShowBody, name: str) -> web.Response:
@@ -108,7 +110,7 @@ class OllamaRoutes:
             return None
         pair = await self._generation.pair(model)
         loaded = (one for one in self._scheduler.residents() if one.model.name == model.name)
-        return pair_object(pair, self._efforts, next(loaded, None))
+        return pair_object(pair, self._fetch_status, next(loaded, None))
 
     # ------------------------------------------------------------------ inference
 
@@ -125,8 +127,8 @@ class OllamaRoutes:
             return await self._load(body, ref, writer)
         if body.images and not body.debug_render_only:
             lookup.require_images(ref)
-        asked = await converted(request, lambda: generate_request(body, ref))
-        return await self._answer(request, body, asked, writer, started_ns)
+        core_request = await convert_body(request, lambda: generate_request(body, ref))
+        return await self._answer(request, body, core_request, writer, started_ns)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         started_ns = self._clock.steady_ns()
@@ -143,8 +145,8 @@ class OllamaRoutes:
             return await self._load(body, ref, writer)
         if any(message.images for message in body.messages) and not body.debug_render_only:
             lookup.require_images(ref)
-        asked = await converted(request, lambda: chat_request(body, ref))
-        return await self._answer(request, body, asked, writer, started_ns)
+        core_request = await convert_body(request, lambda: chat_request(body, ref))
+        return await self._answer(request, body, core_request, writer, started_ns)
 
     async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:
         await self._generation.unload(ref.name)
@@ -160,28 +162,28 @@ class OllamaRoutes:
         self,
         request: web.Request,
         body: schema.InferenceBody,
-        asked: core.GenerateRequest,
+        core_request: core.GenerateRequest,
         writer: Writer,
         started_ns: int,
     ) -> web.StreamResponse:
         if body.debug_render_only:
-            prompt = await self._generation.render(asked)
-            return json_reply(writer.rendered(prompt, asked.n_images, self._clock.wall_ns()))
+            prompt = await self._generation.render(core_request)
+            return json_reply(writer.rendered(prompt, core_request.n_images, self._clock.wall_ns()))
         if body.stream:
-            lines = self._lines(asked, writer, started_ns)
+            lines = self._lines(core_request, writer, started_ns)
             return await stream(request, lines, content_type=NDJSON, error_piece=error_line)
-        answer = await whole_answer(self._generation, asked)
+        answer = await collect_answer(self._generation, core_request)
         return json_reply(self._last(writer, answer.done, started_ns, answer.whole))
 
     async def _lines(
-        self, asked: core.GenerateRequest, writer: Writer, started_ns: int
+        self, core_request: core.GenerateRequest, writer: Writer, started_ns: int
     ) -> AsyncIterator[bytes]:
-        async with closing(answer_events(self._generation, asked)) as events:
+        async with aclosing(answer_events(self._generation, core_request)) as events:
             async for event in events:
                 if isinstance(event, core.Done):
-                    yield dump(self._last(writer, event, started_ns, core.Delta())) + b"\n"
+                    yield dump_json(self._last(writer, event, started_ns, core.Delta())) + b"\n"
                 else:
-                    yield dump(writer.piece(event, self._clock.wall_ns())) + b"\n"
+                    yield dump_json(writer.piece(event, self._clock.wall_ns())) + b"\n"
 
     def _last(self, writer: Writer, done: core.Done, started_ns: int, unsent: core.Delta) -> Json:
         total_ns = self._clock.steady_ns() - started_ns
@@ -196,11 +198,11 @@ def _check_generate(body: schema.GenerateBody, ref: core.ModelRef) -> None:
     lookup.require_thinking(ref, body.model, body.think)
     lookup.require_completion(ref, body.model, "generate")
     if body.suffix:
-        lookup.require(ref, "insert")
+        lookup.require_capability(ref, "insert")
 
 
 def _check_chat(body: schema.ChatBody, ref: core.ModelRef) -> None:
     lookup.require_thinking(ref, body.model, body.think)
     lookup.require_completion(ref, body.model, "chat")
     if body.tools:
-        lookup.require(ref, "tools")
+        lookup.require_capability(ref, "tools")

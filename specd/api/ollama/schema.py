@@ -27,7 +27,7 @@ from specd.api.body import (
     string,
     struct,
 )
-from specd.api.wire import MAX_DURATION_S, quote
+from specd.api.go_format import MAX_DURATION_S, go_quote
 from specd.core import Message, ToolCall
 from specd.durations import parse_go_duration
 from specd.errors import InvalidRequest
@@ -61,7 +61,7 @@ def think(value: object) -> bool | str:
     if not isinstance(value, str):
         raise InvalidRequest(f"think must be a boolean or string ({_EFFORT_WORDS})")
     if value not in _EFFORTS:
-        raise InvalidRequest(f"invalid think value: {quote(value)} (must be {_EFFORT_WORDS})")
+        raise InvalidRequest(f"invalid think value: {go_quote(value)} (must be {_EFFORT_WORDS})")
     return value
 
 

@@ -10,14 +10,14 @@ from aiohttp import web
 
 from specd import core
 from specd.api import lookup
-from specd.api.answer import whole_answer
-from specd.api.border import json_reply
+from specd.api.answer_stream import collect_answer
+from specd.api.error_handling import json_reply
 from specd.api.form import read_form
-from specd.api.openai.chat_completion import ours
+from specd.api.go_format import dump_json
+from specd.api.openai.chat_completion import specd_fields
 from specd.api.openai.errors import error_event
 from specd.api.openai.reply import AnswerRoute
 from specd.api.streaming import sse_event
-from specd.api.wire import dump
 from specd.errors import InvalidRequest, SpecdError
 
 Json = dict[str, object]
@@ -54,12 +54,12 @@ class TranscriptionRoute(AnswerRoute):
         ref = await lookup.find_model(self._library, form.model)
         lookup.require_completion(ref, form.model, "chat")
         lookup.require_sounds(ref)
-        if not core.is_sound(form.sound):
+        if not core.is_audio(form.sound):
             raise InvalidRequest("the audio file cannot be read: it is not WAV, MP3 or FLAC")
-        asked, writer = to_request(form, ref), TranscriptionWriter()
+        core_request, writer = to_request(form, ref), TranscriptionWriter()
         if form.stream:
-            return await self._reply(request, asked, writer, streamed=True)
-        answer = await whole_answer(self._generation, asked)
+            return await self._reply(request, core_request, writer, streamed=True)
+        answer = await collect_answer(self._generation, core_request)
         if form.response_format == "text":
             return web.Response(text=answer.whole.content.strip())
         return json_reply(writer.whole(answer.whole, answer.done))
@@ -133,22 +133,22 @@ class TranscriptionWriter:
     """
 
     _text: str = ""
-    _held: str = ""  # white space that may be the last
+    _pending_text: str = ""  # white space that may be the last
 
     def whole(self, whole: core.Delta, done: core.Done) -> Json:
-        return {"text": whole.content.strip(), "usage": _usage(done.usage)} | ours(done)
+        return {"text": whole.content.strip(), "usage": _usage(done.usage)} | specd_fields(done)
 
     def pieces(self, delta: core.Delta) -> bytes:
-        held = self._held + delta.content
+        held = self._pending_text + delta.content
         if not self._text:
             held = held.lstrip()
         new = held.rstrip()
-        self._held = held[len(new) :]
+        self._pending_text = held[len(new) :]
         self._text += new
         return _event("transcript.text.delta", delta=new)
 
     def last(self, done: core.Done) -> bytes:
-        final = {"text": self._text, "usage": _usage(done.usage)} | ours(done)
+        final = {"text": self._text, "usage": _usage(done.usage)} | specd_fields(done)
         return _event("transcript.text.done", **final)
 
     def failed(self, error: SpecdError) -> bytes:
@@ -156,7 +156,7 @@ class TranscriptionWriter:
 
 
 def _event(kind: str, **fields: object) -> bytes:
-    return sse_event(dump({"type": kind} | fields))
+    return sse_event(dump_json({"type": kind} | fields))
 
 
 def _usage(counts: core.Usage) -> Json:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specd import core
+from specd.api.go_format import dump_json, omit_empty
 from specd.api.logprobs import logprob_entries
 from specd.api.openai.errors import error_event
 from specd.api.speculation import speculation_object, timings_object
 from specd.api.streaming import sse_event
-from specd.api.wire import dump, present
 from specd.errors import SpecdError
 
 Json = dict[str, object]
@@ -34,7 +34,7 @@ class ChatWriter:
 
     def whole(self, whole: core.Delta, done: core.Done) -> Json:
         message: Json = {"role": "assistant", "content": whole.content}
-        extra = present(reasoning=whole.thinking, tool_calls=tool_calls(whole.tool_calls))
+        extra = omit_empty(reasoning=whole.thinking, tool_calls=tool_calls(whole.tool_calls))
         choice: Json = {
             "index": 0,
             "message": message | extra,
@@ -43,7 +43,7 @@ class ChatWriter:
         return (
             self._top("chat.completion")
             | {"choices": [choice | logprobs(whole)], "usage": usage(done.usage)}
-            | ours(done)
+            | specd_fields(done)
         )
 
     def pieces(self, delta: core.Delta) -> bytes:
@@ -53,7 +53,7 @@ class ChatWriter:
             parts.append({"content": "", "reasoning": delta.thinking})
         if delta.content or delta.tool_calls or not parts:
             self._called |= bool(delta.tool_calls)
-            calls = present(tool_calls=tool_calls(delta.tool_calls))
+            calls = omit_empty(tool_calls=tool_calls(delta.tool_calls))
             parts.append({"content": delta.content} | calls)
         *before, last = parts
         chunks = [self._chunk(part, {}) for part in before]
@@ -63,7 +63,7 @@ class ChatWriter:
         reason = "tool_calls" if self._called else done.reason.value
         choice: Json = {"index": 0, "delta": {}, "finish_reason": reason}
         opening = b"" if self._started else self._chunk({"content": ""}, {})
-        finish = self._event([choice], ours(done))
+        finish = self._event([choice], specd_fields(done))
         counts = self._event([], {"usage": usage(done.usage)}) if self.include_usage else b""
         return opening + finish + counts + END
 
@@ -78,7 +78,7 @@ class ChatWriter:
 
     def _event(self, choices: list[Json], extra: Json) -> bytes:
         top = self._top("chat.completion.chunk")
-        return sse_event(dump(top | {"choices": choices} | extra))
+        return sse_event(dump_json(top | {"choices": choices} | extra))
 
     def _top(self, kind: str) -> Json:
         return {
@@ -124,7 +124,7 @@ def logprobs(delta: core.Delta) -> Json:
     return {"logprobs": {"content": entries}} if entries else {}
 
 
-def ours(done: core.Done) -> Json:
+def specd_fields(done: core.Done) -> Json:
     """What specd adds; OpenAI's clients ignore keys that they do not know."""
     return {
         "timings": timings_object(done.usage, done.speculation),

@@ -31,17 +31,17 @@ from specd.errors import InvalidRequest
 class CompletionsRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_completion(request)
-        asked_options = options(body)
+        request_options = options(body)
         lookup.check_top_logprobs(body.n_logprobs)
         ref = await lookup.find_model(self._library, body.model)
         _check(body, ref)
-        asked = core.GenerateRequest(
+        core_request = core.GenerateRequest(
             model=ref.name,
             prompt=core.TextPrompt(text=body.prompt, suffix=body.suffix),
-            options=asked_options,
+            options=request_options,
             n_logprobs=body.n_logprobs or None,
         )
-        return await self._reply(request, asked, self._writer(body), streamed=body.stream)
+        return await self._reply(request, core_request, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: CompletionBody) -> TextWriter:
         return TextWriter(
@@ -57,7 +57,7 @@ def _check(body: CompletionBody, ref: core.ModelRef) -> None:
         raise InvalidRequest("image generation models are not currently supported")
     lookup.require_completion(ref, body.model, "generate")
     if body.suffix:
-        lookup.require(ref, "insert")
+        lookup.require_capability(ref, "insert")
 
 
 def options(body: CompletionBody) -> dict[str, object]:

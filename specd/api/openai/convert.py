@@ -7,7 +7,7 @@ from typing import Any
 
 from specd import core
 from specd.api.body import go_any_type
-from specd.api.openai import controls, parts
+from specd.api.openai import media_parts, shared_fields
 from specd.api.openai.schema import ChatBody
 from specd.errors import InvalidRequest
 
@@ -23,7 +23,7 @@ def chat_request(
         prompt=prompt,
         options=options(body),
         think=think,
-        grammar=controls.grammar(sent.get("type", ""), schema),
+        grammar=shared_fields.grammar(sent.get("type", ""), schema),
         n_logprobs=body.top_logprobs if body.logprobs else None,
     )
 
@@ -66,7 +66,7 @@ def to_messages(sent: Sequence[Mapping[str, Any]]) -> tuple[core.Message, ...]:
     Raises InvalidRequest with Ollama's texts.
     """
     names = _tool_names(sent)
-    return tuple(message for raw in sent for message in _one(raw, names))
+    return tuple(message for raw in sent for message in _parse_message(raw, names))
 
 
 def _tool_names(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -78,8 +78,8 @@ def _tool_names(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core.Message]:
-    role = controls.role(raw.get("role", ""))
+def _parse_message(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core.Message]:
+    role = shared_fields.role(raw.get("role", ""))
     call_id = raw.get("tool_call_id", "")
     content = raw.get("content")
     rest: dict[str, Any] = {
@@ -105,7 +105,7 @@ def _one(raw: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core
 def _tool_call(call: Mapping[str, Any]) -> core.ToolCall:
     function = call.get("function", {})
     try:
-        arguments = controls.arguments(function.get("arguments", ""))
+        arguments = shared_fields.arguments(function.get("arguments", ""))
     except ValueError as error:
         raise InvalidRequest("invalid tool call arguments") from error
     return core.ToolCall(
@@ -134,11 +134,11 @@ def _image(sent: object) -> bytes:
     url = sent.get("url") if isinstance(sent, dict) else sent
     if not isinstance(url, str):
         raise InvalidRequest("invalid image input")
-    return parts.image(url)
+    return media_parts.image(url)
 
 
 def _sound(sent: object) -> bytes:
     data = sent.get("data") if isinstance(sent, dict) else None
     if not isinstance(data, str):
         raise InvalidRequest("invalid input_audio")
-    return parts.sound(data)
+    return media_parts.sound(data)

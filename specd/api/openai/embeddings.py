@@ -11,16 +11,16 @@ from typing import Final
 from aiohttp import web
 
 from specd import core
-from specd.api.body import Fields, anything, converted, integer, read_fields, string
-from specd.api.ports import Rooms
-from specd.api.vectors import (
-    counted_vectors,
+from specd.api.body import Fields, anything, convert_body, integer, read_fields, string
+from specd.api.embedding_reply import (
+    embedding_reply,
     find_embedder,
     json_array,
-    normalised,
-    texts_of,
-    vectors_reply,
+    normalize,
+    parse_texts,
+    reserve_vectors,
 )
+from specd.api.interfaces import Services
 from specd.errors import InvalidRequest
 
 _FIELDS: Final[Fields] = {
@@ -44,7 +44,7 @@ class EmbeddingsBody:
         """Here an empty text is a text.  Raises InvalidRequest."""
         if self.input in (None, []):
             raise InvalidRequest("invalid input")
-        return texts_of(self.input) or ("",)
+        return parse_texts(self.input) or ("",)
 
     @property
     def wants_base64(self) -> bool:
@@ -58,21 +58,23 @@ class EmbeddingsBody:
 
 
 class EmbeddingsRoute:
-    def __init__(self, rooms: Rooms) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
+    def __init__(self, services: Services) -> None:
+        self._generation = services.generation
+        self._library = services.library
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = EmbeddingsBody(**await read_fields(request, "openai.EmbedRequest", _FIELDS))
         written = _packed if body.wants_base64 else json_array
-        texts = await converted(request, lambda: body.texts)
+        texts = await convert_body(request, lambda: body.texts)
         ref = await find_embedder(self._library, body.model)
-        asked = core.EmbedRequest(model=ref.name, texts=texts, on_vector=counted_vectors(request))
-        found = await self._generation.embed(asked)
+        core_request = core.EmbedRequest(
+            model=ref.name, texts=texts, on_vector=reserve_vectors(request)
+        )
+        found = await self._generation.embed(core_request)
         n_tokens = sum(entry.n_tokens for entry in found.entries)
 
         def reply() -> Mapping[str, object]:
-            vectors = (written(normalised(entry, body.dimensions)) for entry in found.entries)
+            vectors = (written(normalize(entry, body.dimensions)) for entry in found.entries)
             return {
                 "object": "list",
                 "data": [
@@ -83,7 +85,7 @@ class EmbeddingsRoute:
                 "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
             }
 
-        return await vectors_reply(found, reply)
+        return await embedding_reply(found, reply)
 
 
 def _packed(vector: Sequence[float]) -> str:

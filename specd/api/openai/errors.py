@@ -7,8 +7,8 @@ from typing import Final
 from aiohttp import web
 
 from specd.api.errors import Unauthorized, status_of
+from specd.api.go_format import dump_json
 from specd.api.streaming import sse_event
-from specd.api.wire import dump
 from specd.errors import InvalidRequest, SpecdError
 
 _TYPES: Final = {
@@ -51,4 +51,4 @@ def _body(error: SpecdError) -> bytes:
         param, code = error.param, error.code
     elif isinstance(error, Unauthorized):
         code = "invalid_api_key"
-    return dump({"error": {"message": str(error), "type": kind, "param": param, "code": code}})
+    return dump_json({"error": {"message": str(error), "type": kind, "param": param, "code": code}})

@@ -13,7 +13,7 @@ Json = dict[str, object]
 
 def models_object(models: Sequence[ModelSummary]) -> Json:
     """`data` is null for an empty store, as Ollama has it."""
-    return {"object": "list", "data": [_named(model) for model in models] or None}
+    return {"object": "list", "data": [_model_entry(model) for model in models] or None}
 
 
 def model_object(sent_id: str, modified_at: dt.datetime) -> Json:
@@ -26,5 +26,5 @@ def model_object(sent_id: str, modified_at: dt.datetime) -> Json:
     }
 
 
-def _named(model: ModelSummary) -> Json:
+def _model_entry(model: ModelSummary) -> Json:
     return model_object(model.name, model.modified_at)

@@ -9,10 +9,10 @@ from typing import Protocol
 from aiohttp import web
 
 from specd import core
-from specd.api.answer import answer_events, whole_answer
-from specd.api.body import converted
-from specd.api.border import closing, json_reply
-from specd.api.ports import Rooms
+from specd.api.answer_stream import answer_events, collect_answer
+from specd.api.body import convert_body
+from specd.api.error_handling import aclosing, json_reply
+from specd.api.interfaces import Services
 from specd.api.streaming import SSE, stream
 from specd.errors import SpecdError
 
@@ -38,50 +38,64 @@ class Writer(Protocol):
 class AnswerRoute:
     """What the routes that answer share.  draw_id: as OpenAIRoutes has it."""
 
-    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
-        self._generation = rooms.generation
-        self._library = rooms.library
-        self._clock = rooms.clock
+    def __init__(self, services: Services, draw_id: Callable[[], int]) -> None:
+        self._generation = services.generation
+        self._library = services.library
+        self._clock = services.clock
         self._draw_id = draw_id
 
     def _unix_s(self) -> int:
         return self._clock.wall_ns() // 10**9
 
     async def _reply(
-        self, request: web.Request, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
+        self,
+        request: web.Request,
+        core_request: core.GenerateRequest,
+        writer: Writer,
+        *,
+        streamed: bool,
     ) -> web.StreamResponse:
         """The answer; to an empty prompt the model is loaded, and says nothing."""
-        if _is_empty(asked.prompt):
-            return await self._loaded(request, asked, writer, streamed=streamed)
+        if _is_empty(core_request.prompt):
+            return await self._loaded(request, core_request, writer, streamed=streamed)
         if streamed:
-            events = self._events(request, asked, writer)
+            events = self._events(request, core_request, writer)
             return await stream(request, events, content_type=SSE, error_piece=writer.failed)
-        answer = await whole_answer(self._generation, asked)
-        return await converted(request, lambda: json_reply(writer.whole(answer.whole, answer.done)))
+        answer = await collect_answer(self._generation, core_request)
+        return await convert_body(
+            request, lambda: json_reply(writer.whole(answer.whole, answer.done))
+        )
 
     async def _events(
-        self, request: web.Request, asked: core.GenerateRequest, writer: Writer
+        self, request: web.Request, core_request: core.GenerateRequest, writer: Writer
     ) -> AsyncIterator[bytes]:
         """The first events and the last may repeat the request, however long that is."""
         is_first = True
-        async with closing(answer_events(self._generation, asked)) as events:
+        async with aclosing(answer_events(self._generation, core_request)) as events:
             async for event in events:
                 write = partial(_written, writer, event)
                 is_last = isinstance(event, core.Done)
-                yield await converted(request, write) if is_first or is_last else write()
+                yield await convert_body(request, write) if is_first or is_last else write()
                 is_first = False
 
     async def _loaded(
-        self, request: web.Request, asked: core.GenerateRequest, writer: Writer, *, streamed: bool
+        self,
+        request: web.Request,
+        core_request: core.GenerateRequest,
+        writer: Writer,
+        *,
+        streamed: bool,
     ) -> web.Response:
-        await self._generation.load(asked.model, asked.options, asked.keep_alive_s)
+        await self._generation.load(
+            core_request.model, core_request.options, core_request.keep_alive_s
+        )
         nothing = core.Done(
             reason=core.StopReason.STOP, usage=core.Usage(), speculation=core.SpeculationStats()
         )
         if streamed:
-            body = await converted(request, lambda: writer.last(nothing))
+            body = await convert_body(request, lambda: writer.last(nothing))
             return web.Response(body=body, content_type=SSE)
-        return await converted(request, lambda: json_reply(writer.whole(core.Delta(), nothing)))
+        return await convert_body(request, lambda: json_reply(writer.whole(core.Delta(), nothing)))
 
 
 def _is_empty(prompt: core.ChatPrompt | core.TextPrompt) -> bool:

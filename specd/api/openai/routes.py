@@ -9,7 +9,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from specd.api import lookup
-from specd.api.border import json_reply, route
+from specd.api.error_handling import json_reply, route
+from specd.api.interfaces import Services
 from specd.api.openai.audio import TranscriptionRoute
 from specd.api.openai.chat import ChatRoute
 from specd.api.openai.completions import CompletionsRoute
@@ -17,19 +18,18 @@ from specd.api.openai.embeddings import EmbeddingsRoute
 from specd.api.openai.errors import error_reply
 from specd.api.openai.models import model_object, models_object
 from specd.api.openai.responses.route import ResponsesRoute
-from specd.api.ports import Rooms
 
 
 class OpenAIRoutes:
     """draw_id: a number of 0..998, as Ollama draws one for each completion."""
 
-    def __init__(self, rooms: Rooms, draw_id: Callable[[], int]) -> None:
-        self._library = rooms.library
-        self._chat = ChatRoute(rooms, draw_id)
-        self._completions = CompletionsRoute(rooms, draw_id)
-        self._responses = ResponsesRoute(rooms, draw_id)
-        self._transcriptions = TranscriptionRoute(rooms, draw_id)
-        self._embeddings = EmbeddingsRoute(rooms)
+    def __init__(self, services: Services, draw_id: Callable[[], int]) -> None:
+        self._library = services.library
+        self._chat = ChatRoute(services, draw_id)
+        self._completions = CompletionsRoute(services, draw_id)
+        self._responses = ResponsesRoute(services, draw_id)
+        self._transcriptions = TranscriptionRoute(services, draw_id)
+        self._embeddings = EmbeddingsRoute(services)
 
     def table(self) -> list[web.RouteDef]:
         rows: list[tuple[str, str, Handler]] = [

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from specd import core
-from specd.api.openai.chat_completion import END, logprobs, ours, usage
+from specd.api.go_format import dump_json, omit_empty
+from specd.api.openai.chat_completion import END, logprobs, specd_fields, usage
 from specd.api.openai.errors import error_event
 from specd.api.streaming import sse_event
-from specd.api.wire import dump, present
 from specd.errors import SpecdError
 
 Json = dict[str, object]
 
-_NOTHING_YET: Final[Json] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+_ZERO_USAGE: Final[Json] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +28,23 @@ class TextWriter:
 
     def whole(self, whole: core.Delta, done: core.Done) -> Json:
         choice = _choice(whole, done.reason.value)
-        return self._object([choice]) | {"usage": usage(done.usage)} | ours(done)
+        return self._object([choice]) | {"usage": usage(done.usage)} | specd_fields(done)
 
     def pieces(self, delta: core.Delta) -> bytes:
         return self._event(_choice(delta, None), {})
 
     def last(self, done: core.Done) -> bytes:
-        finish = self._event(_choice(core.Delta(), done.reason.value), ours(done))
+        finish = self._event(_choice(core.Delta(), done.reason.value), specd_fields(done))
         if not self.include_usage:
             return finish + END
-        return finish + sse_event(dump(self._object([]) | {"usage": usage(done.usage)})) + END
+        return finish + sse_event(dump_json(self._object([]) | {"usage": usage(done.usage)})) + END
 
     def failed(self, error: SpecdError) -> bytes:
         return error_event(error)
 
     def _event(self, choice: Json, extra: Json) -> bytes:
-        counts: Json = {"usage": _NOTHING_YET} if self.include_usage else {}
-        return sse_event(dump(self._object([choice]) | counts | extra))
+        counts: Json = {"usage": _ZERO_USAGE} if self.include_usage else {}
+        return sse_event(dump_json(self._object([choice]) | counts | extra))
 
     def _object(self, choices: list[Json]) -> Json:
         return {
@@ -60,7 +60,7 @@ class TextWriter:
 def _choice(delta: core.Delta, reason: str | None) -> Json:
     return (
         {"text": delta.content, "index": 0, "finish_reason": reason}
-        | present(reasoning=delta.thinking)
+        | omit_empty(reasoning=delta.thinking)
         | _logprobs(delta)
     )
 

@@ -14,23 +14,23 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.backend import Vocabulary
-from specd.engine.controls import parts
+from specd.engine.control_tokens import split_at_control_tokens
 from specd.engine.grammar.sandbox import Sandbox
-from specd.engine.grammar.source import compiled, refusal
-from specd.engine.grammar.state import GrammarState, GrammarStuck, TokenTable
-from specd.engine.grammar.thinking import Tags
+from specd.engine.grammar.state import GrammarState, NoAllowedToken, TokenTable
+from specd.engine.grammar.thinking_tags import ThinkingTags
+from specd.engine.grammar.translation import compile_matcher, grammar_error
 
 log = logging.getLogger("specd.engine")
 
 #: The library's trie of tokens is no deeper, and ends the thread over a longer one.
 _LONGEST_TOKEN = 1024
 #: Clients send the same few grammars again and again.
-_N_KEPT = 16
+_MAX_CACHED = 16
 #: As many may be checked at once; one that has to be stopped leaves the others free.
 _N_THREADS = 3
 
 
-class _Words:
+class _TokenizerAdapter:
     """What LLTokenizer asks of a vocabulary; without forced text nothing is ever tokenized."""
 
     #: Ends are ours: the library adds one of its own behind the vocabulary.
@@ -54,7 +54,7 @@ class GrammarCompiler:
         self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="grammar")
         #: Of all that is kept below.
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._cache: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def submit(self, grammar: Grammar) -> Future[GrammarState]:
         """The grammar at its beginning, or InvalidRequest, when its turn has come."""
@@ -65,47 +65,51 @@ class GrammarCompiler:
         # Whoever sends one grammar sends others; its start takes no longer than a table.
         self._sandbox.start()
         with self._lock:
-            table, is_known = self._table, grammar in self._kept
+            table, is_known = self._table, grammar in self._cache
         if not is_known and grammar.kind is not GrammarKind.JSON:
             self._sandbox.check(replace(grammar, thinking=None))
         with self._lock:
-            start = self._kept.get(grammar)
+            start = self._cache.get(grammar)
             if start is None:
-                start = self._kept[grammar] = self._compile(grammar)
-            self._kept.move_to_end(grammar)
-            if len(self._kept) > _N_KEPT:
-                self._kept.popitem(last=False)
+                start = self._cache[grammar] = self._compile(grammar)
+            self._cache.move_to_end(grammar)
+            if len(self._cache) > _MAX_CACHED:
+                self._cache.popitem(last=False)
             return GrammarState(start, table)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        start = compiled(grammar, self._table.tokenizer, self._tags(grammar))
+        start = compile_matcher(grammar, self._table.tokenizer, self._tags(grammar))
         for warning in start.get_grammar_warnings():
             log.info("the grammar is not enforced in all: %s", warning)
         try:
             GrammarState(start, self._table).mask()
-        except GrammarStuck as error:
-            raise refusal(grammar, "no answer can begin as it demands") from error
+        except NoAllowedToken as error:
+            raise grammar_error(grammar, "no answer can begin as it demands") from error
         return start
 
-    def _tags(self, grammar: Grammar) -> Tags | None:
+    def _tags(self, grammar: Grammar) -> ThinkingTags | None:
         if grammar.thinking is None:
             return None
-        opening, closing = (tuple(parts(tag, self._vocabulary)) for tag in grammar.thinking)
-        return Tags(opening, closing, self._table.marks)
+        opening, closing = (
+            tuple(split_at_control_tokens(tag, self._vocabulary)) for tag in grammar.thinking
+        )
+        return ThinkingTags(opening, closing, self._table.control_tokens)
 
     @cached_property
     def _table(self) -> TokenTable:
         """Built once, when the first grammar comes: a second for a large vocabulary."""
         vocabulary = self._vocabulary
         ids = range(vocabulary.n_vocab)
-        ends = frozenset(token for token in ids if vocabulary.is_eog(token))
-        words = [vocabulary.piece(token) for token in ids]
+        eog_tokens = frozenset(token for token in ids if vocabulary.is_eog(token))
+        token_bytes = [vocabulary.piece(token) for token in ids]
         for token in ids:
-            if token in ends or len(words[token]) > _LONGEST_TOKEN:
-                words[token] = b""
+            if token in eog_tokens or len(token_bytes[token]) > _LONGEST_TOKEN:
+                token_bytes[token] = b""
         return TokenTable(
-            tokenizer=LLTokenizer(TokenizerWrapper(_Words(words))),
-            n_vocab=len(words),
-            ends=ends,
-            marks=tuple(token for token in ids if not words[token] and token not in ends),
+            tokenizer=LLTokenizer(TokenizerWrapper(_TokenizerAdapter(token_bytes))),
+            n_vocab=len(token_bytes),
+            eog_tokens=eog_tokens,
+            control_tokens=tuple(
+                token for token in ids if not token_bytes[token] and token not in eog_tokens
+            ),
         )

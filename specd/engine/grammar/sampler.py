@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specd.core import TokenId
-from specd.engine.grammar.state import GrammarState, GrammarStuck
+from specd.engine.grammar.state import GrammarState, NoAllowedToken
 from specd.engine.sampler import CERTAIN, Choice, CoupledSampler, Row
 
 
@@ -33,7 +33,7 @@ class GuidedSampler:
         return self._free.reads_history
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """The target's token at a position.  Raises GrammarStuck where there can be none."""
+        """The target's token at a position.  Raises NoAllowedToken where there can be none."""
         self._grammar.rollback(self._grammar.n_accepted - position)
         token = self._free.token(row, history, position)
         if not self._grammar.allows(token):
@@ -53,7 +53,7 @@ class GuidedSampler:
             if not self._grammar.allows(choice.token):
                 choice = self._free.sample(self._masked(row), history, position)
             self._grammar.accept(choice.token)
-        except GrammarStuck:
+        except NoAllowedToken:
             return self._free.sample(row, history, position)
         return choice._replace(margin=min(choice.margin, CERTAIN))
 
@@ -61,5 +61,5 @@ class GuidedSampler:
         allowed = self._grammar.mask()[: len(row)]
         masked: Row = np.where(allowed, row, np.float32(-np.inf))
         if masked.max() == -np.inf:
-            raise GrammarStuck("the model knows no token that the grammar allows here")
+            raise NoAllowedToken("the model knows no token that the grammar allows here")
         return masked

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 from llguidance import LLTokenizer
 
-from specd.apart import Limits, Workers, work
 from specd.core import Grammar
-from specd.engine.grammar.source import compiled, refusal
+from specd.engine.grammar.translation import compile_matcher, grammar_error
 from specd.errors import InvalidRequest
+from specd.worker_pool import Limits, WorkerPool, run_worker
 
 #: Limits of one compilation; waiting for a busy machine is no fault of the grammar.
 LIMITS: Final = Limits(cpu_s=2.0, wall_s=20.0, memory_bytes=1 << 30)
@@ -30,8 +30,11 @@ class Sandbox:
 
     def __init__(self) -> None:
         module = "specd.engine.grammar.sandbox"
-        self.workers = Workers(
-            module, n_most=_N_MOST, n_idle=_N_IDLE, work_ends_by=(signal.SIGABRT, signal.SIGSEGV)
+        self.workers = WorkerPool(
+            module,
+            max_workers=_N_MOST,
+            max_idle=_N_IDLE,
+            limit_signals=(signal.SIGABRT, signal.SIGSEGV),
         )
 
     def start(self) -> None:
@@ -43,24 +46,24 @@ class Sandbox:
 
         Raises WorkerDied where two processes ended over it for no reason of its own.
         """
-        answer = self.workers.ask(msgspec.json.encode(grammar))
+        answer = self.workers.call(msgspec.json.encode(grammar))
         if answer is None:
             self.start()
-            raise refusal(grammar, "it is too complex to be compiled")
+            raise grammar_error(grammar, "it is too complex to be compiled")
         if sentence := msgspec.json.decode(answer, type=str):
             raise InvalidRequest(sentence)
 
 
-def do(line: bytes) -> bytes:
+def check_line(line: bytes) -> bytes:
     """What is wrong with the grammar of a line, if anything."""
     sentence = ""
     try:
         # The cost of compiling is the grammar's own: a vocabulary of bytes shows it.
-        compiled(msgspec.json.decode(line, type=Grammar), LLTokenizer("byte"))
+        compile_matcher(msgspec.json.decode(line, type=Grammar), LLTokenizer("byte"))
     except InvalidRequest as error:
         sentence = str(error)
     return msgspec.json.encode(sentence)
 
 
 if __name__ == "__main__":
-    sys.exit(work(do, LIMITS))
+    sys.exit(run_worker(check_line, LIMITS))

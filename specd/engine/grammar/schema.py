@@ -24,10 +24,10 @@ Schema = dict[str, object]
 
 def as_llama_cpp(schema: Schema) -> Schema:
     """Objects with `properties` have no others, integers have at most 16 digits, unless said."""
-    return _Reading(schema).read(schema)
+    return _SchemaConverter(schema).read(schema)
 
 
-class _Reading:
+class _SchemaConverter:
     """Of one schema.  What `not` and `if` hold is left alone: it says what a value is not."""
 
     def __init__(self, root: Schema) -> None:

@@ -9,12 +9,12 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 
 from specd.core import TokenId
-from specd.engine.grammar.source import sentence
+from specd.engine.grammar.translation import short_error
 
 Mask = npt.NDArray[np.bool_]
 
 
-class GrammarStuck(Exception):
+class NoAllowedToken(Exception):
     """No token can follow: the vocabulary lacks it, or finding it is beyond the limits."""
 
 
@@ -27,8 +27,8 @@ class TokenTable:
 
     tokenizer: LLTokenizer
     n_vocab: int
-    ends: frozenset[TokenId]
-    marks: tuple[TokenId, ...] = ()
+    eog_tokens: frozenset[TokenId]
+    control_tokens: tuple[TokenId, ...] = ()
 
 
 class GrammarState:
@@ -45,7 +45,7 @@ class GrammarState:
         self._matcher = start.deep_copy()
         self._accepted: list[TokenId] = []
         #: Whether an end-of-generation token was accepted: nothing may follow.
-        self.finished = False
+        self.is_finished = False
 
     @property
     def n_accepted(self) -> int:
@@ -53,10 +53,10 @@ class GrammarState:
 
     def allows(self, token: TokenId) -> bool:
         """The mask's bit for one token, hundreds of times cheaper than a mask."""
-        if self.finished or not 0 <= token < self._table.n_vocab:
+        if self.is_finished or not 0 <= token < self._table.n_vocab:
             return False
-        if token in self._table.ends or self._matcher.is_stopped():
-            may_end = self._matcher.is_accepting() and token in self._table.ends
+        if token in self._table.eog_tokens or self._matcher.is_stopped():
+            may_end = self._matcher.is_accepting() and token in self._table.eog_tokens
             self._check()
             return may_end
         n_valid = self._matcher.validate_tokens([token])
@@ -64,26 +64,26 @@ class GrammarState:
         return n_valid == 1
 
     def mask(self) -> Mask:
-        """Which tokens may come next, [n_vocab].  Raises GrammarStuck where none may."""
-        if self.finished:
-            raise GrammarStuck("the answer is already over")
+        """Which tokens may come next, [n_vocab].  Raises NoAllowedToken where none may."""
+        if self.is_finished:
+            raise NoAllowedToken("the answer is already over")
         may_end = self._matcher.is_accepting()
         allowed = np.zeros(self._table.n_vocab, dtype=np.bool_)
         if not self._matcher.is_stopped():
             bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
             allowed = np.unpackbits(bits, count=len(allowed), bitorder="little").view(np.bool_)
         self._check()
-        for token in self._table.ends:
+        for token in self._table.eog_tokens:
             allowed[token] = may_end
         if not allowed.any():
-            raise GrammarStuck("the grammar allows no token here")
+            raise NoAllowedToken("the grammar allows no token here")
         return allowed
 
     def accept(self, token: TokenId) -> None:
-        """Go on by a token that is allowed.  Raises GrammarStuck where that is beyond a limit."""
-        if token in self._table.ends:
-            assert not self.finished
-            self.finished = True
+        """Go on by a token that is allowed.  Raises NoAllowedToken where that is beyond a limit."""
+        if token in self._table.eog_tokens:
+            assert not self.is_finished
+            self.is_finished = True
         elif not self._matcher.consume_token(token):
             self._check()
         self._accepted.append(token)
@@ -91,15 +91,17 @@ class GrammarState:
     def rollback(self, n_tokens: int) -> None:
         """Forget the last n_tokens, and any limit that was met behind them."""
         assert 0 <= n_tokens <= len(self._accepted)
-        kept = len(self._accepted) - n_tokens
-        n_spoken = n_tokens - (self.finished and n_tokens > 0)
-        self.finished = self.finished and n_tokens == 0
-        del self._accepted[kept:]
-        if not self._matcher.rollback(n_spoken):
+        n_remaining = len(self._accepted) - n_tokens
+        n_consumed = n_tokens - (self.is_finished and n_tokens > 0)
+        self.is_finished = self.is_finished and n_tokens == 0
+        del self._accepted[n_remaining:]
+        if not self._matcher.rollback(n_consumed):
             # A matcher that has met a limit never leaves it.
             self._matcher = self._start.deep_copy()
             self._matcher.consume_tokens(self._accepted)
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GrammarStuck(f"the grammar cannot go on: {sentence(self._matcher.get_error())}")
+            raise NoAllowedToken(
+                f"the grammar cannot go on: {short_error(self._matcher.get_error())}"
+            )

@@ -9,7 +9,7 @@ from pathlib import Path
 _WITHOUT_GPU = ("base", "cpu", "blas", "zendnn")
 
 
-def is_for_cpu_alone(folder: Path | None = None) -> bool:
+def is_cpu_only(folder: Path | None = None) -> bool:
     """False where that cannot be told: whoever loads the library will see.
 
     folder: where the libraries lie; None is beside the bindings.

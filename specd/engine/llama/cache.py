@@ -31,11 +31,11 @@ class NativeMemory:
         """The first position that every layer still holds; −1 where there is none."""
         return int(llama_cpp.llama_memory_seq_pos_min(self._handle, sequence))
 
-    def cut(self, sequence: int, begin: int, end: int = -1) -> bool:
+    def remove(self, sequence: int, begin: int, end: int = -1) -> bool:
         return bool(llama_cpp.llama_memory_seq_rm(self._handle, sequence, begin, end))
 
     def clear(self, sequence: int) -> None:
-        if not self.cut(sequence, 0):
+        if not self.remove(sequence, 0):
             raise DecodeFailed(f"the cache of sequence {sequence} cannot be emptied")
 
     def copy(self, source: int, target: int, begin: int = -1) -> None:
@@ -44,7 +44,7 @@ class NativeMemory:
 
     def close_gap(self, sequence: int, begin: int, n: int) -> None:
         """Drop n tokens from `begin` on, and move what follows them up."""
-        if not self.cut(sequence, begin, begin + n):
+        if not self.remove(sequence, begin, begin + n):
             raise DecodeFailed(f"the cache of sequence {sequence} cannot be shifted")
         llama_cpp.llama_memory_seq_add(self._handle, sequence, begin + n, -1, -n)
 
@@ -59,7 +59,7 @@ class Cache(Protocol):
     def rewind_limit(self) -> int | None: ...
 
     @property
-    def splits_ragged(self) -> bool: ...
+    def has_equal_splits(self) -> bool: ...
 
     def sequence(self, slot: int) -> int:
         """Where the slot's next rows go."""
@@ -72,7 +72,7 @@ class Cache(Protocol):
         """
         ...
 
-    def note(self, batch: Batch) -> None:
+    def record_batch(self, batch: Batch) -> None:
         """The batch has been decoded."""
         ...
 
@@ -80,7 +80,7 @@ class Cache(Protocol):
 
     def rewind(self, slot: int, n_past: int) -> int: ...
 
-    def hold(self, slot: int) -> None: ...
+    def checkpoint(self, slot: int) -> None: ...
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None: ...
 
@@ -93,7 +93,7 @@ class AttentionCache:
     """
 
     rewind_limit = None
-    splits_ragged = False
+    has_equal_splits = False
 
     def __init__(
         self, memory: NativeMemory, window: int = 0, n_slots: int = 1, n_leaves: int = 0
@@ -137,9 +137,9 @@ class AttentionCache:
                 rows[index] = (slot, *beside)
         return rows
 
-    def note(self, batch: Batch) -> None:  # noqa: ARG002
+    def record_batch(self, batch: Batch) -> None:  # noqa: ARG002
         for sequence in self._used:
-            if not self._memory.cut(sequence, self._n_shared[sequence]):
+            if not self._memory.remove(sequence, self._n_shared[sequence]):
                 raise DecodeFailed(f"the cache of sequence {sequence} cannot be cut")
         self._used.clear()
 
@@ -150,21 +150,21 @@ class AttentionCache:
         return n_past
 
     def rewind(self, slot: int, n_past: int) -> int:
-        kept = self.reusable(slot, n_past)
-        self._share(slot, kept)
-        if not self._memory.cut(slot, kept):
+        n_remaining = self.reusable(slot, n_past)
+        self._share(slot, n_remaining)
+        if not self._memory.remove(slot, n_remaining):
             self._memory.clear(slot)
             return 0
-        return kept
+        return n_remaining
 
     def _share(self, slot: int, n_most: int) -> None:
         """Let the sequences of leaves share no more than the slot's first `n_most` cells."""
         for sequence in self._leaves[slot]:
             if self._n_shared[sequence] > n_most:
-                self._memory.cut(sequence, n_most)
+                self._memory.remove(sequence, n_most)
                 self._n_shared[sequence] = n_most
 
-    def hold(self, slot: int) -> None:
+    def checkpoint(self, slot: int) -> None:
         pass
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
@@ -181,7 +181,7 @@ class SnapshotCache:
     back once, right after its pass, and never by all of it.
     """
 
-    splits_ragged = True
+    has_equal_splits = True
     n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_snapshots: int) -> None:
@@ -189,7 +189,7 @@ class SnapshotCache:
         self._memory = memory
         self._n_snapshots = n_snapshots
         #: Tokens that each slot can be taken back by at this moment.
-        self._behind: dict[int, int] = {}
+        self._n_snapshots_behind: dict[int, int] = {}
 
     def sequence(self, slot: int) -> int:
         return slot
@@ -197,26 +197,26 @@ class SnapshotCache:
     def branch(self, batch: Batch) -> list[Sequence[int]]:
         raise NotImplementedError
 
-    def note(self, batch: Batch) -> None:
+    def record_batch(self, batch: Batch) -> None:
         rows = Counter(batch.slots)
-        self._behind = {slot: min(n - 1, self._n_snapshots) for slot, n in rows.items()}
+        self._n_snapshots_behind = {slot: min(n - 1, self._n_snapshots) for slot, n in rows.items()}
 
     def reusable(self, slot: int, n_past: int) -> int:
         end = self._memory.end(slot)
         if n_past >= end:
             return end
-        return n_past if n_past >= end - self._behind.get(slot, 0) else 0
+        return n_past if n_past >= end - self._n_snapshots_behind.get(slot, 0) else 0
 
     def rewind(self, slot: int, n_past: int) -> int:
-        kept = self.reusable(slot, n_past)
-        if kept < self._memory.end(slot):
-            self._behind.pop(slot, None)
-            if kept == 0 or not self._memory.cut(slot, kept):
+        n_remaining = self.reusable(slot, n_past)
+        if n_remaining < self._memory.end(slot):
+            self._n_snapshots_behind.pop(slot, None)
+            if n_remaining == 0 or not self._memory.remove(slot, n_remaining):
                 self._memory.clear(slot)
                 return 0
-        return kept
+        return n_remaining
 
-    def hold(self, slot: int) -> None:
+    def checkpoint(self, slot: int) -> None:
         pass
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
@@ -228,8 +228,8 @@ class _Fork:
     """Where a slot's tokens lie.  held: what stands on `root`; −1: nothing, and `tip` is all."""
 
     root: int
-    tip: int
-    held: int = -1
+    active: int
+    n_checkpointed: int = -1
 
 
 class ForkedCache:
@@ -240,61 +240,61 @@ class ForkedCache:
     """
 
     rewind_limit = 0
-    splits_ragged = True
+    has_equal_splits = True
     n_leaves = 0
 
-    def __init__(self, memory: NativeMemory, n_slots: int, *, holds: bool) -> None:
+    def __init__(self, memory: NativeMemory, n_slots: int, *, has_checkpoints: bool) -> None:
         """holds: whether the context has 2 n_slots sequences; without them `hold` does nothing."""
         self._memory = memory
-        self._holds = holds
+        self._has_checkpoints = has_checkpoints
         self._forks = [_Fork(slot + n_slots, slot) for slot in range(n_slots)]
 
     def sequence(self, slot: int) -> int:
-        return self._forks[slot].tip
+        return self._forks[slot].active
 
     def branch(self, batch: Batch) -> list[Sequence[int]]:
         raise NotImplementedError
 
-    def note(self, batch: Batch) -> None:
+    def record_batch(self, batch: Batch) -> None:
         pass
 
     def reusable(self, slot: int, n_past: int) -> int:
         fork = self._forks[slot]
-        end = self._memory.end(fork.tip)
+        end = self._memory.end(fork.active)
         if n_past >= end:
             return end
-        return fork.held if 0 <= fork.held <= n_past else 0
+        return fork.n_checkpointed if 0 <= fork.n_checkpointed <= n_past else 0
 
     def rewind(self, slot: int, n_past: int) -> int:
         fork = self._forks[slot]
-        kept = self.reusable(slot, n_past)
-        if kept == self._memory.end(fork.tip):
-            return kept
-        self._memory.clear(fork.tip)
-        if kept:
-            fork.tip, fork.root = fork.root, fork.tip
-            fork.held = -1
+        n_remaining = self.reusable(slot, n_past)
+        if n_remaining == self._memory.end(fork.active):
+            return n_remaining
+        self._memory.clear(fork.active)
+        if n_remaining:
+            fork.active, fork.root = fork.root, fork.active
+            fork.n_checkpointed = -1
         else:
-            self._settle(slot)
-        return kept
+            self._drop_checkpoint(slot)
+        return n_remaining
 
-    def hold(self, slot: int) -> None:
-        if not self._holds:
+    def checkpoint(self, slot: int) -> None:
+        if not self._has_checkpoints:
             return
-        self._settle(slot)
+        self._drop_checkpoint(slot)
         fork = self._forks[slot]
-        fork.held = self._memory.end(fork.tip)
-        self._memory.copy(fork.tip, fork.root)
-        fork.tip, fork.root = fork.root, fork.tip
+        fork.n_checkpointed = self._memory.end(fork.active)
+        self._memory.copy(fork.active, fork.root)
+        fork.active, fork.root = fork.root, fork.active
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         # Cells that two sequences share would be moved twice.
-        self._settle(slot)
-        self._memory.close_gap(self._forks[slot].tip, n_keep, n_discard)
+        self._drop_checkpoint(slot)
+        self._memory.close_gap(self._forks[slot].active, n_keep, n_discard)
 
-    def _settle(self, slot: int) -> None:
+    def _drop_checkpoint(self, slot: int) -> None:
         """What the slot holds now is all there is of it: no way back."""
         fork = self._forks[slot]
-        if fork.held >= 0:
+        if fork.n_checkpointed >= 0:
             self._memory.clear(fork.root)
-            fork.held = -1
+            fork.n_checkpointed = -1

@@ -17,8 +17,7 @@ from specd.engine.llama.cache import (
     NativeMemory,
     SnapshotCache,
 )
-from specd.engine.llama.layout import Layout
-from specd.engine.llama.library import NativeLog, Use
+from specd.engine.llama.library import BufferUse, NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import (
     BranchedBatch,
@@ -26,6 +25,7 @@ from specd.engine.llama.native import (
     NativeContext,
     context_params,
 )
+from specd.engine.llama.position_map import PositionMap
 from specd.engine.media import Media
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
@@ -103,7 +103,7 @@ class LlamaContext(NativeContext):
         if model.is_recurrent and not forks:
             # llama.cpp ends the process over a batch no longer than what it must not split.
             n_rewind = max(min(n_rewind, n_batch - 2), 0)
-            params.n_rs_seq = _affordable_snapshots(model, native_log, n_rewind, n_slots)
+            params.n_rs_seq = _max_snapshots(model, native_log, n_rewind, n_slots)
         super().__init__(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
@@ -114,19 +114,19 @@ class LlamaContext(NativeContext):
         )
         self.n_leaves = self._cache.n_leaves
         self.rewind_limit = self._cache.rewind_limit
-        self.splits_ragged = self._cache.splits_ragged or (cache_per_slot and n_slots > 1)
+        self.has_equal_splits = self._cache.has_equal_splits or (cache_per_slot and n_slots > 1)
         self.n_vocab = model.vocabulary.n_vocab
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
         #: Of the slots that hold an image.
-        self._layouts: dict[int, Layout] = {}
+        self._position_maps: dict[int, PositionMap] = {}
 
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # Either would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
-        if self._layouts:
+        if self._position_maps:
             rows = zip(batch.slots, batch.positions, strict=True)
             batch = replace(batch, positions=[self._position(slot, n) for slot, n in rows])
         if batch.leaves:
@@ -134,24 +134,24 @@ class LlamaContext(NativeContext):
         else:
             self._batch.fill(batch, list(map(self._cache.sequence, batch.slots)))
             self._decode(self._batch.native)
-            self._cache.note(batch)
+            self._cache.record_batch(batch)
 
     def _decode_branches(self, batch: Batch) -> None:
         branched = BranchedBatch(batch, self._cache.branch(batch))
         try:
             self._decode(branched.native)
         finally:
-            self._cache.note(batch)
+            self._cache.record_batch(batch)
 
     def decode_media(
         self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
     ) -> None:
         assert media.rows is not None
-        layout, first = self._layouts.setdefault(slot, Layout()), n_past - begin
+        position_map, first = self._position_maps.setdefault(slot, PositionMap()), n_past - begin
         if begin == 0:
-            layout.add(first, media)
+            position_map.add(first, media)
         part = slice(begin, begin + n)
-        positions = media.positions(layout.position(first))[:, part]
+        positions = media.positions(position_map.position(first))[:, part]
         sequence = self._cache.sequence(slot)
         batch = EmbeddingBatch(media.rows[part], positions, sequence, wants_logits=wants_logits)
         llama_cpp.llama_set_causal_attn(self._handle, media.is_causal)
@@ -160,7 +160,7 @@ class LlamaContext(NativeContext):
         finally:
             llama_cpp.llama_set_causal_attn(self._handle, True)
         # Rows in a plane leave no states that a rewind could name.
-        self._cache.note(Batch())
+        self._cache.record_batch(Batch())
 
     def _decode(self, batch: llama_cpp.llama_batch) -> None:
         code = llama_cpp.llama_decode(self._handle, batch)
@@ -181,25 +181,31 @@ class LlamaContext(NativeContext):
 
     def _position(self, slot: int, n: int) -> int:
         """That of the token behind the slot's first n."""
-        layout = self._layouts.get(slot)
-        return n if layout is None else layout.position(n)
+        position_map = self._position_maps.get(slot)
+        return n if position_map is None else position_map.position(n)
 
     def reusable(self, slot: int, n_past: int) -> int:
-        if (layout := self._layouts.get(slot)) is None:
+        if (position_map := self._position_maps.get(slot)) is None:
             return self._cache.reusable(slot, n_past)
-        return layout.tokens(self._cache.reusable(slot, layout.held(layout.whole(n_past))))
+        return position_map.tokens(
+            self._cache.reusable(
+                slot, position_map.cache_end(position_map.without_cut_media(n_past))
+            )
+        )
 
     def rewind(self, slot: int, n_past: int) -> int:
-        if (layout := self._layouts.get(slot)) is None:
+        if (position_map := self._position_maps.get(slot)) is None:
             return self._cache.rewind(slot, n_past)
-        kept = layout.tokens(self._cache.rewind(slot, layout.held(layout.whole(n_past))))
-        layout.drop(kept)
-        if not layout:
-            del self._layouts[slot]
-        return kept
+        n_remaining = position_map.tokens(
+            self._cache.rewind(slot, position_map.cache_end(position_map.without_cut_media(n_past)))
+        )
+        position_map.truncate(n_remaining)
+        if not position_map:
+            del self._position_maps[slot]
+        return n_remaining
 
-    def hold(self, slot: int) -> None:
-        self._cache.hold(slot)
+    def checkpoint(self, slot: int) -> None:
+        self._cache.checkpoint(slot)
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         self._cache.shift(slot, n_keep, n_discard)
@@ -219,12 +225,10 @@ def _make_cache(
         return AttentionCache(memory, window, n_slots, n_leaves)
     if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
         return SnapshotCache(memory, n_snapshots)
-    return ForkedCache(memory, n_slots, holds=n_ahead > 0)
+    return ForkedCache(memory, n_slots, has_checkpoints=n_ahead > 0)
 
 
-def _affordable_snapshots(
-    model: LlamaModel, native_log: NativeLog, n_wanted: int, n_slots: int
-) -> int:
+def _max_snapshots(model: LlamaModel, native_log: NativeLog, n_wanted: int, n_slots: int) -> int:
     """States to keep per slot besides the current one; llama.cpp clamps it to 0 where it has none.
 
     What one state takes is read from a context of a single slot.
@@ -240,7 +244,9 @@ def _affordable_snapshots(
         return 0
     llama_cpp.llama_free(handle)
     made = native_log.buffers[n_buffers:]
-    per_state = sum(buffer.n_bytes for buffer in made if buffer.use is Use.STATES) * n_slots
+    bytes_per_state = (
+        sum(buffer.n_bytes for buffer in made if buffer.use is BufferUse.STATES) * n_slots
+    )
     del native_log.buffers[n_buffers:]
     share = int(_SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
-    return min(n_wanted, max(share // max(per_state, 1), _FEWEST_SNAPSHOTS))
+    return min(n_wanted, max(share // max(bytes_per_state, 1), _FEWEST_SNAPSHOTS))

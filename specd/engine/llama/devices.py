@@ -64,7 +64,7 @@ def gpus() -> list[int]:
     return [gpu for gpu in map(_get, range(_count())) if _type(gpu) in (_GPU, _INTEGRATED)]
 
 
-def named(gpu: int) -> BackendDevice:
+def describe_device(gpu: int) -> BackendDevice:
     """What is known of it without opening it."""
     return BackendDevice(
         name=_text(_name(gpu)),
@@ -74,12 +74,12 @@ def named(gpu: int) -> BackendDevice:
     )
 
 
-def opened(gpu: int) -> BackendDevice:
+def open_device(gpu: int) -> BackendDevice:
     """All of it.  CUDA makes a context to find out, and aborts where there is no room for one."""
     properties = _Properties()
     _get_properties(gpu, ctypes.byref(properties))
     return replace(
-        named(gpu),
+        describe_device(gpu),
         bus_id=_text(properties.device_id).lower(),
         total_bytes=properties.memory_total,
         free_bytes=properties.memory_free,

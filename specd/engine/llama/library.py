@@ -13,7 +13,7 @@ from typing import Any
 
 import llama_cpp
 
-from specd.errors import LoadFailed, OutOfMemory, says_out_of_memory
+from specd.errors import LoadFailed, OutOfMemory, is_out_of_memory_message
 
 log = logging.getLogger("specd.engine.llama")
 
@@ -25,12 +25,12 @@ _BUFFER = re.compile(r": +(\S+) +(?:DSV4 \S+ )?(\w+) buffer size = +([0-9.]+) Mi
 
 #: Warnings that say nothing here: llama.cpp compares the whole cache with what one sequence was
 #: trained on, and slots share ours; and images in a plane leave gaps between positions.
-_NO_WARNING = ("n_ctx_seq", "non-consecutive token position")
+_HARMLESS_WARNINGS = ("n_ctx_seq", "non-consecutive token position")
 #: Said of every buffer that cannot be kept in memory (SPECD_MLOCK); told the first time.
-_ONCE = ("failed to mlock", "RLIMIT_MEMLOCK")
+_LOGGED_ONCE = ("failed to mlock", "RLIMIT_MEMLOCK")
 
 
-class Use(Enum):
+class BufferUse(Enum):
     """What a buffer holds.  EXTRAS: the weights of adapters and of a projector."""
 
     WEIGHTS = "weights"
@@ -41,14 +41,14 @@ class Use(Enum):
     SCRATCH = "scratch"
 
 
-_USES = {
-    "model": Use.WEIGHTS,
-    "LoRA": Use.EXTRAS,
-    "KV": Use.CACHE,
-    "RS": Use.STATES,
-    "state": Use.STATES,
-    "output": Use.LOGITS,
-    "compute": Use.SCRATCH,
+_BUFFER_USES = {
+    "model": BufferUse.WEIGHTS,
+    "LoRA": BufferUse.EXTRAS,
+    "KV": BufferUse.CACHE,
+    "RS": BufferUse.STATES,
+    "state": BufferUse.STATES,
+    "output": BufferUse.LOGITS,
+    "compute": BufferUse.SCRATCH,
 }
 
 
@@ -57,7 +57,7 @@ class Buffer:
     """name: llama.cpp's, such as CUDA0, CPU_Mapped or CUDA_Host."""
 
     name: str
-    use: Use
+    use: BufferUse
     n_bytes: int
 
 
@@ -72,7 +72,7 @@ class NativeLog:
         self.buffers: list[Buffer] = []
         self._level = 1
         self._line = ""
-        self._said: set[str] = set()
+        self._logged_once: set[str] = set()
         self.callback = llama_cpp.llama_log_callback(self._receive)
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
@@ -84,28 +84,30 @@ class NativeLog:
             self._line += text.decode("utf-8", "replace")
             *lines, self._line = self._line.split("\n")
             for line in lines:
-                self._take(line)
+                self._parse_line(line)
         except Exception:  # noqa: BLE001
             self._line = ""
 
-    def _take(self, line: str) -> None:
+    def _parse_line(self, line: str) -> None:
         level = _LEVELS[self._level]
         if level == logging.ERROR:
             self.errors.append(line.strip())
         if found := _BUFFER.search(line):
             n_bytes = int(float(found[3]) * (1 << 20))
-            self.buffers.append(Buffer(found[1], _USES.get(found[2], Use.SCRATCH), n_bytes))
+            self.buffers.append(
+                Buffer(found[1], _BUFFER_USES.get(found[2], BufferUse.SCRATCH), n_bytes)
+            )
         if level == logging.WARNING and (
-            any(words in line for words in _NO_WARNING) or self._was_said(line)
+            any(words in line for words in _HARMLESS_WARNINGS) or self._was_logged(line)
         ):
             level = logging.DEBUG
         log.log(level, "%s", line)
 
-    def _was_said(self, line: str) -> bool:
-        words = {words for words in _ONCE if words in line}
-        said = bool(words & self._said)
-        self._said |= words
-        return said
+    def _was_logged(self, line: str) -> bool:
+        words = {words for words in _LOGGED_ONCE if words in line}
+        was_logged = bool(words & self._logged_once)
+        self._logged_once |= words
+        return was_logged
 
     def begin(self) -> None:
         """Forget errors and buffers of what was loaded before."""
@@ -120,9 +122,9 @@ class NativeLog:
                 return reason
         return "llama.cpp gave no reason"
 
-    def refusal(self, what: str) -> LoadFailed:
+    def load_error(self, what: str) -> LoadFailed:
         """`what` failed, with the reason; OutOfMemory where any error since begin() says so."""
-        kind = OutOfMemory if any(map(says_out_of_memory, self.errors)) else LoadFailed
+        kind = OutOfMemory if any(map(is_out_of_memory_message, self.errors)) else LoadFailed
         return kind(f"{what}: {self.reason()}")
 
 

@@ -11,8 +11,8 @@ import llama_cpp
 
 from specd.core import TokenId
 from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
+from specd.engine.llama.device_placement import DEFAULT_PLACEMENT, DevicePlacement
 from specd.engine.llama.library import NativeLog
-from specd.engine.llama.place import ANYWHERE, Place
 from specd.engine.llama.tokenizer_stack import KINDS, TokenizerStack
 from specd.errors import InvalidRequest, LoadFailed
 
@@ -44,7 +44,7 @@ class LlamaModel:
         path: str,
         native_log: NativeLog,
         *,
-        place: Place = ANYWHERE,
+        placement: DevicePlacement = DEFAULT_PLACEMENT,
         use_mmap: bool | None = None,
         use_mlock: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
@@ -52,7 +52,7 @@ class LlamaModel:
         """Raises LoadFailed with the file and llama.cpp's own reason."""
         params = llama_cpp.llama_model_default_params()
         # Arrays that native code reads; the model keeps the addresses.
-        self._told = place.tell(params)
+        self._kept_alive = placement.apply_to(params)
         params.load_mode = _LOAD_MODES[use_mmap, use_mlock]
 
         def progress(fraction: float, _user_data: object) -> bool:
@@ -64,7 +64,7 @@ class LlamaModel:
         params.progress_callback = callback
         self.handle = llama_cpp.llama_model_load_from_file(path.encode(), params)
         if not self.handle:
-            raise native_log.refusal(f"cannot load {path}")
+            raise native_log.load_error(f"cannot load {path}")
         self.path = path
         self.vocabulary = LlamaVocabulary(
             llama_cpp.llama_model_get_vocab(self.handle), self.metadata("tokenizer.ggml.pre")
@@ -77,7 +77,7 @@ class LlamaModel:
         """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's own reason."""
         adapter = llama_cpp.llama_adapter_lora_init(self.handle, path.encode())
         if not adapter:
-            raise self._native_log.refusal(f"cannot apply the adapter {path}")
+            raise self._native_log.load_error(f"cannot apply the adapter {path}")
         if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
             # It must leave alone what stands before its invocation; a context knows no such place.
             raise LoadFailed(f"cannot apply the adapter {path}: it is an activated LoRA")

@@ -12,7 +12,7 @@ import numpy as np
 
 from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch
-from specd.engine.llama.library import Buffer, NativeLog, Use
+from specd.engine.llama.library import Buffer, BufferUse, NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Positions, Rows
 from specd.errors import LoadFailed
@@ -69,7 +69,7 @@ def make_context(
         del native_log.buffers[n_buffers:]
         handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
-        raise native_log.refusal(f"cannot make a context for {model.path}")
+        raise native_log.load_error(f"cannot make a context for {model.path}")
     if n := len(model.adapters):
         handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
         scales = (ctypes.c_float * n)(*[1.0] * n)
@@ -83,17 +83,17 @@ def memory_of(buffers: Collection[Buffer], model_bytes: int) -> ModelMemory:
     Of a file that is mapped the processor may have parts in an order of its own beside it: those
     are holes in the mapping, which nobody reads again, and count once.
     """
-    by_use: Counter[Use] = Counter()
+    by_use: Counter[BufferUse] = Counter()
     by_device: Counter[str] = Counter()
     in_main_memory = Counter({True: 0})
     for buffer in buffers:
         by_use[buffer.use] += buffer.n_bytes
         by_device[_device(buffer.name)] += buffer.n_bytes
-        if buffer.use is Use.WEIGHTS and _device(buffer.name) == _MAIN_MEMORY:
+        if buffer.use is BufferUse.WEIGHTS and _device(buffer.name) == _MAIN_MEMORY:
             in_main_memory[buffer.name.endswith("_Mapped")] += buffer.n_bytes
     if in_main_memory[True]:
         twice = max(in_main_memory.total() - model_bytes, 0)
-        by_use[Use.WEIGHTS] -= twice
+        by_use[BufferUse.WEIGHTS] -= twice
         by_device[_MAIN_MEMORY] -= twice
     accelerators = {name: n for name, n in by_device.items() if name != _MAIN_MEMORY}
     return ModelMemory(
@@ -101,9 +101,9 @@ def memory_of(buffers: Collection[Buffer], model_bytes: int) -> ModelMemory:
         total_bytes=by_device.total(),
         vram_bytes=sum(accelerators.values()),
         by_device=tuple(by_device.items()),
-        weights_bytes=by_use[Use.WEIGHTS] + by_use[Use.EXTRAS],
-        cache_bytes=by_use[Use.CACHE] + by_use[Use.STATES],
-        scratch_bytes=by_use[Use.SCRATCH] + by_use[Use.LOGITS],
+        weights_bytes=by_use[BufferUse.WEIGHTS] + by_use[BufferUse.EXTRAS],
+        cache_bytes=by_use[BufferUse.CACHE] + by_use[BufferUse.STATES],
+        scratch_bytes=by_use[BufferUse.SCRATCH] + by_use[BufferUse.LOGITS],
     )
 
 
@@ -164,16 +164,16 @@ class NativeContext:
         self._batch = NativeBatch(self.n_batch)
         # It begins with a row for each sequence, and does not say when it makes room for the rest.
         rows_bytes = (params.n_outputs_max or self.n_batch) * _row_bytes(model, params)
-        self._taken = memory_of(
+        self._buffers = memory_of(
             [
-                replace(buffer, n_bytes=rows_bytes) if buffer.use is Use.LOGITS else buffer
+                replace(buffer, n_bytes=rows_bytes) if buffer.use is BufferUse.LOGITS else buffer
                 for buffer in native_log.buffers
             ],
             int(llama_cpp.llama_model_size(model.handle)),
         )
 
     def memory(self) -> ModelMemory:
-        return self._taken
+        return self._buffers
 
     def close(self) -> None:
         if self._handle:

@@ -25,7 +25,7 @@ from specd.engine.sampler import Row
 _WATCHED = frozenset({b"MUL_MAT", b"MUL_MAT_ID"})
 
 
-class OutOfTime(Exception):
+class ProbeTimeout(Exception):
     """The deadline of the check has passed."""
 
 
@@ -109,7 +109,7 @@ class ProbeContext(LlamaContext):
         self._watcher = llama_cpp.ggml_backend_sched_eval_callback(self._watch)
         super().__init__(model, native_log, watcher=self._watcher, **fields)
         self._memory = llama_cpp.llama_get_memory(self._handle)
-        self._wants: list[bool] = []
+        self._wants_row: list[bool] = []
         #: Of each watched result, from a pass of one row.
         self._row_bytes: list[int] = []
 
@@ -121,11 +121,11 @@ class ProbeContext(LlamaContext):
         return True
 
     def decode(self, batch: Batch) -> None:
-        """Run a watched pass.  Raises DecodeFailed, OutOfTime."""
+        """Run a watched pass.  Raises DecodeFailed, ProbeTimeout."""
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise OutOfTime
+            raise ProbeTimeout
         self._seen.clear()
-        self._wants = batch.wants_logits
+        self._wants_row = batch.wants_logits
         self._watching = True
         try:
             super().decode(batch)
@@ -143,12 +143,12 @@ class ProbeContext(LlamaContext):
         for values, n_bytes in zip(self._seen, self._row_bytes, strict=True):
             rows = values.reshape(-1, n_bytes)
             # Behind the last attention llama.cpp goes on with the rows that want logits alone.
-            is_whole = len(rows) == len(self._wants)
-            parts.append(rows[index if is_whole else sum(self._wants[:index])])
+            is_whole = len(rows) == len(self._wants_row)
+            parts.append(rows[index if is_whole else sum(self._wants_row[:index])])
         logits = super().row(index).view(np.uint8)
         return np.concatenate([*parts, logits]).view(np.float32)
 
-    def remember(self) -> None:
+    def save_history(self) -> None:
         """Keep what slot 0 holds, for `recall`.  Raises DecodeFailed."""
         sequence = self._cache.sequence(0)
         size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
@@ -157,7 +157,7 @@ class ProbeContext(LlamaContext):
         if not n:
             raise DecodeFailed("llama.cpp could not copy the state of a sequence")
 
-    def recall(self, slots: Sequence[int]) -> None:
+    def restore_history(self, slots: Sequence[int]) -> None:
         """Empty the cache, then give each slot what was remembered, in this order.
 
         Raises DecodeFailed.

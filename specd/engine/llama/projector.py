@@ -14,12 +14,12 @@ import numpy as np
 from gguf import GGUFReader
 from llama_cpp import mtmd_cpp
 
-from specd.core import TokenId, is_sound
-from specd.engine import images, sounds
+from specd.core import TokenId, is_audio
+from specd.engine import audio, images
 from specd.engine.backend import DecodeFailed
-from specd.engine.llama.library import Buffer, NativeLog, Use
+from specd.engine.llama.device_placement import DEFAULT_PLACEMENT, DevicePlacement
+from specd.engine.llama.library import Buffer, BufferUse, NativeLog
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.place import ANYWHERE, Place
 from specd.engine.media import Media, Part, Plane, Positions, Rows
 from specd.errors import InvalidRequest, LoadFailed
 
@@ -41,7 +41,7 @@ class LlamaProjector:
         *,
         n_ctx: int,
         n_threads: int = 0,
-        place: Place = ANYWHERE,
+        placement: DevicePlacement = DEFAULT_PLACEMENT,
         flash_attention: bool | None = None,
     ) -> None:
         """n_ctx: tokens of a slot; an image takes no more than half of them where it can be helped.
@@ -50,8 +50,8 @@ class LlamaProjector:
         """
         mtmd_cpp.mtmd_helper_log_set(native_log.callback, ctypes.c_void_p(0))
         params = mtmd_cpp.mtmd_context_params_default()
-        params.use_gpu = place.is_on_gpu
-        params.device = place.first_device()
+        params.use_gpu = placement.is_on_gpu
+        params.device = placement.first_device()
         params.print_timings = False
         if model.metadata("general.architecture") in _EXACT:
             params.image_min_tokens = min(_EXACT_TOKENS, n_ctx // 4)
@@ -62,20 +62,20 @@ class LlamaProjector:
         n_buffers = len(native_log.buffers)
         handle = mtmd_cpp.mtmd_init_from_file(path.encode(), model.handle, params)
         if not handle:
-            raise native_log.refusal(f"cannot load the projector {path}")
+            raise native_log.load_error(f"cannot load the projector {path}")
         self._handle = handle
         scratch = native_log.buffers[n_buffers:]
         # The library tells of its scratch, not of its weights, which lie at the same place.
         where = scratch[0].name if scratch else "CPU"
-        native_log.buffers.append(Buffer(where, Use.EXTRAS, Path(path).stat().st_size))
+        native_log.buffers.append(Buffer(where, BufferUse.EXTRAS, Path(path).stat().st_size))
         self._n_ctx = n_ctx
         self.width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self.max_files = _PLACED.get(_kind(path))
         if self.max_files == 0:
             raise LoadFailed(f"cannot load the projector {path}: its kind is not supported")
         self._has_planes = bool(mtmd_cpp.mtmd_decode_use_mrope(handle))
-        self._sees = bool(mtmd_cpp.mtmd_support_vision(handle))
-        self._hears = bool(mtmd_cpp.mtmd_support_audio(handle))
+        self._has_vision = bool(mtmd_cpp.mtmd_support_vision(handle))
+        self._has_audio = bool(mtmd_cpp.mtmd_support_audio(handle))
 
     @property
     def is_causal(self) -> bool:
@@ -84,9 +84,9 @@ class LlamaProjector:
 
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
         key = hashlib.sha256(data).digest()
-        if is_sound(data):
-            return self._parts(self._sound(data), key)
-        if not self._sees:
+        if is_audio(data):
+            return self._parts(self._audio_bitmap(data), key)
+        if not self._has_vision:
             raise InvalidRequest("this model does not support image input")
         pixels = images.read(data)
         parts = self._parts(_bitmap(pixels), key)
@@ -94,7 +94,7 @@ class LlamaProjector:
         most = max((n_ctx or self._n_ctx) // 2, 1)
         if n_tokens > most:
             # Better seen smaller than not at all.  Models of fixed sizes are not to be helped.
-            parts = self._parts(_bitmap(pixels.smaller(most / n_tokens)), key + most.to_bytes(8))
+            parts = self._parts(_bitmap(pixels.downscaled(most / n_tokens)), key + most.to_bytes(8))
         return parts
 
     def encode(self, media: Media) -> Rows:
@@ -110,10 +110,10 @@ class LlamaProjector:
             mtmd_cpp.mtmd_free(self._handle)
             self._handle = None
 
-    def _sound(self, data: bytes) -> Any:
-        if not self._hears:
+    def _audio_bitmap(self, data: bytes) -> Any:
+        if not self._has_audio:
             raise InvalidRequest("this model does not support audio input")
-        data = sounds.checked(data)
+        data = audio.check_audio(data)
         buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
         options = mtmd_cpp.mtmd_helper_init_opt_default()
         wrapper = mtmd_cpp.mtmd_helper_bitmap_init_from_buf_wrapper(
@@ -139,13 +139,13 @@ class LlamaProjector:
             mtmd_cpp.mtmd_bitmap_free(bitmap)
         if code != 0:
             raise InvalidRequest(f"a file cannot be shown to this model (code {code})")
-        return list(self._each(chunks, key))
+        return list(self._iter_media(chunks, key))
 
-    def _each(self, chunks: _Chunks, key: bytes) -> Iterator[Part]:
+    def _iter_media(self, chunks: _Chunks, key: bytes) -> Iterator[Part]:
         for at, chunk in enumerate(chunks):
             kind = mtmd_cpp.mtmd_input_chunk_get_type(chunk.pointer)
             if kind == mtmd_cpp.MTMD_INPUT_CHUNK_TYPE_TEXT:
-                yield from _words(chunk)
+                yield from _text_tokens(chunk)
             else:
                 yield self._media(chunk, kind, key + at.to_bytes(4))
 
@@ -180,7 +180,7 @@ class _Chunk:
         self.pointer = pointer
 
 
-def _words(chunk: _Chunk) -> list[TokenId]:
+def _text_tokens(chunk: _Chunk) -> list[TokenId]:
     n = ctypes.c_size_t()
     tokens = mtmd_cpp.mtmd_input_chunk_get_tokens_text(chunk.pointer, ctypes.byref(n))
     return list(tokens[: n.value])

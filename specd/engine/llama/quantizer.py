@@ -18,7 +18,7 @@ from typing import Final
 import llama_cpp
 
 from specd.engine.llama.library import start
-from specd.ipc.lifeline import die_with_parent
+from specd.ipc.parent_death import die_with_parent
 
 #: llama.h, `enum llama_ftype`.
 TYPES: Final = {"F32": 0, "F16": 1, "Q8_0": 7, "Q4_K_S": 14, "Q4_K_M": 15, "BF16": 32}

@@ -18,13 +18,13 @@ _PROBE_EVERY = 4
 #: of that budget that the probe may cost.
 _LONG_IDLE, _OWN_SHARE = 512, 0.25
 #: Work that takes longer than expected by more than this says something about the machine.
-_SURPRISE_MAX = 1.5
+_MAX_OVERRUN = 1.5
 
 
-def surprise(seconds: float, expected_s: float) -> float:
+def overrun_ratio(seconds: float, expected_s: float) -> float:
     """Return how many times as long as expected something took, within reason."""
     ratio = seconds / expected_s if expected_s > 0.0 else 1.0
-    return min(max(ratio, 1.0 / _SURPRISE_MAX), _SURPRISE_MAX)
+    return min(max(ratio, 1.0 / _MAX_OVERRUN), _MAX_OVERRUN)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class LossBudget:
         allowed_s = LOSS_PASSES * plain_s + LOSS_SHARE * (self.plain_s + plain_s)
         return allowed_s - self.lost_s
 
-    def pays_probe(self, seconds: float, plain_s: float) -> bool:
+    def can_pay_probe(self, seconds: float, plain_s: float) -> bool:
         """Whether the answer may pay for a probe itself, since it had no draft for long."""
         return self.n_idle >= _LONG_IDLE and seconds <= _OWN_SHARE * self.left_s(plain_s)
 
@@ -75,15 +75,15 @@ class ProbeBudget:
         self.n_waited += 1
         self._add(_PROBE_SHARE)
 
-    def affords(self, passes: float, n_left: int) -> bool:
+    def can_afford(self, passes: float, n_left: int) -> bool:
         """Whether a probe may cost so many, which the rest of the answer could win back.
 
         n_left: tokens that the answer may still have.
         """
         is_due = self.n_waited >= _PROBE_EVERY and self.passes >= passes
-        return is_due and not self.is_out_of_reach(passes, n_left)
+        return is_due and not self.is_unaffordable(passes, n_left)
 
-    def is_out_of_reach(self, passes: float, n_left: int) -> bool:
+    def is_unaffordable(self, passes: float, n_left: int) -> bool:
         """Whether no saving makes a probe affordable, since there is much to be read first."""
         return passes > min(_PROBE_PASSES_MAX, LOSS_SHARE * n_left)
 

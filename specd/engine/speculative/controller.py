@@ -15,18 +15,23 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.acceptance import TextAcceptance
-from specd.engine.speculative.budget import BUDGET_SPENT, LossBudget, surprise
+from specd.engine.speculative.budget import BUDGET_SPENT, overrun_ratio
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.drafter import Places
-from specd.engine.speculative.memory import BandMemory, Memory
-from specd.engine.speculative.offer import Offer, drafting_shares, within_budgets
-from specd.engine.speculative.prospect import Best, Prospect, chances
-from specd.engine.speculative.siblings import SiblingChance, share_out
-from specd.engine.speculative.track import LOW_ACCEPTANCE, Speed, Threshold, Track
+from specd.engine.speculative.draft_proposal import (
+    DraftProposal,
+    cut_to_budgets,
+    split_drafting_time,
+)
+from specd.engine.speculative.drafter import SiblingLimits
+from specd.engine.speculative.drafter_stats import LOW_ACCEPTANCE, DrafterStats, Threshold
+from specd.engine.speculative.expected_gain import BestLength, ExpectedGain, chances
+from specd.engine.speculative.pair_stats import BandStats, PairStats
+from specd.engine.speculative.request_control import RequestControl
+from specd.engine.speculative.siblings import SiblingChance, allocate_rows
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
@@ -39,39 +44,16 @@ _INHERITED_STEPS = 8
 #: A row that is read again is priced as one of the next so many of a pass, on average.
 _NEXT_ROWS = 8
 #: Tokens that an answer just begun is taken to have.
-_TO_COME = 128
+_EXPECTED_TOKENS = 128
 #: Tokens of an answer that was set no limit.
 NO_LIMIT = 1 << 31
 
 MODEL, LOOKUP = DrafterKind.MODEL, DrafterKind.LOOKUP
 #: Whose tokens a plain step sends.
-NOBODY = ""
+NO_DRAFTER = ""
 
 #: (drafter, confidences, tokens that the target said too, tokens that what it said can judge).
 Guess = tuple[str, Sequence[float], int, int]
-
-
-@dataclass(slots=True)
-class RequestControl:
-    """What the controller knows of one request.  tracks: its drafters, in order of preference."""
-
-    n_max: int
-    mode: SpeculationMode
-    band: int
-    tracks: dict[DrafterKind, Track]
-    prospect: Prospect
-    budget: LossBudget = field(default_factory=LossBudget)
-    speed: Speed = field(default_factory=Speed)
-    matches: Sequence[float] = ()
-    found: Best = field(default_factory=Best)
-    #: Of this step: seconds of its pass and of drafting that the request answers for.
-    pass_s: float = 0.0
-    draft_s: float = 0.0
-    is_probe: bool = False
-    is_shut_out: bool = False
-    n_missed: int = 0
-    n_said: int = 0
-    siblings: Sequence[int] = ()
 
 
 def longest_draft(max_draft: int | None) -> int:
@@ -102,7 +84,7 @@ class Controller:
         self.costs = costs
         self.longest = longest_draft(max_draft)
         self._threshold = threshold
-        self._memory = Memory(history)
+        self._pair_stats = PairStats(history)
         self._requests: dict[int, RequestControl] = {}
         self._sibling_chances = defaultdict[int, SiblingChance](SiblingChance)
         self._n_sharing = 1.0
@@ -115,7 +97,7 @@ class Controller:
 
     def history(self) -> PairHistory:
         """What the next controller of this pair should begin with."""
-        return self._memory.history(self.costs)
+        return self._pair_stats.history(self.costs)
 
     # ------------------------------------------------------------------ life of a request
 
@@ -134,36 +116,40 @@ class Controller:
         if mode is SpeculationMode.FIXED:
             kinds = kinds[:1]
         plain_s = self.costs.target_s(1)
-        control = RequestControl(bound, mode, band, {}, Prospect(self.costs, 1.0 / plain_s))
+        control = RequestControl(bound, mode, band, {}, ExpectedGain(self.costs, 1.0 / plain_s))
         for kind in kinds:
-            control.tracks[kind] = self._track(self._memory.of(kind, band))
-        gain = max([1.0, *(self._memory.of(kind, band).gain or 1.0 for kind in kinds)])
+            control.drafter_stats[kind] = self._make_drafter_stats(self._pair_stats.of(kind, band))
+        gain = max([1.0, *(self._pair_stats.of(kind, band).gain or 1.0 for kind in kinds)])
         for _ in range(_INHERITED_STEPS):
             control.speed.add(1, plain_s / gain, plain_s)
         self._requests[request_id] = control
 
-    def _track(self, memory: BandMemory) -> Track:
+    def _make_drafter_stats(self, memory: BandStats) -> DrafterStats:
         threshold = Threshold(self._threshold) if self._threshold else None
-        return Track(TextAcceptance(memory.acceptance), replace(memory.worth), threshold)
+        return DrafterStats(TextAcceptance(memory.acceptance), replace(memory.worth), threshold)
 
     def close(self, request_id: int) -> None:
         control = self._requests.pop(request_id)
         if control.mode is SpeculationMode.FIXED:
             return
-        for kind, track in control.tracks.items():
-            self._memory.of(kind, control.band).end_request(track, is_shut_out=control.is_shut_out)
+        for kind, stats in control.drafter_stats.items():
+            self._pair_stats.of(kind, control.band).end_request(
+                stats, is_probe_unaffordable=control.is_probe_unaffordable
+            )
 
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
         """Return whether the request drafts, and why its first drafter does not ("" if it does).
 
         With a parked model, a request is active only once prompt lookup has sent a draft.
         """
-        tracks = (control := self._requests[request_id]).tracks
-        if not tracks:
+        drafter_stats = (control := self._requests[request_id]).drafter_stats
+        if not drafter_stats:
             return SpeculationState.OFF, ""
-        first = next(iter(tracks.values()))
-        others = [t for t in tracks.values() if t is not first and not t.parked and t.n_drafted]
-        is_spent = control.budget.lost_s > 0.0 and not control.prospect.n_affordable(1)
+        first = next(iter(drafter_stats.values()))
+        others = [
+            t for t in drafter_stats.values() if t is not first and not t.parked and t.n_drafted
+        ]
+        is_spent = control.budget.lost_s > 0.0 and not control.expected_gain.n_affordable(1)
         reason = first.parked or (BUDGET_SPENT if is_spent else "")
         if reason and not others:
             return SpeculationState.PARKED, reason
@@ -186,12 +172,12 @@ class Controller:
         n_left: tokens that the answer may still have.
         """
         control = self._requests[request_id]
-        control.matches, control.found = (), Best()
-        if not control.tracks:
+        control.matches, control.found = (), BestLength()
+        if not control.drafter_stats:
             return 0
         is_auto = control.mode is SpeculationMode.AUTO
         control.n_missed = n_missed
-        control.prospect = Prospect(
+        control.expected_gain = ExpectedGain(
             self.costs,
             control.speed.tokens / control.speed.seconds,
             n_missed,
@@ -200,37 +186,42 @@ class Controller:
             control.budget if is_auto else None,
         )
         if not is_auto:
-            control.matches = matches[: control.n_max] if LOOKUP in control.tracks else ()
-            return control.n_max if MODEL in control.tracks else 0
+            control.matches = matches[: control.n_max] if LOOKUP in control.drafter_stats else ()
+            return control.n_max if MODEL in control.drafter_stats else 0
         if self._n_since_plain >= _PLAIN_EVERY:
             return 0
-        if LOOKUP in control.tracks:
+        if LOOKUP in control.drafter_stats:
             control.matches = matches[: control.n_max]
-            control.found = control.prospect.best_of(control.tracks[LOOKUP], control.matches)
-        if MODEL in control.tracks and self._asks_model(control, n_left):
-            return control.prospect.n_affordable(control.n_max)
+            control.found = control.expected_gain.best_length_of(
+                control.drafter_stats[LOOKUP], control.matches
+            )
+        if MODEL in control.drafter_stats and self._should_run_model(control, n_left):
+            return control.expected_gain.n_affordable(control.n_max)
         return 0
 
-    def _asks_model(self, control: RequestControl, n_left: int) -> bool:
+    def _should_run_model(self, control: RequestControl, n_left: int) -> bool:
         """Whether the model should draft in this step, or be probed where it does not pay."""
-        track, prospect = control.tracks[MODEL], control.prospect
-        control.is_probe = bool(track.parked) or not self._reading_pays(control, n_left)
+        stats, expected_gain = control.drafter_stats[MODEL], control.expected_gain
+        control.is_probe = bool(stats.parked) or not self._is_catch_up_worth_it(control, n_left)
         if not control.is_probe:
-            return track.worth.mean >= control.found.worth
-        probes = self._memory.of(MODEL, control.band).probes
+            return stats.worth.mean >= control.found.worth
+        probes = self._pair_stats.of(MODEL, control.band).probes
         probes.earn()
-        if track.parked == LOW_ACCEPTANCE and track.threshold and not track.threshold.may_probe():
+        if stats.parked == LOW_ACCEPTANCE and stats.threshold and not stats.threshold.may_probe():
             return False
-        probe_s, plain_s = prospect.probe_s(), prospect.plain_s
-        control.is_shut_out |= probes.is_out_of_reach(probe_s / plain_s, n_left)
-        pays = control.budget.pays_probe(probe_s, plain_s)
-        return not control.found.n and (pays or probes.affords(probe_s / plain_s, n_left))
+        probe_s, plain_s = expected_gain.probe_s(), expected_gain.plain_s
+        control.is_probe_unaffordable |= probes.is_unaffordable(probe_s / plain_s, n_left)
+        pays = control.budget.can_pay_probe(probe_s, plain_s)
+        return not control.found.n and (pays or probes.can_afford(probe_s / plain_s, n_left))
 
-    def _reading_pays(self, control: RequestControl, n_left: int) -> bool:
+    def _is_catch_up_worth_it(self, control: RequestControl, n_left: int) -> bool:
         """Whether the rest of the answer should pay for what the model has to read first."""
-        n_to_come = min(n_left, max(control.n_said, _TO_COME))
-        n_steps = n_to_come * control.speed.steps / control.speed.tokens
-        return control.prospect.reading_price() <= control.tracks[MODEL].worth.mean * n_steps
+        n_expected = min(n_left, max(control.n_emitted, _EXPECTED_TOKENS))
+        n_steps = n_expected * control.speed.steps / control.speed.tokens
+        return (
+            control.expected_gain.reading_price()
+            <= control.drafter_stats[MODEL].worth.mean * n_steps
+        )
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
         """Whether the model's draft is worth one more token, given the margins of those it has."""
@@ -239,49 +230,54 @@ class Controller:
             return False
         if control.mode is SpeculationMode.FIXED:
             return True
-        return control.prospect.promises_more(
-            control.tracks[MODEL], margins, control.n_max, control.found.worth
+        return control.expected_gain.should_extend(
+            control.drafter_stats[MODEL], margins, control.n_max, control.found.worth
         )
 
     def choose(
-        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
+        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[SiblingLimits] = ()
     ) -> list[tuple[str, int]]:
         """Return whose draft each request sends, and how many tokens; `siblings` says the rest.
 
         drafts: of every request that decodes in this step, the margins of what the model drafted
         for it, if anything.  places: for each, where siblings may be; empty: no siblings at all.
         """
-        places = places or [Places()] * len(drafts)
+        places = places or [SiblingLimits()] * len(drafts)
         controls = [self._requests[request_id] for request_id, _ in drafts]
         self._share_drafting(controls, [len(margins) for _, margins in drafts])
-        offers = [self._offer(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)]
-        auto = [at for at, offer in enumerate(offers) if not offer.n]
-        rates = [offers[at].rate for at in auto if offers[at].chances]
+        proposals = [
+            self._propose(c, margins) for c, (_, margins) in zip(controls, drafts, strict=True)
+        ]
+        auto = [at for at, proposal in enumerate(proposals) if not proposal.n]
+        rates = [proposals[at].rate for at in auto if proposals[at].chances]
         rate, n_plain = statistics.fmean(rates) if rates else 0.0, len(drafts)
-        n_plain += sum(place.n_owed for place in places)
+        n_plain += sum(place.n_reevaluated for place in places)
         plain_s = self.costs.target_s(n_plain)
         next_s = (self.costs.target_s(1 + _NEXT_ROWS) - self.costs.target_s(1)) / _NEXT_ROWS
         candidates = [
-            offers[at].candidates(
+            proposals[at].candidates(
                 places[at], self._sibling_chances[controls[at].band].mean, rate * max(next_s, 0.0)
             )
             for at in auto
         ]
-        shares = share_out(
+        shares = allocate_rows(
             candidates, lambda n: rate * max(self.costs.target_s(n_plain + n) - plain_s, 0.0)
         )
         for at, share in zip(auto, shares, strict=True):
-            offers[at] = offers[at].take(share)
-        spare_s = [control.prospect.spare_s - control.draft_s for control in controls]
-        n_owed = [place.n_owed for place in places]
-        offers, pass_s = within_budgets(self.costs, offers, spare_s, n_owed)
-        for control, offer, seconds in zip(controls, offers, pass_s, strict=True):
-            control.siblings, control.pass_s = offer.siblings, seconds
-        n_rows = n_plain + sum(offer.n_rows for offer in offers)
+            proposals[at] = proposals[at].take(share)
+        spare_s = [control.expected_gain.spare_s - control.draft_s for control in controls]
+        n_reevaluated = [place.n_reevaluated for place in places]
+        proposals, pass_s = cut_to_budgets(self.costs, proposals, spare_s, n_reevaluated)
+        for control, proposal, seconds in zip(controls, proposals, pass_s, strict=True):
+            control.siblings, control.pass_s = proposal.siblings, seconds
+        n_rows = n_plain + sum(proposal.n_rows for proposal in proposals)
         self._drafting, self._drafted_width = controls, n_rows if n_rows > n_plain else 0
         is_plain = n_rows == n_plain and not any(m for _, m in drafts)
         self._n_since_plain = 0 if is_plain else self._n_since_plain + 1
-        return [(offer.drafter, offer.n) if offer.n_rows else (NOBODY, 0) for offer in offers]
+        return [
+            (proposal.drafter, proposal.n) if proposal.n_rows else (NO_DRAFTER, 0)
+            for proposal in proposals
+        ]
 
     def siblings(self, request_id: int) -> Sequence[int]:
         """Return the indices of the drafted tokens whose siblings are sent too, in order."""
@@ -289,7 +285,7 @@ class Controller:
 
     def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
         """Charge each request its part of each draft pass that it shared, and its reading."""
-        shares = drafting_shares(self.costs.draft_s(1), lengths)
+        shares = split_drafting_time(self.costs.draft_s(1), lengths)
         for control, n, seconds in zip(controls, lengths, shares, strict=True):
             reading_s = self.costs.reading_s(control.n_missed) if n else 0.0
             control.draft_s = (seconds + reading_s) * self._drafting_ratio
@@ -297,24 +293,26 @@ class Controller:
         if longest := max(lengths):
             self._n_sharing += (sum(lengths) / longest - self._n_sharing) * _SHARING_SHARE
 
-    def _offer(self, control: RequestControl, margins: Sequence[float]) -> Offer:
+    def _propose(self, control: RequestControl, margins: Sequence[float]) -> DraftProposal:
         if control.mode is SpeculationMode.FIXED:
             sent_by, n = (MODEL, len(margins)) if margins else (LOOKUP, len(control.matches))
-            return Offer(sent_by, 0.0, [], None, n)
-        prospect = control.prospect
+            return DraftProposal(sent_by, 0.0, [], None, n)
+        expected_gain = control.expected_gain
         if margins:
-            track = control.tracks[MODEL]
-            drafted = prospect.drafted(track, margins)
-            worth = drafted.worth - prospect.price(len(margins))
-            track.promise(worth)
-            self._memory.of(MODEL, control.band).promise(worth)
-            if drafted.worth >= control.found.worth:
-                return Offer(MODEL, prospect.rate, [*chances(track.acceptance, margins)], track)
+            stats = control.drafter_stats[MODEL]
+            best_drafted = expected_gain.best_drafted(stats, margins)
+            worth = best_drafted.worth - expected_gain.price(len(margins))
+            stats.observe_worth(worth)
+            self._pair_stats.of(MODEL, control.band).observe_worth(worth)
+            if best_drafted.worth >= control.found.worth:
+                return DraftProposal(
+                    MODEL, expected_gain.rate, [*chances(stats.acceptance, margins)], stats
+                )
         if control.matches:
-            track = control.tracks[LOOKUP]
-            odds = [*chances(track.acceptance, control.matches)]
-            return Offer(LOOKUP, prospect.rate, odds, track)
-        return Offer(NOBODY, prospect.rate, [], None)
+            stats = control.drafter_stats[LOOKUP]
+            odds = [*chances(stats.acceptance, control.matches)]
+            return DraftProposal(LOOKUP, expected_gain.rate, odds, stats)
+        return DraftProposal(NO_DRAFTER, expected_gain.rate, [], None)
 
     # ------------------------------------------------------------------ observations
 
@@ -326,20 +324,20 @@ class Controller:
 
     def observe_target(self, width: int, seconds: float) -> None:
         """A pass of that width took so long, drawing its tokens included."""
-        self._correct(width, seconds)
+        self._charge_overrun(width, seconds)
         self.costs.observe_target(width, seconds)
 
-    def _correct(self, width: int, seconds: float) -> None:
+    def _charge_overrun(self, width: int, seconds: float) -> None:
         """Charge what drafts added by the clock, where the costs expected something else."""
         if width != self._drafted_width:
             return
         expected_s = sum(control.pass_s for control in self._drafting)
-        ratio = surprise(seconds, expected_s)
+        ratio = overrun_ratio(seconds, expected_s)
         for control in self._drafting:
             control.budget.lost_s += control.pass_s * (ratio - 1.0)
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
-        self._drafting_ratio = surprise(seconds, self.costs.draft_s(n_steps, n_missed))
+        self._drafting_ratio = overrun_ratio(seconds, self.costs.draft_s(n_steps, n_missed))
         self.costs.observe_draft(n_steps, n_missed, seconds)
 
     def observe_step(
@@ -352,24 +350,24 @@ class Controller:
         guesses: all that was guessed for it, sent or not; the text judges unsent ones for free.
         """
         control = self._requests[request_id]
-        self._learn(control, guesses)
-        control.n_said += n_accepted + 1
+        self._learn_from_guesses(control, guesses)
+        control.n_emitted += n_accepted + 1
         n_drafted = next((len(guess[1]) for guess in guesses if guess[0] == MODEL), 0)
-        plain_s, step_s = control.prospect.plain_s, control.pass_s + control.draft_s
+        plain_s, step_s = control.expected_gain.plain_s, control.pass_s + control.draft_s
         control.speed.add(n_accepted + 1, step_s, plain_s)
         control.budget.add_step(n_accepted + 1, step_s, plain_s)
         if n_drafted:
             control.budget.n_idle = 0
         if control.is_probe and n_drafted:
             lost_s = step_s - (n_accepted + 1) * plain_s
-            self._memory.of(MODEL, control.band).probes.spend(lost_s / plain_s)
+            self._pair_stats.of(MODEL, control.band).probes.spend(lost_s / plain_s)
         if n_drafted and sent_by != MODEL:
             # Its draft was made and not sent: that was its price, and brought nothing.
-            control.tracks[MODEL].observe(0, 0, plain_s + control.draft_s, plain_s)
+            control.drafter_stats[MODEL].observe(0, 0, plain_s + control.draft_s, plain_s)
         elif n_drafted:
-            control.tracks[MODEL].observe(n_sent, n_accepted, step_s, plain_s)
+            control.drafter_stats[MODEL].observe(n_sent, n_accepted, step_s, plain_s)
         if sent_by == LOOKUP:
-            control.tracks[LOOKUP].observe(n_sent, n_accepted, control.pass_s, plain_s)
+            control.drafter_stats[LOOKUP].observe(n_sent, n_accepted, control.pass_s, plain_s)
 
     def observe_sibling(self, request_id: int, is_right: bool) -> None:
         """Note whether the sibling of the model's first wrong token was right."""
@@ -385,14 +383,14 @@ class Controller:
         plain_s: seconds that a plain pass would have taken.  A request that has ended is ignored.
         """
         control = self._requests.get(request_id)
-        if control is not None and kind in control.tracks:
-            control.tracks[kind].measured.add(tokens, seconds, plain_s)
+        if control is not None and kind in control.drafter_stats:
+            control.drafter_stats[kind].measured.add(tokens, seconds, plain_s)
 
-    def _learn(self, control: RequestControl, guesses: Sequence[Guess]) -> None:
+    def _learn_from_guesses(self, control: RequestControl, guesses: Sequence[Guess]) -> None:
         for drafter, confidences, n_right, n_judged in guesses:
             kind = DrafterKind(drafter)
-            if kind not in control.tracks:
+            if kind not in control.drafter_stats:
                 continue
             # A fixed length is a bench's; it must not teach those it is compared with.
             teaches = control.mode is SpeculationMode.AUTO
-            control.tracks[kind].learn(confidences, n_right, n_judged, teaches=teaches)
+            control.drafter_stats[kind].learn(confidences, n_right, n_judged, teaches=teaches)

@@ -15,9 +15,9 @@ _OWN, _ALL, _FIRST = 0.10, 0.02, 0.6
 #: Share of the difference by which a long reading moves the cost of a missed token.
 _READ = 0.3
 #: A pass that took thrice its time says something about the machine, not about the width.
-_SURPRISE_MAX = 2.5
+_MAX_OVERRUN = 2.5
 #: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
-_FAR_TOO_SLOW = 0.5
+_OUTLIER_RATIO = 0.5
 #: What a further row is taken to cost, in passes of width 1, where nothing else was measured.
 _GUESSED_SLOPE = 0.25
 #: From so many missed tokens per pass on, a draft's time tells of reading, not of drafting.
@@ -39,7 +39,7 @@ class CostModel:
         self._widths = list(self._own)
         # A narrow pass costs no more than a wide one: where it seems to, something disturbed it.
         for width in reversed(self._widths):
-            self._keep_order(width)
+            self._keep_monotonic(width)
         self._scale = 1.0
         self._draft_step_s = draft_step_s
         self._catch_up_s = catch_up_s
@@ -95,25 +95,25 @@ class CostModel:
 
     def observe_target(self, width: int, seconds: float) -> None:
         ratio = seconds / self.target_s(width)
-        if ratio < _FAR_TOO_SLOW and width in self._own:
+        if ratio < _OUTLIER_RATIO and width in self._own:
             # The drafter was measured in the same busy hour, and is not heard of until it drafts.
             self._scale *= ratio
             self._draft_step_s *= ratio
             self._catch_up_s *= ratio
             return
-        surprise = min(ratio, _SURPRISE_MAX) - 1.0
+        overrun_ratio = min(ratio, _MAX_OVERRUN) - 1.0
         share = _OWN
         if width not in self._own:
             # A guess that was wrong says nothing of the widths that were measured.
-            share = 1.0 if ratio < _FAR_TOO_SLOW else _FIRST
+            share = 1.0 if ratio < _OUTLIER_RATIO else _FIRST
             self._own[width] = self._shape(width)
             self._widths = sorted(self._own)
-        self._own[width] *= 1.0 + share * surprise
+        self._own[width] *= 1.0 + share * overrun_ratio
         if share == _OWN:
-            self._scale *= 1.0 + _ALL * surprise
-        self._keep_order(width)
+            self._scale *= 1.0 + _ALL * overrun_ratio
+        self._keep_monotonic(width)
 
-    def _keep_order(self, width: int) -> None:
+    def _keep_monotonic(self, width: int) -> None:
         """Wider passes cost at least what this width does, narrower ones at most."""
         cost, at = self._own[width], self._widths.index(width)
         # The widths were in order before, so each side ends at the first that still is.
@@ -133,7 +133,7 @@ class CostModel:
             self._draft_step_s = seconds / n_steps
             return
         ratio = seconds / expected
-        if ratio < _FAR_TOO_SLOW:
+        if ratio < _OUTLIER_RATIO:
             self._draft_step_s *= ratio
             self._catch_up_s *= ratio
         elif n_missed > n_steps * _MOSTLY_READING:
@@ -142,4 +142,4 @@ class CostModel:
             per_token = min(per_token, self._draft_step_s)
             self._catch_up_s += _READ * (per_token - self._catch_up_s)
         else:
-            self._draft_step_s *= 1.0 + _OWN * (min(ratio, _SURPRISE_MAX) - 1.0)
+            self._draft_step_s *= 1.0 + _OWN * (min(ratio, _MAX_OVERRUN) - 1.0)

@@ -43,22 +43,24 @@ class DraftModel:
         rows = self._read_history(jobs)
         n_passes = 1
         while True:
-            going = [(job, row) for job, row in zip(jobs, rows, strict=True) if row is not None]
-            for job, row in going:
+            active_jobs = [
+                (job, row) for job, row in zip(jobs, rows, strict=True) if row is not None
+            ]
+            for job, row in active_jobs:
                 self._guess(job, row)
-            still = [job for job, _ in going if self._goes_on(job)]
-            if not still:
+            active_rows = [job for job, _ in active_jobs if self._should_continue(job)]
+            if not active_rows:
                 return n_passes
             batch = Batch()
-            for job in still:
+            for job in active_rows:
                 if len(job.tokens) == 1:
-                    self._backend.hold(job.slot)
+                    self._backend.checkpoint(job.slot)
                 n_past = self._n_past[job.slot]
                 batch.add(job.tokens[-1], n_past, job.slot, wants_logits=True)
                 self._n_past[job.slot] += 1
             self._decode(batch)
             n_passes += 1
-            at = {job.slot: i for i, job in enumerate(still)}
+            at = {job.slot: i for i, job in enumerate(active_rows)}
             rows = [self._backend.row(at[j.slot]) if j.slot in at else None for j in jobs]
 
     def rewind(self, slot: int, n_past: int) -> None:
@@ -118,7 +120,7 @@ class DraftModel:
         is_end = choice.second != NO_TOKEN and self._vocabulary.is_eog(choice.second)
         job.seconds.append(NO_TOKEN if is_end else choice.second)
 
-    def _goes_on(self, job: DraftJob) -> bool:
+    def _should_continue(self, job: DraftJob) -> bool:
         if len(job.tokens) >= job.n_max or self._vocabulary.is_eog(job.tokens[-1]):
             return False
         return job.extend(job.margins)

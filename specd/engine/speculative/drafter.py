@@ -31,7 +31,7 @@ class DraftJob:
     seconds: list[TokenId] = field(default_factory=list)
 
 
-class Places(NamedTuple):
+class SiblingLimits(NamedTuple):
     """Limits on the siblings of a draft.
 
     at: indices of the drafted tokens that may have one.  n_leaves: most siblings.  n_rows: most
@@ -42,7 +42,7 @@ class Places(NamedTuple):
     at: Sequence[int] = ()
     n_leaves: int = 0
     n_rows: int = 1 << 31
-    n_owed: int = 0
+    n_reevaluated: int = 0
 
 
 class Drafter(Protocol):

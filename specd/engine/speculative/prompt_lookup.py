@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from specd.core import TokenId
 
 #: Lengths of the token sequences that are remembered, the most telling first.
-SIZES = (8, 3)
+NGRAM_SIZES = (8, 3)
 #: Matches are measured no further back: more would say nothing new.
 MAX_MATCH = 32
 #: Tokens entered per call, so that a long prompt never holds up the other slots.
-_ENTERED_AT_ONCE = 4096
+_MAX_ENTERED_PER_CALL = 4096
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class _Table:
     """ends: where each remembered sequence last ended; n_entered: how far the history was read."""
 
     ends: dict[tuple[TokenId, ...], int] = field(default_factory=dict)
-    n_entered: int = 0
+    n_indexed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupMatch:
     """tokens: what followed last time.  matches: for each, how many tokens before it agree."""
 
     tokens: Sequence[TokenId] = ()
@@ -53,32 +53,32 @@ class PromptLookup:
     def rewind(self, slot: int, n_past: int) -> None:
         """The slot's history is the same as before only up to n_past tokens."""
         table = self._tables[slot]
-        table.n_entered = min(table.n_entered, n_past)
+        table.n_indexed = min(table.n_indexed, n_past)
 
-    def find(self, slot: int, history: Sequence[TokenId], n_max: int) -> Found:
+    def find(self, slot: int, history: Sequence[TokenId], n_max: int) -> LookupMatch:
         """At most n_max tokens that followed the longest remembered end of the history."""
         table = self._tables[slot]
-        self._enter(table, history)
+        self._index(table, history)
         if n_max <= 0:
-            return Found()
-        for size in SIZES:
-            if len(history) <= size:
+            return LookupMatch()
+        for n_gram in NGRAM_SIZES:
+            if len(history) <= n_gram:
                 continue
-            at = table.ends.get(tuple(history[-size:]), 0)
-            if 0 < at < len(history) and (n_match := _n_matching(history, at)) >= size:
+            at = table.ends.get(tuple(history[-n_gram:]), 0)
+            if 0 < at < len(history) and (n_match := _n_matching(history, at)) >= n_gram:
                 tokens = _following(history, at, n_max)
-                return Found(tokens, [float(n_match + i) for i in range(len(tokens))])
-        return Found()
+                return LookupMatch(tokens, [float(n_match + i) for i in range(len(tokens))])
+        return LookupMatch()
 
-    def _enter(self, table: _Table, history: Sequence[TokenId]) -> None:
+    def _index(self, table: _Table, history: Sequence[TokenId]) -> None:
         """Remember every sequence that has a successor: all but the one at the very end."""
-        first = max(table.n_entered, 1)
-        last = min(len(history), first + _ENTERED_AT_ONCE)
+        first = max(table.n_indexed, 1)
+        last = min(len(history), first + _MAX_ENTERED_PER_CALL)
         for end in range(first, last):
-            for size in SIZES:
-                if end >= size:
-                    table.ends[tuple(history[end - size : end])] = end
-        table.n_entered = max(table.n_entered, last)
+            for n_gram in NGRAM_SIZES:
+                if end >= n_gram:
+                    table.ends[tuple(history[end - n_gram : end])] = end
+        table.n_indexed = max(table.n_indexed, last)
 
 
 def _following(history: Sequence[TokenId], at: int, n: int) -> list[TokenId]:

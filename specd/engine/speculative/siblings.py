@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 #: Most siblings of a draft.  Each is a sequence of its own in the cache, and a pass with a sibling
 #: searches all cells for those of its sequence.
-MOST_SIBLINGS = 7
+MAX_SIBLINGS = 7
 #: The estimate before anything is observed: an average over many pairs.
 _PRIOR, _PRIOR_WEIGHT = 0.4, 8.0
 #: Most observations that the mean remembers, so that it can follow the text.
@@ -33,7 +33,7 @@ class SiblingChance:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class RowCandidates:
     """Rows that one request could send.
 
     line: for each drafted token, the chance that it and all before it are right; it never rises.
@@ -49,7 +49,7 @@ class Candidates:
 
 
 @dataclass(slots=True)
-class Share:
+class RowAllocation:
     """What a request sends: the first n tokens of its line, and siblings by index, in order."""
 
     n: int = 0
@@ -73,7 +73,9 @@ def sibling_worths(
     return {at: (before[at] - line[at]) * kept for at in places if at < len(line)}
 
 
-def share_out(several: Sequence[Candidates], price: Callable[[int], float]) -> list[Share]:
+def allocate_rows(
+    several: Sequence[RowCandidates], price: Callable[[int], float]
+) -> list[RowAllocation]:
     """Return what each request sends so that the pass is worth most.
 
     price: number of rows beyond a plain pass → their cost in tokens.  It depends on the number
@@ -81,12 +83,12 @@ def share_out(several: Sequence[Candidates], price: Callable[[int], float]) -> l
     a request's limits are skipped.
     """
     worth, best, best_n = 0.0, 0.0, 0
-    taken = list(_likeliest(several))
+    taken = list(_rows_by_worth(several))
     for n, (chance, _, _, _) in enumerate(taken, start=1):
         worth += chance
         if worth - price(n) > best:
             best, best_n = worth - price(n), n
-    shares = [Share() for _ in several]
+    shares = [RowAllocation() for _ in several]
     for _, index, is_sibling, at in taken[:best_n]:
         if is_sibling:
             shares[at].siblings.append(index)
@@ -97,7 +99,7 @@ def share_out(several: Sequence[Candidates], price: Callable[[int], float]) -> l
     return shares
 
 
-def _likeliest(several: Sequence[Candidates]) -> Iterator[tuple[float, int, bool, int]]:
+def _rows_by_worth(several: Sequence[RowCandidates]) -> Iterator[tuple[float, int, bool, int]]:
     """Yield (worth, index in the line, is it a sibling, index of the request), best first."""
     every = [
         *((-c, i, False, at) for at, one in enumerate(several) for i, c in enumerate(one.line)),

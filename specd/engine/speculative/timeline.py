@@ -11,11 +11,11 @@ from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, Stand
 
 #: Figures in the line of draft lengths, and what stands for each length.
 _WIDTH = 60
-_FIGURES = ".123456789abcdefg"
+_LENGTH_DIGITS = ".123456789abcdefg"
 
 
 @dataclass(slots=True)
-class _Tally:
+class _DrafterCounts:
     n_guessed: int = 0
     n_sent: int = 0
     n_accepted: int = 0
@@ -27,13 +27,13 @@ class _Request:
 
     opened: Open
     parked: dict[str, str]
-    turns: list[str]
-    tallies: dict[str, _Tally]
+    state_changes: list[str]
+    counts_by_drafter: dict[str, _DrafterCounts]
     lengths: list[int] = field(default_factory=list)
     n_tokens: int = 0
     step_s: float = 0.0
     plain_s: float = 0.0
-    said: str = ""
+    final_state: str = ""
 
 
 class Timelines:
@@ -44,7 +44,7 @@ class Timelines:
         self._longest = longest
         self._requests: dict[int, _Request] = {}
 
-    def note(self, call: Call) -> list[str]:
+    def add_call(self, call: Call) -> list[str]:
         """Lines on the request that ended with this call, if one did."""
         match call:
             case Open():
@@ -52,14 +52,14 @@ class Timelines:
             case ObserveStep() if call.request_id in self._requests:
                 _step(self._requests[call.request_id], call)
             case State() if call.request_id in self._requests:
-                self._requests[call.request_id].said = " ".join(filter(None, call.answer))
+                self._requests[call.request_id].final_state = " ".join(filter(None, call.answer))
             case Close() if call.request_id in self._requests:
                 return [*_lines(self._requests.pop(call.request_id), self._longest)]
             case _:
                 pass
         return []
 
-    def rest(self) -> Iterator[str]:
+    def unfinished(self) -> Iterator[str]:
         """Lines on the requests that had not ended."""
         for request in self._requests.values():
             yield from _lines(request, self._longest)
@@ -68,12 +68,12 @@ class Timelines:
 
 def _begin(call: Open) -> _Request:
     parked = {drafter: reason for drafter, reason, _ in call.standings}
-    turns = [
+    state_changes = [
         f"step 1: {drafter} starts parked, because of earlier requests: {reason}"
         for drafter, reason in parked.items()
         if reason
     ]
-    return _Request(call, parked, turns, {drafter: _Tally() for drafter in parked})
+    return _Request(call, parked, state_changes, {drafter: _DrafterCounts() for drafter in parked})
 
 
 def _step(request: _Request, call: ObserveStep) -> None:
@@ -82,15 +82,17 @@ def _step(request: _Request, call: ObserveStep) -> None:
     request.step_s += call.reckoned.step_s
     request.plain_s += call.reckoned.plain_s * (call.n_accepted + 1)
     for drafter, confidences, *_ in call.guesses:
-        request.tallies.setdefault(drafter, _Tally()).n_guessed += len(confidences)
+        request.counts_by_drafter.setdefault(drafter, _DrafterCounts()).n_guessed += len(
+            confidences
+        )
     if call.sent_by:
-        tally = request.tallies.setdefault(call.sent_by, _Tally())
-        tally.n_sent += call.n_sent
-        tally.n_accepted += call.n_accepted
-    _turn(request, call.reckoned.standings)
+        counts = request.counts_by_drafter.setdefault(call.sent_by, _DrafterCounts())
+        counts.n_sent += call.n_sent
+        counts.n_accepted += call.n_accepted
+    _note_state_changes(request, call.reckoned.standings)
 
 
-def _turn(request: _Request, standings: Sequence[Standing]) -> None:
+def _note_state_changes(request: _Request, standings: Sequence[Standing]) -> None:
     for drafter, reason, gain in standings:
         was, request.parked[drafter] = request.parked.get(drafter, ""), reason
         if reason and not was:
@@ -99,7 +101,7 @@ def _turn(request: _Request, standings: Sequence[Standing]) -> None:
             words = f"{drafter} drafts again (so far {gain:.2f}× by the costs)"
         else:
             continue
-        request.turns.append(f"step {len(request.lengths)}: {words}")
+        request.state_changes.append(f"step {len(request.lengths)}: {words}")
 
 
 def _lines(request: _Request, longest: int) -> Iterator[str]:
@@ -116,25 +118,25 @@ def _lines(request: _Request, longest: int) -> Iterator[str]:
         reckoned = opened.standings and request.step_s
         gain = f", gain {request.plain_s / request.step_s:.2f}×" if reckoned else ""
         yield f"    {len(request.lengths)} steps, {request.n_tokens} tokens{gain}"
-    for drafter, tally in request.tallies.items():
-        share = f" ({tally.n_accepted / tally.n_sent:.0%})" if tally.n_sent else ""
+    for drafter, counts in request.counts_by_drafter.items():
+        share = f" ({counts.n_accepted / counts.n_sent:.0%})" if counts.n_sent else ""
         yield (
-            f"    {drafter}: {tally.n_guessed} guessed, {tally.n_sent} sent,"
-            f" {tally.n_accepted} accepted{share}"
+            f"    {drafter}: {counts.n_guessed} guessed, {counts.n_sent} sent,"
+            f" {counts.n_accepted} accepted{share}"
         )
     if any(request.lengths):
-        yield f"    lengths {figures(request.lengths)}"
-    yield from (f"    {turn}" for turn in request.turns)
-    if request.said:
-        yield f"    the answer said: {request.said}"
+        yield f"    lengths {length_digits(request.lengths)}"
+    yield from (f"    {state_change}" for state_change in request.state_changes)
+    if request.final_state:
+        yield f"    the answer said: {request.final_state}"
 
 
-def figures(lengths: Sequence[int]) -> str:
+def length_digits(lengths: Sequence[int]) -> str:
     """A figure for each step, or the mean of several; a to g are 10 to 16, none sent is a dot."""
     n_each = -(-len(lengths) // _WIDTH)
     shown = ""
     for at in range(0, len(lengths), n_each):
         some = lengths[at : at + n_each]
         mean = max(round(sum(some) / len(some)), int(any(some)))
-        shown += _FIGURES[min(max(mean, 0), MAX_DRAFT)]
+        shown += _LENGTH_DIGITS[min(max(mean, 0), MAX_DRAFT)]
     return shown if n_each == 1 else f"{shown} (each of {n_each} steps)"

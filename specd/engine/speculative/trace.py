@@ -14,7 +14,7 @@ import specd
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.drafter import Places
+from specd.engine.speculative.drafter import SiblingLimits
 
 #: After a call: (drafter, why it is parked or "", its gain in the request).
 Standing = tuple[str, str, float]
@@ -98,7 +98,7 @@ class Extend(_Call, frozen=True, tag="extend"):
 
 class Choose(_Call, frozen=True, tag="choose"):
     drafts: list[tuple[int, list[float]]]
-    places: list[Places]
+    places: list[SiblingLimits]
     answer: list[tuple[str, int, list[int]]]
 
 
@@ -228,7 +228,7 @@ class TracingController(Controller):
         return answer
 
     def choose(
-        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[Places] = ()
+        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[SiblingLimits] = ()
     ) -> list[tuple[str, int]]:
         answer = super().choose(drafts, places)
         copies = [(request_id, [*margins]) for request_id, margins in drafts]
@@ -262,11 +262,13 @@ class TracingController(Controller):
         control = self._requests[request_id]
         reckoned = Reckoned(
             control.pass_s + control.draft_s,
-            control.prospect.plain_s,
+            control.expected_gain.plain_s,
             self._standings(request_id),
         )
-        said = [(drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses]
-        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, said, reckoned))
+        guess_list = [
+            (drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses
+        ]
+        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, guess_list, reckoned))
 
     def measure(
         self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
@@ -275,33 +277,33 @@ class TracingController(Controller):
         self._write(Measure(request_id, kind, tokens, seconds, plain_s))
 
     def _standings(self, request_id: int) -> list[Standing]:
-        tracks = self._requests[request_id].tracks
-        return [(kind, track.parked, track.speed.gain) for kind, track in tracks.items()]
+        drafter_stats = self._requests[request_id].drafter_stats
+        return [(kind, stats.parked, stats.speed.gain) for kind, stats in drafter_stats.items()]
 
 
 class Replay:
     """A controller of today, told what the traced one was told."""
 
     def __init__(self, header: Header) -> None:
-        self._answered: list[Call] = []
-        self._controller = header.controller(self._answered.append)
+        self._calls_made: list[Call] = []
+        self._controller = header.controller(self._calls_made.append)
 
-    def differs(self, call: Call) -> str | None:
+    def find_difference(self, call: Call) -> str | None:
         """What came of the call today where that is something else, None where it is the same.
 
         After a difference the controllers have parted, and no further one means anything.
         """
         *args, _ = msgspec.structs.astuple(call)
-        self._answered.clear()
+        self._calls_made.clear()
         try:
             getattr(self._controller, call.method)(*args)
         except Exception as error:  # noqa: BLE001 - a trace may say what no engine would
             return f"{type(error).__name__}: {error}"
-        [today] = self._answered
+        [replayed] = self._calls_made
         # Compared as it is read: an enum is its text in a trace, a tuple is a list.
-        if msgspec.convert(msgspec.to_builtins(today), type(call)) == call:
+        if msgspec.convert(msgspec.to_builtins(replayed), type(call)) == call:
             return None
-        return encode(today).decode()
+        return encode(replayed).decode()
 
 
 def encode(line: Header | Call) -> bytes:

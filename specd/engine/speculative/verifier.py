@@ -32,7 +32,7 @@ def verify(
     history: prompt and answer so far; the caller appends each token it keeps before asking for
     the next, so that penalties see what plain decoding would have seen.
     position: index of the first yielded token among the generated ones.
-    Raises GrammarStuck instead of a token where the request's grammar leaves none.
+    Raises NoAllowedToken instead of a token where the request's grammar leaves none.
     """
     for i, row in enumerate(rows):
         token = sampler.token(row, history, position + i)

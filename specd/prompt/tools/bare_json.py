@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import ARGUMENT_KEYS, ID_KEYS, NAME_KEYS, calls_of, decoded
+from specd.prompt.tools.call import ARGUMENT_KEYS, ID_KEYS, NAME_KEYS, calls_of, decode_json
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import (
-    NotACall,
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
     Reading,
-    Source,
-    comes,
+    TextStream,
     expect,
     json_text,
+    match_literal,
     skip,
     skip_space,
 )
@@ -33,12 +33,12 @@ class BareJson:
     """One object, a list, or several one after another with `;` or `,` between them."""
 
     openers: tuple[str, ...] = ("{", "[")
-    leading: bool = True
+    is_only_leading: bool = True
     tokens: tuple[str, ...] = ()
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
         calls = yield from _calls(source, tools)
-        return calls + (yield from _further(source, tools, ";", ","))
+        return calls + (yield from _read_more_calls(source, tools, ";", ","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +46,41 @@ class PythonTag:
     """`<|python_tag|>` before Llama's JSON; other code behind it is for the user to run."""
 
     openers: tuple[str, ...] = ("<|python_tag|>",)
-    leading: bool = False
+    is_only_leading: bool = False
     tokens: tuple[str, ...] = ("<|python_tag|>",)
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
         yield from expect(source, *self.openers)
         yield from skip_space(source)
-        calls = calls_of(decoded((yield from json_text(source))))
-        return calls + (yield from _further(source, tools, ";", ",", *self.openers))
+        calls = calls_of(decode_json((yield from json_text(source))))
+        return calls + (yield from _read_more_calls(source, tools, ";", ",", *self.openers))
 
 
-def _calls(source: Source, tools: Tools) -> Reading[list[ToolCall]]:
-    yield from _promise(source, tools)
-    calls = calls_of(decoded((yield from json_text(source))))
+def _calls(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    yield from _check_first_key(source, tools)
+    calls = calls_of(decode_json((yield from json_text(source))))
     if any(call.name not in tools.names for call in calls):
-        raise NotACall
+        raise NotAToolCall
     return calls
 
 
-def _further(source: Source, tools: Tools, *between: str) -> Reading[list[ToolCall]]:
+def _read_more_calls(source: TextStream, tools: Tools, *between: str) -> Reading[list[ToolCall]]:
     """Calls that follow, with or without one of the texts before each."""
     calls: list[ToolCall] = []
     while True:
         begin = source.at
         try:
             yield from skip_space(source)
-            yield from comes(source, *between)
+            yield from match_literal(source, *between)
             yield from skip_space(source)
             calls += yield from _calls(source, tools)
-        except NotACall:
+        except NotAToolCall:
             source.at = begin
             return calls
 
 
-def _promise(source: Source, tools: Tools) -> Reading[None]:
-    """NotACall as soon as the beginning is no call's: an answer in JSON shall stream."""
+def _check_first_key(source: TextStream, tools: Tools) -> Reading[None]:
+    """NotAToolCall as soon as the beginning is no call's: an answer in JSON shall stream."""
     begin = source.at
     yield from skip(source, _BRACKETS)
     yield from expect(source, "{")
@@ -89,7 +89,7 @@ def _promise(source: Source, tools: Tools) -> Reading[None]:
     yield from skip_space(source)
     yield from expect(source, ":")
     yield from skip_space(source)
-    if key == '"name"' and (yield from comes(source, '"')):
+    if key == '"name"' and (yield from match_literal(source, '"')):
         yield from skip_space(source)
         yield from expect(source, *_spelled(tools.names))
         yield from skip_space(source)

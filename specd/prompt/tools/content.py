@@ -31,7 +31,7 @@ class Content:
         self._ready += leading + spoken
         self.begun = True
 
-    def interrupt(self) -> None:
+    def mark_call(self) -> None:
         """A call stood here."""
         self._space_before_calls = self._space_before_calls or self._space
         self._space = ""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import arguments_of, decoded
+from specd.prompt.tools.call import arguments_of, decode_json
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import (
-    NotACall,
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
     Reading,
-    Source,
-    comes,
+    TextStream,
     expect,
     json_text,
+    match_literal,
+    read_until,
     skip_space,
-    until,
 )
 
 #: The vocabulary's own bars and joints first; small distillations spell them their own way.
@@ -34,20 +34,20 @@ _SEPARATOR = _spelled("tool sep")
 @dataclass(frozen=True, slots=True)
 class DeepSeek:
     openers: tuple[str, ...] = (*_CALLS, *_CALL)
-    leading: bool = False
+    is_only_leading: bool = False
     tokens: tuple[str, ...] = tuple(
         tags[0] for tags in (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
     )
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
-        yield from comes(source, *_CALLS)
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+        yield from match_literal(source, *_CALLS)
         yield from skip_space(source)
         yield from expect(source, *_CALL)
         calls = [(yield from _call(source))]
         while True:
             begin = source.at
             yield from skip_space(source)
-            found = yield from comes(source, *_CALL, *_CALLS_END)
+            found = yield from match_literal(source, *_CALL, *_CALLS_END)
             if found in _CALL:
                 calls.append((yield from _call(source)))
                 continue
@@ -56,28 +56,28 @@ class DeepSeek:
             return calls
 
 
-def _call(source: Source) -> Reading[ToolCall]:
+def _call(source: TextStream) -> Reading[ToolCall]:
     """Either `name<sep>{…}`, or `function<sep>name`, a line end and the fence."""
-    name, _ = yield from until(source, *_SEPARATOR)
+    name, _ = yield from read_until(source, *_SEPARATOR)
     yield from skip_space(source)
     begin = source.at
     try:
         arguments = yield from _arguments(source)
-    except NotACall:
+    except NotAToolCall:
         source.at = begin
-        name, _ = yield from until(source, "\n")
+        name, _ = yield from read_until(source, "\n")
         yield from skip_space(source)
-        yield from comes(source, "```json", "```")
+        yield from match_literal(source, "```json", "```")
         yield from skip_space(source)
         arguments = yield from _arguments(source)
         yield from skip_space(source)
-        yield from comes(source, "```")
+        yield from match_literal(source, "```")
     yield from skip_space(source)
-    yield from comes(source, *_CALL_END)
+    yield from match_literal(source, *_CALL_END)
     if not name.strip():
-        raise NotACall
+        raise NotAToolCall
     return ToolCall(name=name.strip(), arguments=arguments_of(arguments))
 
 
-def _arguments(source: Source) -> Reading[object]:
-    return decoded((yield from json_text(source)))
+def _arguments(source: TextStream) -> Reading[object]:
+    return decode_json((yield from json_text(source)))

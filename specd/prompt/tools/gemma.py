@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from specd.core import ToolCall
 from specd.prompt.tools.call import finite
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import (
-    NotACall,
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
     Reading,
-    Source,
-    closed,
-    comes,
+    TextStream,
     expect,
+    match_literal,
+    read_until,
+    read_word,
+    skip_closing_tag,
     skip_space,
-    until,
-    word,
 )
 
 _INTEGER = re.compile(r"-?\d{1,300}")
@@ -34,7 +34,7 @@ class Gemma:
     open: str
     close: str
     quote: str
-    leading: bool = False
+    is_only_leading: bool = False
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -44,64 +44,64 @@ class Gemma:
     def tokens(self) -> tuple[str, ...]:
         return (self.open, self.close, self.quote)
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
         yield from expect(source, self.open)
         yield from skip_space(source)
         yield from expect(source, "call:")
-        name = yield from word(source)
+        name = yield from read_word(source)
         yield from expect(source, "{")
         arguments = yield from self._object(source, _MAX_DEPTH)
-        yield from closed(source, self.close)
+        yield from skip_closing_tag(source, self.close)
         return [ToolCall(name=name, arguments=arguments)]
 
-    def _object(self, source: Source, depth: int) -> Reading[dict[str, object]]:
+    def _object(self, source: TextStream, depth: int) -> Reading[dict[str, object]]:
         """From behind its bracket to its end."""
         found: dict[str, object] = {}
         while True:
             yield from skip_space(source)
-            if (yield from comes(source, "}")):
+            if (yield from match_literal(source, "}")):
                 return found
-            key, _ = yield from until(source, ":")
+            key, _ = yield from read_until(source, ":")
             key = key.strip().removeprefix(self.quote).removesuffix(self.quote).strip('"')
             found[key] = yield from self._value(source, depth - 1)
             yield from skip_space(source)
             if (yield from expect(source, ",", "}")) == "}":
                 return found
 
-    def _list(self, source: Source, depth: int) -> Reading[list[object]]:
+    def _list(self, source: TextStream, depth: int) -> Reading[list[object]]:
         found: list[object] = []
         while True:
             yield from skip_space(source)
-            if (yield from comes(source, "]")):
+            if (yield from match_literal(source, "]")):
                 return found
             found.append((yield from self._value(source, depth - 1)))
             yield from skip_space(source)
             if (yield from expect(source, ",", "]")) == "]":
                 return found
 
-    def _value(self, source: Source, depth: int) -> Reading[object]:
+    def _value(self, source: TextStream, depth: int) -> Reading[object]:
         if depth <= 0:
-            raise NotACall
+            raise NotAToolCall
         yield from skip_space(source)
-        match (yield from comes(source, self.quote, '"', "{", "[")):
+        match (yield from match_literal(source, self.quote, '"', "{", "[")):
             case "{":
                 return (yield from self._object(source, depth))
             case "[":
                 return (yield from self._list(source, depth))
             case "":
-                return _bare((yield from _to_end(source)))
+                return _bare_value((yield from _read_closing(source)))
             case quote:
-                text, _ = yield from until(source, quote)
+                text, _ = yield from read_until(source, quote)
                 return text
 
 
-def _to_end(source: Source) -> Reading[str]:
-    text, _ = yield from until(source, ",", "}", "]")
+def _read_closing(source: TextStream) -> Reading[str]:
+    text, _ = yield from read_until(source, ",", "}", "]")
     source.at -= 1
     return text.strip()
 
 
-def _bare(text: str) -> object:
+def _bare_value(text: str) -> object:
     """A number or a constant; anything else was a string without its quotes."""
     if _INTEGER.fullmatch(text):
         return int(text)

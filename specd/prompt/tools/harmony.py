@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 from specd.core import Delta, ToolCall
 from specd.prompt.tools.call import arguments_of
-from specd.prompt.tools.parser import Numbering, random_call_id
+from specd.prompt.tools.parser import CallNumbering, random_call_id
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import NotACall, Reading, Source, any_of, comes, overlap, until
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
+    Reading,
+    TextStream,
+    any_of,
+    match_literal,
+    partial_tag_length,
+    read_until,
+)
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
@@ -56,8 +64,8 @@ class HarmonyParser:
         new_id: Callable[[], str] = random_call_id,
     ) -> None:
         self._tools = tools
-        self._numbering = Numbering(new_id)
-        self._source = Source()
+        self._numbering = CallNumbering(new_id)
+        self._source = TextStream()
         self._content = self._thinking = ""
         self._calls: list[ToolCall] = []
         self._reading = self._read(inside)
@@ -66,17 +74,17 @@ class HarmonyParser:
     def after(
         cls, prompt: str, tools: Tools, *, new_id: Callable[[], str] = random_call_id
     ) -> HarmonyParser:
-        return cls(tools, inside=begun_message(prompt), new_id=new_id)
+        return cls(tools, inside=open_message(prompt), new_id=new_id)
 
     def feed(self, text: str) -> Delta:
         self._source.push(text)
-        return self._go_on()
+        return self._resume()
 
     def finish(self) -> Delta:
         self._source.ended = True
-        return self._go_on()
+        return self._resume()
 
-    def _go_on(self) -> Delta:
+    def _resume(self) -> Delta:
         next(self._reading, None)
         delta = Delta(content=self._content, thinking=self._thinking, tool_calls=tuple(self._calls))
         self._content = self._thinking = ""
@@ -103,7 +111,7 @@ class HarmonyParser:
             mark = any_of(_ENDS).search(source.text, source.at)
             end = mark.start() if mark else len(source.text)
             if not mark and not source.ended:
-                end -= max(overlap(source.text[source.at :], x) for x in _ENDS)
+                end -= max(partial_tag_length(source.text[source.at :], x) for x in _ENDS)
             text = source.text[source.at : end]
             if header.channel == "analysis" and not header.recipient:
                 self._thinking += text
@@ -119,14 +127,14 @@ class HarmonyParser:
         source = self._source
         source.drop_read()
         try:
-            text, mark = yield from until(source, *_ENDS)
+            text, mark = yield from read_until(source, *_ENDS)
             source.at -= len(mark)
-        except NotACall:
+        except NotAToolCall:
             # The token that ends a call ends the answer, too, and has no text then.
             text, source.at = source.text, len(source.text)
         try:
             call = ToolCall(name=self._name(header.recipient), arguments=arguments_of(text))
-        except NotACall:
+        except NotAToolCall:
             self._content += text
         else:
             self._calls.append(self._numbering.numbered(call))
@@ -140,26 +148,28 @@ class HarmonyParser:
         return next((x for x in names if _NO_IDENTIFIER.sub("_", x) == recipient), recipient)
 
 
-def begun_message(prompt: str) -> Header | None:
+def open_message(prompt: str) -> Header | None:
     """The header that ends a prompt, where the answer goes on within a message."""
     if not prompt.endswith(MESSAGE):
         return None
     return Header.of(prompt.rpartition(START)[2])
 
 
-def _header(source: Source) -> Reading[Header]:
+def _header(source: TextStream) -> Reading[Header]:
     """To its end.  Text that is none is the answer of a model that has forgotten it."""
-    while (yield from comes(source, "<|end|>", "<|call|>", "<|return|>")):
+    while (yield from match_literal(source, "<|end|>", "<|call|>", "<|return|>")):
         pass
     begin = source.at
     if not (
-        yield from comes(source, START, CHANNEL, MESSAGE, "<|constrain|>", "assistant", " to=")
+        yield from match_literal(
+            source, START, CHANNEL, MESSAGE, "<|constrain|>", "assistant", " to="
+        )
     ):
         return Header()
     source.at = begin
     try:
-        text, _ = yield from until(source, MESSAGE)
-    except NotACall:
+        text, _ = yield from read_until(source, MESSAGE)
+    except NotAToolCall:
         # The answer was cut within a header, which has nothing for anybody.
         source.at = len(source.text)
         return Header()

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import arguments_of, calls_of, decoded
+from specd.prompt.tools.call import arguments_of, calls_of, decode_json
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import NotACall, Reading, Source, expect, until
+from specd.prompt.tools.text_stream import NotAToolCall, Reading, TextStream, expect, read_until
 
 #: As often is Python's parser asked whether a list has come to its end.
 _MOST_ENDS = 20
@@ -27,7 +27,7 @@ class TaggedPython:
 
     open: str
     close: str
-    leading: bool = False
+    is_only_leading: bool = False
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -37,18 +37,20 @@ class TaggedPython:
     def tokens(self) -> tuple[str, ...]:
         return (self.open, self.close)
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
         yield from expect(source, self.open)
         begin = source.at
         try:
-            text, _ = yield from until(source, self.close)
-        except NotACall:
+            text, _ = yield from read_until(source, self.close)
+        except NotAToolCall:
             # The end of the answer stands for the closing tag.
             text, source.at = source.text[begin:], len(source.text)
         source.spend(len(text))
         text = text.strip()
         return (
-            calls_of(decoded(text)) if text.startswith(("{", "[{")) else python_calls(text, tools)
+            calls_of(decode_json(text))
+            if text.startswith(("{", "[{"))
+            else python_calls(text, tools)
         )
 
 
@@ -57,36 +59,36 @@ class BarePython:
     """A list of calls that is the whole answer; each must name a tool of the request."""
 
     openers: tuple[str, ...] = ("[",)
-    leading: bool = True
+    is_only_leading: bool = True
     tokens: tuple[str, ...] = ()
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
         begin = source.at
         ahead = yield from _name_of_first(source)
         if ahead not in tools.names:
-            raise NotACall
+            raise NotAToolCall
         for _ in range(_MOST_ENDS):
             # It may stand in a string, so the first one that makes a list of calls is the end.
-            yield from until(source, ")]")
+            yield from read_until(source, ")]")
             source.spend(source.at - begin)
             try:
                 calls = python_calls(source.text[begin : source.at], tools)
-            except NotACall:
+            except NotAToolCall:
                 continue
             if any(call.name not in tools.names for call in calls):
-                raise NotACall
+                raise NotAToolCall
             return calls
-        raise NotACall
+        raise NotAToolCall
 
 
-def _name_of_first(source: Source) -> Reading[str]:
+def _name_of_first(source: TextStream) -> Reading[str]:
     yield from expect(source, "[")
-    name, _ = yield from until(source, "(", "\n", "{", '"', ",", "]")
+    name, _ = yield from read_until(source, "(", "\n", "{", '"', ",", "]")
     return name.strip()
 
 
 def python_calls(text: str, tools: Tools) -> list[ToolCall]:
-    """Raises NotACall where the text is anything but calls with plain values."""
+    """Raises NotAToolCall where the text is anything but calls with plain values."""
     lines = text.strip()
     try:
         with warnings.catch_warnings():
@@ -98,19 +100,19 @@ def python_calls(text: str, tools: Tools) -> list[ToolCall]:
         # Python knows values that JSON does not: endless numbers, and halves of characters.
         found = [replace(x, arguments=arguments_of(json.dumps(x.arguments))) for x in found]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotACall from error
+        raise NotAToolCall from error
     if not found:
-        raise NotACall
+        raise NotAToolCall
     return found
 
 
 def _calls(line: ast.stmt) -> Iterator[ast.Call]:
     if not isinstance(line, ast.Expr):
-        raise NotACall
+        raise NotAToolCall
     many = isinstance(line.value, ast.List | ast.Tuple)
     for call in line.value.elts if many else [line.value]:  # type: ignore[attr-defined]
         if not isinstance(call, ast.Call):
-            raise NotACall
+            raise NotAToolCall
         yield call
 
 
@@ -118,11 +120,11 @@ def _call(call: ast.Call, tools: Tools) -> ToolCall:
     name = ast.unparse(call.func)
     parameters = tools.parameters(name)
     if len(call.args) > len(parameters):
-        raise NotACall
+        raise NotAToolCall
     arguments = {key: _value(arg) for key, arg in zip(parameters, call.args, strict=False)}
     for keyword in call.keywords:
         if keyword.arg is None:
-            raise NotACall
+            raise NotAToolCall
         arguments[keyword.arg] = _value(keyword.value)
     return ToolCall(name=name, arguments=arguments)
 
@@ -140,13 +142,13 @@ def _value(node: ast.expr) -> object:
             return {_key(key): _value(entry) for key, entry in zip(keys, values, strict=True)}
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
-    raise NotACall
+    raise NotAToolCall
 
 
 def _key(node: ast.expr | None) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    raise NotACall
+    raise NotAToolCall
 
 
 LFM2 = TaggedPython("<|tool_call_start|>", "<|tool_call_end|>")

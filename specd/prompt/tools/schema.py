@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from specd.prompt.tools.call import decoded, finite
-from specd.prompt.tools.source import NotACall
+from specd.prompt.tools.call import decode_json, finite
+from specd.prompt.tools.text_stream import NotAToolCall
 
 _INTEGER = re.compile(r"[+-]?\d{1,300}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
@@ -71,8 +71,8 @@ def _number(stripped: str, types: frozenset[str], text: str) -> object:
 
 def _json(text: str) -> object:
     try:
-        return decoded(text)
-    except NotACall:
+        return decode_json(text)
+    except NotAToolCall:
         return text
 
 
@@ -81,7 +81,7 @@ def _types(
 ) -> Iterator[str]:
     """Those named by `type`, by the members of a union, by a reference, or by an enumeration."""
     named = schema.get("type")
-    yield from [named] if isinstance(named, str) else _texts(named)
+    yield from [named] if isinstance(named, str) else _string_list(named)
     if depth == 0:
         return
     for union in ("anyOf", "oneOf", "allOf"):
@@ -89,12 +89,12 @@ def _types(
         for member in members if isinstance(members, list) else []:
             yield from _types(_mapping(member), root, depth=depth - 1)
     if isinstance(reference := schema.get("$ref"), str):
-        yield from _types(_referred(reference, root), root, depth=depth - 1)
-    if not named and _texts(schema.get("enum")):
+        yield from _types(_resolve_reference(reference, root), root, depth=depth - 1)
+    if not named and _string_list(schema.get("enum")):
         yield "string"
 
 
-def _referred(reference: str, root: Mapping[str, object]) -> Mapping[str, object]:
+def _resolve_reference(reference: str, root: Mapping[str, object]) -> Mapping[str, object]:
     """`#/$defs/Name` within the tool's own parameters."""
     found = root
     for key in reference.removeprefix("#/").split("/"):
@@ -102,7 +102,7 @@ def _referred(reference: str, root: Mapping[str, object]) -> Mapping[str, object
     return found
 
 
-def _texts(value: object) -> list[str]:
+def _string_list(value: object) -> list[str]:
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import calls_of, decoded
+from specd.prompt.tools.call import calls_of, decode_json
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import (
+from specd.prompt.tools.text_stream import (
     Reading,
-    Source,
-    closed,
+    TextStream,
     expect,
     json_text,
-    more_json,
+    skip_closing_tag,
     skip_space,
+    starts_json,
 )
 
 #: What opens calls, and what closes them; "" is nothing.
@@ -38,7 +38,7 @@ class TaggedJson:
     """
 
     pairs: tuple[tuple[str, str], ...]
-    leading: bool = False
+    is_only_leading: bool = False
 
     @classmethod
     def of(cls, openers: Iterable[str]) -> TaggedJson:
@@ -52,15 +52,15 @@ class TaggedJson:
     def tokens(self) -> tuple[str, ...]:
         return tuple(tag for pair in self.pairs for tag in pair if tag)
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
         opener = yield from expect(source, *self.openers)
         close = dict(self.pairs)[opener]
         calls: list[ToolCall] = []
         while True:
             yield from skip_space(source)
-            if calls and not (yield from more_json(source)):
+            if calls and not (yield from starts_json(source)):
                 break
-            calls += calls_of(decoded((yield from json_text(source))))
+            calls += calls_of(decode_json((yield from json_text(source))))
         if close:
-            yield from closed(source, close)
+            yield from skip_closing_tag(source, close)
         return calls

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import arguments_of, decoded
+from specd.prompt.tools.call import arguments_of, decode_json
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import (
-    NotACall,
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
     Reading,
-    Source,
-    closed,
-    comes,
+    TextStream,
     expect,
     json_text,
+    match_literal,
+    skip_closing_tag,
     skip_space,
 )
 
@@ -41,12 +41,12 @@ class TemplateTag:
         return (self.tag,)
 
     @property
-    def leading(self) -> bool:
+    def is_only_leading(self) -> bool:
         return self.tag in {"{", "["}
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        return () if self.leading else (self.tag, *self._closers)
+        return () if self.is_only_leading else (self.tag, *self._closers)
 
     @property
     def _closers(self) -> tuple[str, ...]:
@@ -54,37 +54,37 @@ class TemplateTag:
         if "```" in self.tag:
             return ("```",)
         for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):
-            if self.tag.startswith(left) and self.tag.endswith(right) and not self.leading:
+            if self.tag.startswith(left) and self.tag.endswith(right) and not self.is_only_leading:
                 return (f"{left}/{self.tag[len(left) :]}",)
         return ()
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
-        if not self.leading:
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+        if not self.is_only_leading:
             yield from expect(source, self.tag)
         calls = [(yield from _call(source, tools))]
         while True:
             begin = source.at
             try:
                 yield from skip_space(source)
-                yield from comes(source, ",", ";")
+                yield from match_literal(source, ",", ";")
                 calls.append((yield from _call(source, tools)))
-            except NotACall:
+            except NotAToolCall:
                 source.at = begin
                 break
-        yield from closed(source, "]")
-        yield from closed(source, *self._closers)
+        yield from skip_closing_tag(source, "]")
+        yield from skip_closing_tag(source, *self._closers)
         return calls
 
 
-def _call(source: Source, tools: Tools) -> Reading[ToolCall]:
+def _call(source: TextStream, tools: Tools) -> Reading[ToolCall]:
     begin = source.at
     while (brace := source.text.find("{", begin, begin + _MAX_BEFORE_JSON)) < 0:
         if source.ended or len(source.text) >= begin + _MAX_BEFORE_JSON:
-            raise NotACall
+            raise NotAToolCall
         yield
     source.at = brace
     text = yield from json_text(source)
-    payload = decoded(text)
+    payload = decode_json(text)
     assert isinstance(payload, dict)
     return _named(payload, source.text[begin:brace], text, tools)
 
@@ -94,7 +94,7 @@ def _named(payload: dict[str, object], before: str, text: str, tools: Tools) -> 
     known = [said] if isinstance(said, str) and said in tools.names else []
     name = max(known or [x for x in tools.names if x in before + text], key=len, default="")
     if not name:
-        raise NotACall
+        raise NotAToolCall
     for key in ("arguments", "parameters", name):
         if key in payload:
             return ToolCall(name=name, arguments=arguments_of(payload[key]))

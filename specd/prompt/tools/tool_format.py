@@ -6,7 +6,7 @@ from typing import Protocol
 
 from specd.core import ToolCall
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import Reading, Source
+from specd.prompt.tools.text_stream import Reading, TextStream
 
 
 class ToolFormat(Protocol):
@@ -17,15 +17,15 @@ class ToolFormat(Protocol):
         """Each begins calls; none is a part of another."""
 
     @property
-    def leading(self) -> bool:
+    def is_only_leading(self) -> bool:
         """Whether an opener counts only where nothing was said before it but space."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """What may be control tokens in a vocabulary, and must be seen for all that."""
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
-        """From an opener to the end of what it opened; at least one call.  Raises NotACall.
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+        """From an opener to the end of what it opened; at least one call.  Raises NotAToolCall.
 
         ids are "" where the model wrote none; every index is 0.
         """

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from specd.core import ToolCall
 from specd.prompt.tools.schema import Tools
-from specd.prompt.tools.source import NotACall, Reading, Source, comes, expect, skip_space, until
+from specd.prompt.tools.text_stream import (
+    NotAToolCall,
+    Reading,
+    TextStream,
+    expect,
+    match_literal,
+    read_until,
+    skip_space,
+)
 
 #: Tags around functions, where there are any; models forget the first of them now and then.
 WRAPPERS = {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"}
@@ -20,18 +28,18 @@ _FUNCTION = "<function="
 @dataclass(frozen=True, slots=True)
 class XmlFunctions:
     openers: tuple[str, ...] = (_FUNCTION, *WRAPPERS)
-    leading: bool = False
+    is_only_leading: bool = False
     tokens: tuple[str, ...] = tuple(tag for pair in WRAPPERS.items() for tag in pair)
 
-    def read(self, source: Source, tools: Tools) -> Reading[list[ToolCall]]:
-        yield from comes(source, *WRAPPERS)
+    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+        yield from match_literal(source, *WRAPPERS)
         yield from skip_space(source)
         yield from expect(source, _FUNCTION)
         calls = [(yield from _function(source, tools))]
         while True:
             begin = source.at
             yield from skip_space(source)
-            found = yield from comes(source, _FUNCTION, *WRAPPERS.values())
+            found = yield from match_literal(source, _FUNCTION, *WRAPPERS.values())
             if found == _FUNCTION:
                 calls.append((yield from _function(source, tools)))
                 continue
@@ -40,19 +48,19 @@ class XmlFunctions:
             return calls
 
 
-def _function(source: Source, tools: Tools) -> Reading[ToolCall]:
+def _function(source: TextStream, tools: Tools) -> Reading[ToolCall]:
     """From behind its `<function=` on."""
-    name, _ = yield from until(source, ">", "\n")
+    name, _ = yield from read_until(source, ">", "\n")
     name = name.strip().strip("\"'")
     if not name:
-        raise NotACall
+        raise NotAToolCall
     arguments: dict[str, object] = {}
     while True:
         yield from skip_space(source)
         if (yield from expect(source, "<parameter=", "</function>")) == "</function>":
             return ToolCall(name=name, arguments=arguments)
-        key, _ = yield from until(source, ">", "\n")
+        key, _ = yield from read_until(source, ">", "\n")
         key = key.strip().strip("\"'")
-        text, _ = yield from until(source, "</parameter>")
+        text, _ = yield from read_until(source, "</parameter>")
         text = text.removeprefix("\n").removesuffix("\n")
         arguments[key] = tools.value(name, key, text)

@@ -17,11 +17,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 
-from specd.api.ports import Workshop
+from specd.api.interfaces import StoreServices
 from specd.core import Message, Progress
 from specd.create import CreateRequest
 from specd.errors import EngineError, InvalidRequest
-from specd.store import Changes, Writer
+from specd.store import AsyncWriter, StoreWriter
 from tests.api.fakes import client
 from tests.gguf_files import OllamaStore, write_llama
 
@@ -70,8 +70,8 @@ def creator() -> FakeCreator:
 
 @pytest.fixture
 async def http(store: OllamaStore, creator: FakeCreator) -> AsyncIterator[Http]:
-    workshop = Workshop(writer=Changes(Writer(store.root)), creator=creator)
-    async with client(workshop=workshop, max_body_bytes=1000) as session:
+    store_services = StoreServices(writer=AsyncWriter(StoreWriter(store.root)), creator=creator)
+    async with client(store_services=store_services, max_body_bytes=1000) as session:
         yield session
 
 
@@ -189,10 +189,10 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     http: Http, store: OllamaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, removed = threading.Event(), threading.Event()
-    plain = Writer.staged
+    plain = StoreWriter.staged
 
     @contextlib.contextmanager
-    def watched(writer: Writer) -> Iterator[Path]:
+    def watched(writer: StoreWriter) -> Iterator[Path]:
         try:
             with plain(writer) as path:
                 begun.set()
@@ -204,7 +204,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
         yield PAYLOAD[:100]
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Writer, "staged", watched)
+    monkeypatch.setattr(StoreWriter, "staged", watched)
     uploading = asyncio.create_task(http.post(f"/api/blobs/{DIGEST}", data=half()))
     assert await asyncio.to_thread(begun.wait, 30)
     uploading.cancel()

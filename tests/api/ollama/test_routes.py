@@ -20,7 +20,7 @@ from tests.api.fakes import (
     client,
     model_ref,
 )
-from tests.api.ollama.test_loaded import resident
+from tests.api.ollama.test_running_models import resident
 
 CREATED = "2026-08-01T12:00:00.00000012Z"
 SPECULATION = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from specd.core import Grammar, GrammarKind, SamplingParams, TokenId
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.sampler import GuidedSampler
-from specd.engine.grammar.source import compiled
-from specd.engine.grammar.state import GrammarState, GrammarStuck
+from specd.engine.grammar.state import GrammarState, NoAllowedToken
+from specd.engine.grammar.translation import compile_matcher
 from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import CERTAIN, CoupledSampler, Row
 from tests.engine.grammar.vocabulary import ENDS, N_VOCAB, ByteVocabulary
@@ -22,7 +22,7 @@ SCHEMA = Grammar(
     text='{"type": "object", "properties": {"name": {"type": "string"}, "a": {"type": "number"}},'
     ' "required": ["name", "a"], "additionalProperties": {"type": "boolean"}}',
 )
-START = compiled(SCHEMA, TABLE.tokenizer)
+START = compile_matcher(SCHEMA, TABLE.tokenizer)
 
 
 def guided(params: SamplingParams) -> tuple[GuidedSampler, GrammarState]:
@@ -55,7 +55,7 @@ def test_without_filters_it_is_the_best_score_of_the_allowed(
     sampler, state = guided(SamplingParams(temperature=temperature, top_k=0, top_p=1, seed=seed))
     said: list[TokenId] = []
     for position in range(n_tokens):
-        if state.finished:
+        if state.is_finished:
             break
         row, allowed = row_after(said), np.flatnonzero(state.mask())
         scores = row[allowed].astype(np.float64)
@@ -109,7 +109,7 @@ def test_a_row_without_any_allowed_token_is_no_silent_token() -> None:
     row = np.full(N_VOCAB, -np.inf, dtype=np.float32)
     row[ord("x")] = 1
     sampler, state = guided(SamplingParams())
-    with pytest.raises(GrammarStuck, match="knows no token"):
+    with pytest.raises(NoAllowedToken, match="knows no token"):
         sampler.token(row, [], 0)
     # A drafter guesses on, and what it guesses can only be wrong.
     assert sampler.sample(row, [], 0).token == ord("x")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from specd.core import Grammar, GrammarKind
 from specd.engine.grammar.compiler import GrammarCompiler
 from specd.engine.grammar.schema import _LIMIT, Schema, as_llama_cpp
-from specd.engine.grammar.source import compiled
 from specd.engine.grammar.state import GrammarState
+from specd.engine.grammar.translation import compile_matcher
 from tests.engine.grammar.vocabulary import ENDS, ByteVocabulary
 
 #: A schema and what is valid for it.
@@ -27,7 +27,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 def accepts(schema: object, text: str) -> bool:
     """Whether an answer may be just that text."""
     grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
-    state = GrammarState(compiled(grammar, COMPILER._table.tokenizer), COMPILER._table)
+    state = GrammarState(compile_matcher(grammar, COMPILER._table.tokenizer), COMPILER._table)
     for byte in text.encode():
         if not state.allows(byte):
             return False

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.grammar.compiler import GrammarCompiler
-from specd.engine.grammar.source import compiled
-from specd.engine.grammar.state import GrammarState, GrammarStuck
+from specd.engine.grammar.state import GrammarState, NoAllowedToken
+from specd.engine.grammar.translation import compile_matcher
 from tests.engine.grammar.vocabulary import CONTROL, ENDS, N_VOCAB, PIECES, ByteVocabulary
 
 COMPILER = GrammarCompiler(ByteVocabulary())
@@ -24,7 +24,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 def begin(grammar: Grammar, compiler: GrammarCompiler = COMPILER) -> GrammarState:
     """Without the sandbox, which has its own test."""
-    return GrammarState(compiled(grammar, compiler._table.tokenizer), compiler._table)
+    return GrammarState(compile_matcher(grammar, compiler._table.tokenizer), compiler._table)
 
 
 def of_schema(schema: object) -> Grammar:
@@ -38,7 +38,7 @@ def gbnf(text: str) -> Grammar:
 def walk(state: GrammarState, random: Random, n_most: int) -> list[TokenId]:
     """At most n_most tokens, each one of the allowed."""
     tokens: list[TokenId] = []
-    while len(tokens) < n_most and not state.finished:
+    while len(tokens) < n_most and not state.is_finished:
         tokens.append(int(random.choice(np.flatnonzero(state.mask()))))
         state.accept(tokens[-1])
     return tokens
@@ -108,7 +108,7 @@ grammars = st.one_of(
 def test_a_mask_is_what_every_single_token_is_told(grammar: Grammar, seed: int, n: int) -> None:
     state = begin(grammar)
     walk(state, Random(seed), n)
-    if not state.finished:
+    if not state.is_finished:
         assert state.mask().tolist() == [state.allows(token) for token in range(N_VOCAB)]
 
 
@@ -123,8 +123,8 @@ def test_going_back_leaves_no_trace(
     fresh = begin(grammar)
     for token in tokens[: len(tokens) - n_back]:
         fresh.accept(token)
-    assert (state.n_accepted, state.finished) == (fresh.n_accepted, fresh.finished)
-    if not fresh.finished:
+    assert (state.n_accepted, state.is_finished) == (fresh.n_accepted, fresh.is_finished)
+    if not fresh.is_finished:
         assert (state.mask() == fresh.mask()).all()
         # And onwards again, where the first walk had gone.
         assert all(state.allows(token) for token in tokens[state.n_accepted :][:1])
@@ -134,7 +134,7 @@ def test_going_back_leaves_no_trace(
 def test_an_answer_that_ends_fits_its_schema(schema: dict[str, Any], seed: int) -> None:
     state = begin(of_schema(schema))
     tokens = walk(state, Random(seed), 2000)
-    assert state.finished
+    assert state.is_finished
     jsonschema.validate(
         json.loads(text_of(tokens)), schema, format_checker=jsonschema.FormatChecker()
     )
@@ -146,12 +146,12 @@ def test_any_json_object_can_be_read(seed: int) -> None:
     random = Random(seed)
     tokens = walk(state, random, 60)
     closing = [ord(c) for c in '"}]0ea:,1']
-    while not state.finished and len(tokens) < 1000:
+    while not state.is_finished and len(tokens) < 1000:
         # Close whatever is open, as far as one sign can tell.
         wanted = [token for token in (*ENDS, *closing) if state.allows(token)]
         tokens.append(wanted[0] if wanted else int(random.choice(np.flatnonzero(state.mask()))))
         state.accept(tokens[-1])
-    assert state.finished
+    assert state.is_finished
     assert isinstance(json.loads(text_of(tokens)), dict)
 
 
@@ -163,12 +163,12 @@ def test_all_ends_are_allowed_exactly_where_the_answer_may_be_over() -> None:
     state.accept(ord("b"))
     assert set(np.flatnonzero(state.mask())) == set(ENDS), "it must be over now"
     state.accept(ENDS[1])
-    assert state.finished
+    assert state.is_finished
     assert not any(state.allows(token) for token in range(N_VOCAB))
-    with pytest.raises(GrammarStuck, match="already over"):
+    with pytest.raises(NoAllowedToken, match="already over"):
         state.mask()
     state.rollback(2)
-    assert not state.finished
+    assert not state.is_finished
     assert set(np.flatnonzero(state.mask())) == {ord("b"), *ENDS}
 
 
@@ -187,7 +187,7 @@ def test_a_vocabulary_that_lacks_what_must_come_is_stuck_until_it_goes_back() ->
     state = begin(Grammar(kind=GrammarKind.REGEX, text="aé"), lacking)
     state.accept(ord("a"))
     for _ in range(2):
-        with pytest.raises(GrammarStuck):
+        with pytest.raises(NoAllowedToken):
             state.mask()
         state.rollback(0)
     state.rollback(1)
@@ -199,10 +199,10 @@ def test_a_grammar_beyond_the_limits_of_a_step_is_stuck_until_it_goes_back() -> 
     wide = {"type": "object", "properties": names, "additionalProperties": False}
     state = begin(of_schema({"type": "array", "items": wide}))
     state.accept(ord("["))
-    with pytest.raises(GrammarStuck, match=r"cannot go on: .*items"):
+    with pytest.raises(NoAllowedToken, match=r"cannot go on: .*items"):
         state.accept(ord("{"))
     for ask in (state.mask, lambda: state.allows(ord("]"))):
-        with pytest.raises(GrammarStuck, match="cannot go on"):
+        with pytest.raises(NoAllowedToken, match="cannot go on"):
             ask()
     state.rollback(0)
     assert state.allows(ord("]"))

@@ -44,7 +44,7 @@ class Engine:
         """Text and end of one request that runs alone."""
         self.said.clear()
         self.loop.submit(1, request(prompt, **fields))
-        while self.loop.busy:
+        while self.loop.is_busy:
             self.loop.step()
         end = self.said[-1]
         assert isinstance(end, Finished)
@@ -144,10 +144,10 @@ def assert_same_text(
     target, ends, recorders = engine.loop._target, [], []
     for how in ({"n_draft_max": 0}, drafting):
         recorder: Any = Recorder(target)
-        engine.loop._target = engine.loop.reader._target = recorder
+        engine.loop._target = engine.loop.prefill._target = recorder
         ends.append(engine.answer(prompt, **how, **asked)[1])
         recorders.append(recorder)
-    engine.loop._target = engine.loop.reader._target = target
+    engine.loop._target = engine.loop.prefill._target = target
     plain, drafted = (list(end.context) for end in ends)
     if plain == drafted:
         return ends[1]
@@ -155,7 +155,7 @@ def assert_same_text(
     assert exact is not None
     assert not exact.speculation, "the self-check found that drafts change no bit"
     n_same, n_prompt = common_prefix(plain, drafted), ends[0].usage.n_prompt
-    position = n_same - engine.loop.slots[0].n_words(n_prompt)
+    position = n_same - engine.loop.slots[0].n_text_tokens(n_prompt)
     a, b = (recorder.rows[0, n_prompt + position - 1] for recorder in recorders)
     params = request(prompt, **asked).sampling
     sampler = CoupledSampler(params)

@@ -116,7 +116,7 @@ def test_whatever_is_kept_is_what_was_read(
         assert context.rewind(slot, 0) == 0
     for step in steps:
         decode(context, {s: (len(histories[s]), tokens) for s, (tokens, _, _) in step.items()})
-        for slot, (tokens, n_back, hold) in step.items():
+        for slot, (tokens, n_back, checkpoint) in step.items():
             histories[slot] += tokens
             asked = max(len(histories[slot]) - n_back, 0)
             promised = context.reusable(slot, asked)
@@ -126,8 +126,8 @@ def test_whatever_is_kept_is_what_was_read(
                 window = context_window(architecture, role)
                 assert kept == asked or 0 < window < len(histories[slot])
             del histories[slot][kept:]
-            if hold:
-                context.hold(slot)
+            if checkpoint:
+                context.checkpoint(slot)
     for slot, history in enumerate(histories):
         assert context.reusable(slot, len(history)) == len(history)
         right = fresh_row(architecture, history)
@@ -144,7 +144,7 @@ def test_a_drafter_with_a_running_state_goes_back_to_where_it_was_held(architect
     read, guessed = list(range(20)), [31, 32, 33]
     context.rewind(0, 0)
     decode(context, {0: (0, read)})
-    context.hold(0)
+    context.checkpoint(0)
     for at, token in enumerate(guessed):
         decode(context, {0: (20 + at, [token])})
     assert context.rewind(0, 22) == 20
@@ -164,7 +164,7 @@ def test_llama_cpp_agrees_to_rewind_a_state_it_no_longer_has(architecture: str) 
     decode(context, {0: (0, read[:29])})
     decode(context, {0: (29, read[29:])})
     assert context.reusable(0, 28) == 0
-    assert memory.cut(0, 28)
+    assert memory.remove(0, 28)
     difference = np.abs(next_row(context, 0, 28) - fresh_row(architecture, read[:28]))
     assert difference.max() > WRONG
 
@@ -202,7 +202,7 @@ def test_a_window_is_cut_exactly_as_far_as_it_is_whole() -> None:
     right = fresh_row("gemma3", read[:shortest])
     assert np.abs(next_row(context_of("gemma3", n_rewind=8), 0, shortest) - right).max() < ROUNDING
     read_it()
-    assert memory.cut(0, shortest - 1)
+    assert memory.remove(0, shortest - 1)
     right = fresh_row("gemma3", read[: shortest - 1])
     assert np.abs(next_row(context, 0, shortest - 1) - right).max() > ROUNDING
 
@@ -224,7 +224,7 @@ def test_an_exhausted_window_is_read_from_its_beginning() -> None:
 def test_what_can_be_taken_back(architecture: str, n_rewind: int, limit: int | None) -> None:
     context = context_of(architecture, n_rewind=n_rewind)
     assert context.rewind_limit == limit
-    assert context.splits_ragged == (limit is not None)
+    assert context.has_equal_splits == (limit is not None)
 
 
 def test_large_states_are_remembered_for_fewer_tokens() -> None:

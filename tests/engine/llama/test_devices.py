@@ -13,7 +13,7 @@ import pytest
 
 from specd.core import BackendDevice
 from specd.engine.llama import devices
-from specd.engine.llama.backends import is_for_cpu_alone
+from specd.engine.llama.backends import is_cpu_only
 
 ROOT = Path(__file__).parents[3]
 
@@ -67,7 +67,7 @@ sys.exit(devices.main())
 """
 
 
-def told(bus_id: str) -> tuple[int, list[list[dict[str, object]]]]:
+def reported_devices(bus_id: str) -> tuple[int, list[list[dict[str, object]]]]:
     """The exit status, and the lists in the order in which they were said."""
     done = subprocess.run(
         [sys.executable, "-c", _WITH_TWO_GPUS, bus_id],
@@ -79,13 +79,13 @@ def told(bus_id: str) -> tuple[int, list[list[dict[str, object]]]]:
 
 
 def test_gpus_are_told_with_their_kind_their_place_and_their_memory() -> None:
-    status, (by_name, opened) = told("0000:C1:00.0")
+    status, (by_name, open_device) = reported_devices("0000:C1:00.0")
     assert status == 0
     assert [(gpu["name"], gpu["integrated"]) for gpu in by_name] == [
         ("TEST0", False),
         ("TEST1", True),
     ]
-    assert opened[0] == {
+    assert open_device[0] == {
         "name": "TEST0",
         "backend": "TEST",
         "description": "Fast",
@@ -94,11 +94,11 @@ def test_gpus_are_told_with_their_kind_their_place_and_their_memory() -> None:
         "total_bytes": 900,
         "free_bytes": 700,
     }
-    assert (opened[1]["bus_id"], opened[1]["integrated"]) == ("", True)
+    assert (open_device[1]["bus_id"], open_device[1]["integrated"]) == ("", True)
 
 
 def test_names_are_told_before_a_gpu_is_opened_that_has_no_room() -> None:
-    status, (by_name,) = told("full")
+    status, (by_name,) = reported_devices("full")
     assert status != 0
     assert [gpu["name"] for gpu in by_name] == ["TEST0", "TEST1"]
 
@@ -119,18 +119,18 @@ def test_a_build_tells_by_its_files_that_it_has_no_gpus(
 ) -> None:
     for name in files:
         (tmp_path / name).touch()
-    assert is_for_cpu_alone(tmp_path) is alone
+    assert is_cpu_only(tmp_path) is alone
 
 
 def test_what_this_build_s_files_tell_is_true() -> None:
-    assert not (is_for_cpu_alone() and devices.gpus())
+    assert not (is_cpu_only() and devices.gpus())
 
 
 def test_the_processor_is_no_gpu_and_shows_that_structures_are_read_right() -> None:
     processors = [devices._get(i) for i in range(devices._count())]
-    (cpu,) = [p for p in processors if devices.named(p).backend == "CPU"]
+    (cpu,) = [p for p in processors if devices.describe_device(p).backend == "CPU"]
     assert cpu not in devices.gpus()
-    known = devices.opened(cpu)
+    known = devices.open_device(cpu)
     assert isinstance(known, BackendDevice)
     assert known.total_bytes == psutil.virtual_memory().total
     assert (known.bus_id, known.integrated) == ("", False)

@@ -41,7 +41,7 @@ def together(engine: Engine, asked: Sequence[tuple[str, dict[str, Any]]]) -> lis
     engine.said.clear()
     for number, (prompt, fields) in enumerate(asked):
         engine.loop.submit(number, request(prompt, **fields))
-    while engine.loop.busy:
+    while engine.loop.is_busy:
         engine.loop.step()
     ends = [m.event for m in engine.said if isinstance(m, Finished)]
     assert len(ends) == len(asked)

@@ -184,7 +184,7 @@ def test_slots_with_different_grammars_share_passes(demo: Engine) -> None:
             request_id,
             request("value = ", grammar=grammar, seed=request_id, n_predict=n_predict, **drafting),
         )
-    while demo.loop.busy:
+    while demo.loop.is_busy:
         demo.loop.step()
         if any(isinstance(m, Tokens) and m.request_id == 7 for m in demo.said):
             demo.loop.cancel(7)

@@ -85,7 +85,7 @@ def test_slots_that_share_passes_differ_from_one_alone_by_near_ties(
         fields = {"n_draft_max": 2 * (seed % 3), "n_predict": 20 + 7 * seed, "mode": FIXED}
         crowd.loop.submit(seed, request(prompt, seed=seed, **fields, **draw))
     rows: dict[int, dict[int, Row]] = {}
-    while crowd.loop.busy:
+    while crowd.loop.is_busy:
         crowd.loop.step()
         for slot in crowd.loop.slots:
             # Slots are used again: keep the rows by request.

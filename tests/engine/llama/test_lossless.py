@@ -93,7 +93,7 @@ def test_with_other_slots_in_the_pass_the_first_difference_is_a_near_tie() -> No
     draw = {"top_k": 0, "top_p": 1.0, "want_context": True}
     for slot, prompt in enumerate(PROMPTS[:3]):
         crowd.loop.submit(slot, request(prompt, seed=slot, n_draft_max=slot * 2, **draw))
-    while crowd.loop.busy:
+    while crowd.loop.is_busy:
         crowd.loop.step()
     ends = {m.request_id: m.event for m in crowd.said if isinstance(m, Finished)}
     for slot, prompt in enumerate(PROMPTS[:3]):

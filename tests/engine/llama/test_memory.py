@@ -11,7 +11,7 @@ from scripts.memory_table import MIB, WAYS, loaded_by, rows
 from specd.core import EngineSpec
 from specd.engine import pair
 from specd.engine.llama import context, encoder
-from specd.engine.llama.library import Buffer, Use
+from specd.engine.llama.library import Buffer, BufferUse
 from specd.engine.llama.native import memory_of
 from specd.engine.speculative import controller
 from specd.placement import engine
@@ -79,14 +79,14 @@ def test_all_parts_make_the_whole_wherever_they_lie() -> None:
 
 def test_buffers_are_told_by_device() -> None:
     buffers = [
-        Buffer("CUDA0", Use.WEIGHTS, 100),
-        Buffer("CUDA1", Use.WEIGHTS, 80),
-        Buffer("CPU_Mapped", Use.WEIGHTS, 20),
-        Buffer("CUDA0", Use.CACHE, 7),
-        Buffer("CUDA1", Use.STATES, 5),
-        Buffer("CUDA_Host", Use.LOGITS, 3),
-        Buffer("CUDA0", Use.SCRATCH, 2),
-        Buffer("CUDA0", Use.EXTRAS, 1),
+        Buffer("CUDA0", BufferUse.WEIGHTS, 100),
+        Buffer("CUDA1", BufferUse.WEIGHTS, 80),
+        Buffer("CPU_Mapped", BufferUse.WEIGHTS, 20),
+        Buffer("CUDA0", BufferUse.CACHE, 7),
+        Buffer("CUDA1", BufferUse.STATES, 5),
+        Buffer("CUDA_Host", BufferUse.LOGITS, 3),
+        Buffer("CUDA0", BufferUse.SCRATCH, 2),
+        Buffer("CUDA0", BufferUse.EXTRAS, 1),
     ]
     memory = memory_of(buffers, model_bytes=200)
     assert memory.by_device == (("CUDA0", 110), ("CUDA1", 85), ("CPU", 23))
@@ -97,9 +97,27 @@ def test_buffers_are_told_by_device() -> None:
 @pytest.mark.parametrize(
     "buffers, model_bytes, weights_bytes",
     [
-        ([Buffer("CPU_Mapped", Use.WEIGHTS, 90), Buffer("CPU_REPACK", Use.WEIGHTS, 60)], 100, 100),
-        ([Buffer("CPU_Mapped", Use.WEIGHTS, 30), Buffer("CPU_REPACK", Use.WEIGHTS, 60)], 100, 90),
-        ([Buffer("CPU", Use.WEIGHTS, 40), Buffer("CPU_REPACK", Use.WEIGHTS, 70)], 100, 110),
+        (
+            [
+                Buffer("CPU_Mapped", BufferUse.WEIGHTS, 90),
+                Buffer("CPU_REPACK", BufferUse.WEIGHTS, 60),
+            ],
+            100,
+            100,
+        ),
+        (
+            [
+                Buffer("CPU_Mapped", BufferUse.WEIGHTS, 30),
+                Buffer("CPU_REPACK", BufferUse.WEIGHTS, 60),
+            ],
+            100,
+            90,
+        ),
+        (
+            [Buffer("CPU", BufferUse.WEIGHTS, 40), Buffer("CPU_REPACK", BufferUse.WEIGHTS, 70)],
+            100,
+            110,
+        ),
     ],
     ids=["holes in the mapping", "no holes", "read, not mapped"],
 )

@@ -61,7 +61,7 @@ class Facts(NamedTuple):
     description: bytes
 
 
-def facts_of(tensor: int) -> Facts:
+def metadata_of(tensor: int) -> Facts:
     head = probe._Tensor.from_address(tensor)
     return Facts(
         kind=head.kind,
@@ -103,7 +103,7 @@ def assert_layout(graph: Any) -> None:
     }
     numbers: dict[bytes, set[int]] = {}
     for address, (extents, sources) in made.items():
-        tensor = facts_of(address)
+        tensor = metadata_of(address)
         assert tensor.extents == extents
         assert_sizes_agree(tensor)
         assert tensor.sources == (*sources, *[None] * (10 - len(sources)))
@@ -126,13 +126,13 @@ class Listed(probe.ProbeContext):
 
     def _watch(self, tensor: Any, ask: bool, _user_data: Any) -> bool:
         if ask and self._watching:
-            result = facts_of(tensor)
+            result = metadata_of(tensor)
             self.results.append(result)
             if result.description == b"MUL_MAT":
                 left, right = result.sources[:2]
                 assert left is not None
                 assert right is not None
-                self.factors.append((probe._name_of(left), facts_of(left), facts_of(right)))
+                self.factors.append((probe._name_of(left), metadata_of(left), metadata_of(right)))
         return False
 
 

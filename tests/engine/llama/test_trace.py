@@ -34,7 +34,7 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
         for at, mode in enumerate(modes):
             n_max = 3 if mode is SpeculationMode.FIXED else None
             loop.submit(at, request(PROMPT, seed=at, mode=mode, n_draft_max=n_max))
-        while loop.busy:
+        while loop.is_busy:
             loop.step()
         # Before it is closed: the last request's end has reached the disk with all before it.
         [path] = folder.iterdir()
@@ -47,7 +47,7 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
         replay = Replay(reader.header)
         calls = [call for _, call in reader.calls()]
     assert reader.end == ""
-    assert [replay.differs(call) for call in calls] == [None] * len(calls)
+    assert [replay.find_difference(call) for call in calls] == [None] * len(calls)
     methods = {call.method for call in calls}
     assert {"plan", "extend", "choose", "observe_draft", "observe_target", "state"} <= methods
     assert [call.mode for call in calls if isinstance(call, Open)] == [*modes]

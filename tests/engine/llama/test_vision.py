@@ -88,9 +88,9 @@ def seeing(files: Callable[[str], tuple[Path, Path]]) -> Callable[..., Engine]:
 def last_row(engine: Engine, *pieces: str | Image) -> Row:
     """Logits after the prompt."""
     recorder: Any = Recorder(engine.loaded.target)
-    engine.loop._target = engine.loop.reader._target = recorder
+    engine.loop._target = engine.loop.prefill._target = recorder
     n_prompt = engine.answer(pieces, temperature=0.0, n_predict=1)[1].usage.n_prompt
-    engine.loop._target = engine.loop.reader._target = engine.loaded.target
+    engine.loop._target = engine.loop.prefill._target = engine.loaded.target
     row: Row = recorder.rows[0, n_prompt - 1]
     return row
 
@@ -134,8 +134,8 @@ def _parts(pieces: Sequence[str | Image]) -> tuple[object, list[int]]:
             text = mtmd_cpp.mtmd_input_text(words, len(words), False, True)
             part = mtmd_cpp.mtmd_input_part(ctypes.pointer(text), None)
         elif piece.data[:4] == b"RIFF" and piece.data[8:12] == b"WAVE":
-            with wave.open(io.BytesIO(piece.data)) as reader:
-                samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2")
+            with wave.open(io.BytesIO(piece.data)) as prefill:
+                samples = np.frombuffer(prefill.readframes(prefill.getnframes()), "<i2")
             heard = (samples / 32768).astype(np.float32)
             values = heard.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
             bitmaps.append(mtmd_cpp.mtmd_bitmap_init_from_audio(len(heard), values))
@@ -222,7 +222,7 @@ def test_slots_at_once_say_what_each_says_alone(seeing: Callable[..., Engine], k
     together.said.clear()
     for slot, pieces in enumerate(prompts):
         together.loop.submit(slot, request(pieces, **GREEDY))
-    while together.loop.busy:
+    while together.loop.is_busy:
         together.loop.step()
     for slot, pieces in enumerate(prompts):
         said = [m for m in together.said if isinstance(m, Tokens) and m.request_id == slot]
@@ -313,7 +313,7 @@ def refused(engine: Engine, data: bytes) -> str:
     """Why it was."""
     engine.said.clear()
     engine.loop.submit(9, request(("see ", Image(data))))
-    while engine.loop.busy:
+    while engine.loop.is_busy:
         engine.loop.step()
     end = engine.said[-1]
     assert isinstance(end, Finished)

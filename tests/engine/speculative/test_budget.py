@@ -24,8 +24,8 @@ from specd.engine.speculative.controller import (
     LOOKUP,
     MAX_DRAFT,
     MODEL,
+    NO_DRAFTER,
     NO_LIMIT,
-    NOBODY,
     Controller,
     Guess,
 )
@@ -49,18 +49,18 @@ def test_probes_are_paid_from_what_plain_steps_save() -> None:
     while n_steps < 10_000:
         n_steps += 1
         budget.earn()
-        if budget.affords(0.5, NO_LIMIT):
+        if budget.can_afford(0.5, NO_LIMIT):
             budget.spend(0.5)
             n_probes += 1
     assert 60 <= n_probes <= 64, "0.3 % of 10,000 passes, and 2 passes at first"
     budget.spend(-1.0)
-    assert not budget.affords(0.9, NO_LIMIT), "some steps lie between two probes"
+    assert not budget.can_afford(0.9, NO_LIMIT), "some steps lie between two probes"
     for _ in range(4):
         budget.earn()
-    assert budget.affords(0.9, NO_LIMIT), "what a probe gained is there for the next ones"
+    assert budget.can_afford(0.9, NO_LIMIT), "what a probe gained is there for the next ones"
     budget.spend(-1000.0)
-    assert not budget.affords(13.0, NO_LIMIT), "but not for ever"
-    assert not budget.affords(0.9, 16), "an answer so short cannot win that back"
+    assert not budget.can_afford(13.0, NO_LIMIT), "but not for ever"
+    assert not budget.can_afford(0.9, 16), "an answer so short cannot win that back"
 
 
 def test_an_answer_that_has_spent_its_budget_says_so_until_it_has_earned_more() -> None:
@@ -77,7 +77,7 @@ def test_an_answer_that_has_spent_its_budget_says_so_until_it_has_earned_more() 
     assert controller.state(1) == (SpeculationState.PARKED, BUDGET_SPENT)
     for _ in range(60):
         controller.choose([(1, [])])
-        controller.observe_step(1, NOBODY, 0, 0, [])
+        controller.observe_step(1, NO_DRAFTER, 0, 0, [])
         controller.plan(1, 0, 1)
     assert controller.state(1) == (SpeculationState.ACTIVE, "")
 

@@ -18,14 +18,14 @@ from specd.engine.speculative.controller import (
     LOOKUP,
     MAX_DRAFT,
     MODEL,
-    NOBODY,
+    NO_DRAFTER,
     Controller,
     Guess,
     temperature_band,
 )
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.siblings import Candidates, share_out
-from specd.engine.speculative.track import DOES_NOT_PAY, LOW_ACCEPTANCE
+from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
+from specd.engine.speculative.siblings import RowCandidates, allocate_rows
 
 #: V(w)/V(1) of a 1 B model on two cores, as docs/speculation.md tells: steps of four rows.
 CPU = {1: 1.0, 2: 1.6, 3: 1.76, 4: 1.83, 5: 2.82, 8: 2.85, 9: 3.9, 17: 7.0}
@@ -299,9 +299,9 @@ def test_rows_go_to_the_drafts_that_are_likeliest_to_be_accepted() -> None:
         for request_id in (1, 2, 3, 4):
             controller.plan(request_id, 0, 4)
         controller.choose([(request_id, []) for request_id in (1, 2, 3, 4)])
-        controller.observe_step(1, NOBODY, 0, 0, [(MODEL, [0.05], 0, 1)])
+        controller.observe_step(1, NO_DRAFTER, 0, 0, [(MODEL, [0.05], 0, 1)])
         for request_id in (2, 4):
-            controller.observe_step(request_id, NOBODY, 0, 0, [(MODEL, [9.0], 1, 1)])
+            controller.observe_step(request_id, NO_DRAFTER, 0, 0, [(MODEL, [9.0], 1, 1)])
     for request_id in (1, 2, 3, 4):
         controller.plan(request_id, 0, 4)
     chosen = controller.choose([(1, [0.05]), (2, [9.0] * 4), (3, [0.05]), (4, [9.0] * 4)])
@@ -330,8 +330,8 @@ def test_no_other_lengths_would_be_worth_more(
 
     best = max(map(worth, itertools.product(*(range(len(draft) + 1) for draft in drafts))))
     plain_s = model.target_s(n_slots)
-    shares = share_out(
-        [Candidates(draft) for draft in drafts],
+    shares = allocate_rows(
+        [RowCandidates(draft) for draft in drafts],
         lambda n: rate * max(model.target_s(n_slots + n) - plain_s, 0.0),
     )
     assert worth(share.n for share in shares) == pytest.approx(best)
@@ -374,7 +374,7 @@ def test_matches_that_mislead_are_learned_and_no_longer_sent() -> None:
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
     plans = look_up(controller, False, 40)
     assert plans[0][0] == LOOKUP
-    assert plans[-1] == (NOBODY, 0)
+    assert plans[-1] == (NO_DRAFTER, 0)
 
 
 def test_unsent_matches_are_judged_all_the_same() -> None:
@@ -385,7 +385,7 @@ def test_unsent_matches_are_judged_all_the_same() -> None:
     for _ in range(60):
         controller.plan(1, 0, 1, matches(16)[:1])
         controller.choose([(1, [])])
-        controller.observe_step(1, NOBODY, 0, 0, [(LOOKUP, matches(16)[:1], 1, 1)])
+        controller.observe_step(1, NO_DRAFTER, 0, 0, [(LOOKUP, matches(16)[:1], 1, 1)])
     assert controller.state(1)[0] in {SpeculationState.ACTIVE, SpeculationState.PARKED}
     controller.close(1)
     by_bin = next(b for b in controller.history().bands if b.drafter == LOOKUP).by_confidence
@@ -410,7 +410,11 @@ def test_the_better_of_two_drafts_is_sent() -> None:
 def test_a_fixed_lookup_sends_all_that_it_finds_and_no_more() -> None:
     controller = make(CPU)
     controller.open(1, 4, SpeculationMode.FIXED, 0.8, [LOOKUP])
-    for found, sent in ((matches(9), (LOOKUP, 4)), (matches(2), (LOOKUP, 2)), ([], (NOBODY, 0))):
+    for found, sent in (
+        (matches(9), (LOOKUP, 4)),
+        (matches(2), (LOOKUP, 2)),
+        ([], (NO_DRAFTER, 0)),
+    ):
         assert controller.plan(1, 0, 1, found) == 0
         assert controller.choose([(1, [])]) == [sent]
 
@@ -517,7 +521,7 @@ def test_a_drafter_that_has_not_paid_reads_no_long_prompt_for_a_look() -> None:
     for _ in range(100):
         assert controller.plan(2, 4000, 1) == 0
         controller.choose([(2, [])])
-        controller.observe_step(2, NOBODY, 0, 0, [])
+        controller.observe_step(2, NO_DRAFTER, 0, 0, [])
 
 
 @pytest.mark.parametrize("costs", [CPU, GPU], ids=["cpu", "gpu"])

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.engine.speculative.prompt_lookup import MAX_MATCH, SIZES, PromptLookup
+from specd.engine.speculative.prompt_lookup import MAX_MATCH, NGRAM_SIZES, PromptLookup
 
 histories = st.lists(st.integers(0, 3), max_size=120)
-SHORTEST = min(SIZES)
+SHORTEST = min(NGRAM_SIZES)
 
 
 def naive_matches(history: list[int], at: int) -> int:

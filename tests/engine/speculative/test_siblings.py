@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specd.engine.speculative.siblings import (
-    Candidates,
-    Share,
+    RowAllocation,
+    RowCandidates,
     SiblingChance,
-    share_out,
+    allocate_rows,
     sibling_worths,
 )
 
@@ -22,10 +22,10 @@ STEPS = st.lists(st.floats(0.0, 0.8), min_size=12, max_size=12)
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> Candidates:
+def candidates(draw: st.DrawFn) -> RowCandidates:
     line = list(itertools.accumulate(draw(st.lists(CHANCE, max_size=4)), lambda a, b: a * b))
     places = draw(st.sets(st.integers(0, 4)))
-    return Candidates(
+    return RowCandidates(
         line,
         sibling_worths(line, sorted(places), draw(CHANCE), draw(st.floats(0.0, 1.2))),
         draw(st.integers(0, 3)),
@@ -33,17 +33,17 @@ def candidates(draw: st.DrawFn) -> Candidates:
     )
 
 
-def worth(one: Candidates, share: Share) -> float:
+def worth(one: RowCandidates, share: RowAllocation) -> float:
     return sum(one.line[: share.n]) + sum(one.siblings[at] for at in share.siblings)
 
 
-def every_share(one: Candidates) -> list[Share]:
+def every_share(one: RowCandidates) -> list[RowAllocation]:
     found = []
     for n in range(len(one.line) + 1):
         places = [at for at in one.siblings if at <= n]
         for size in range(one.n_siblings + 1):
             for chosen in itertools.combinations(places, size):
-                share = Share(n, sorted(chosen))
+                share = RowAllocation(n, sorted(chosen))
                 if share.n_rows <= one.n_rows:
                     found.append(share)
     return found
@@ -52,16 +52,16 @@ def every_share(one: Candidates) -> list[Share]:
 @settings(max_examples=60, deadline=None)
 @given(several=st.lists(candidates(), min_size=1, max_size=2), steps=STEPS)
 def test_nothing_is_worth_more_than_what_is_sent(
-    several: Sequence[Candidates], steps: Sequence[float]
+    several: Sequence[RowCandidates], steps: Sequence[float]
 ) -> None:
     prices = [0.0, *itertools.accumulate(steps)]
 
-    def value(shares: Sequence[Share]) -> float:
+    def value(shares: Sequence[RowAllocation]) -> float:
         n_rows = sum(share.n_rows for share in shares)
         whole = sum(worth(one, share) for one, share in zip(several, shares, strict=True))
         return whole - prices[n_rows]
 
-    shares = share_out(several, prices.__getitem__)
+    shares = allocate_rows(several, prices.__getitem__)
     best = max(map(value, itertools.product(*map(every_share, several))))
     assert value(shares) == pytest.approx(best, abs=1e-9)
     for one, share in zip(several, shares, strict=True):
@@ -73,11 +73,11 @@ def test_nothing_is_worth_more_than_what_is_sent(
 
 @given(several=st.lists(candidates(), max_size=3), steps=STEPS)
 def test_without_siblings_the_lines_are_shared_as_ever(
-    several: Sequence[Candidates], steps: Sequence[float]
+    several: Sequence[RowCandidates], steps: Sequence[float]
 ) -> None:
     prices = [0.0, *itertools.accumulate(steps)]
-    lines = [Candidates(one.line) for one in several]
-    for share in share_out(lines, lambda n: prices[min(n, 12)]):
+    lines = [RowCandidates(one.line) for one in several]
+    for share in allocate_rows(lines, lambda n: prices[min(n, 12)]):
         assert share.siblings == []
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specd.prompt.tools import HarmonyParser, Tools
-from specd.prompt.tools.harmony import Header, begun_message
+from specd.prompt.tools.harmony import Header, open_message
 from tests.prompt.tools.splits import TOOLS, Answer, cut, ids, parse, parsed
 
 PROMPT = "<|start|>user<|message|>hi<|end|><|start|>assistant"
@@ -108,10 +108,10 @@ def test_broken_answers_show_what_they_have(text: str, content: str, thinking: s
 
 def test_a_prompt_may_have_begun_the_message() -> None:
     begun = PROMPT + "<|channel|>final<|message|>"
-    assert begun_message(begun) == Header("final")
+    assert open_message(begun) == Header("final")
     assert read("and so on<|return|>", begun) == Answer("and so on")
     assert read("hm<|end|>", PROMPT + "<|channel|>analysis<|message|>") == Answer("", "hm")
-    assert begun_message(PROMPT) is None
+    assert open_message(PROMPT) is None
 
 
 def test_text_flows_and_ends_are_held_back() -> None:

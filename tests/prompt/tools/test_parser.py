@@ -122,12 +122,12 @@ def test_line_ends_in_strings_are_taken() -> None:
 
 
 def test_a_call_that_was_thought_of_last_is_found() -> None:
-    def last_words(text: str) -> list[tuple[str, int]]:
-        return [(call.name, call.index) for call in parser().last_words(text)]
+    def trailing_calls(text: str) -> list[tuple[str, int]]:
+        return [(call.name, call.index) for call in parser().trailing_calls(text)]
 
-    assert last_words(f"I could {A}, or rather {B} {A}\n") == [("b", 0), ("a", 1)]
-    assert last_words(f"I could {A}, or not") == []
-    assert last_words("no") == []
+    assert trailing_calls(f"I could {A}, or rather {B} {A}\n") == [("b", 0), ("a", 1)]
+    assert trailing_calls(f"I could {A}, or not") == []
+    assert trailing_calls("no") == []
 
 
 SIGNS = st.sampled_from(

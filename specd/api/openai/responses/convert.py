@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specd import core
-from specd.api.openai import controls
+from specd.api.openai import shared_fields
 from specd.api.openai.responses.body import ResponsesBody, Tool
 from specd.api.openai.responses.items import CallItem, Item, MessageItem, OutputItem, ReasoningItem
 from specd.errors import InvalidRequest
@@ -16,12 +16,12 @@ def to_prompt(body: ResponsesBody) -> core.ChatPrompt:
     """Raises InvalidRequest."""
     offered = [tool for sent in body.tools for tool in _functions(sent)]
     return core.ChatPrompt(
-        messages=tuple(_instructed(body.instructions, to_messages(body.input))),
-        tools=controls.tools(offered, body.tool_choice),
+        messages=tuple(_with_instructions(body.instructions, to_messages(body.input))),
+        tools=shared_fields.tools(offered, body.tool_choice),
     )
 
 
-def _instructed(instructions: str, messages: list[core.Message]) -> list[core.Message]:
+def _with_instructions(instructions: str, messages: list[core.Message]) -> list[core.Message]:
     """One system message at most begins the chat: many templates refuse a second one.
 
     Codex sends its instructions and a developer's message behind them.
@@ -46,7 +46,7 @@ def to_request(
         options={"temperature": temperature}
         | {key: value for key, value in sent.items() if value is not None},
         think=think,
-        grammar=controls.grammar(body.format.get("type", ""), body.format.get("schema")),
+        grammar=shared_fields.grammar(body.format.get("type", ""), body.format.get("schema")),
     )
 
 
@@ -65,7 +65,7 @@ def to_messages(items: Sequence[Item]) -> list[core.Message]:
         message = _message(item, names)
         if message.role == "assistant":
             message, thought = replace(message, thinking=thought), ""
-        if runs and _belongs(message, runs[-1]):
+        if runs and _belongs_to_run(message, runs[-1]):
             runs[-1].append(message)
         else:
             runs.append([message])
@@ -79,7 +79,7 @@ def _message(item: MessageItem | CallItem | OutputItem, names: dict[str, str]) -
         case MessageItem():
             said = item.content
             return core.Message(
-                role=controls.role(item.role), content=said.text, images=said.images
+                role=shared_fields.role(item.role), content=said.text, images=said.images
             )
         case CallItem():
             return core.Message(role="assistant", tool_calls=(_call(item),))
@@ -95,13 +95,13 @@ def _message(item: MessageItem | CallItem | OutputItem, names: dict[str, str]) -
 
 def _call(item: CallItem) -> core.ToolCall:
     try:
-        arguments = controls.arguments(item.arguments)
+        arguments = shared_fields.arguments(item.arguments)
     except ValueError as error:
         raise InvalidRequest(f"failed to parse function call arguments: {error}") from error
     return core.ToolCall(name=item.name, arguments=arguments, id=item.call_id)
 
 
-def _belongs(message: core.Message, run: Sequence[core.Message]) -> bool:
+def _belongs_to_run(message: core.Message, run: Sequence[core.Message]) -> bool:
     """Calls belong to what was said before them, and what is said between calls to the calls."""
     if not message.role == run[0].role == "assistant":
         return False

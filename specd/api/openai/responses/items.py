@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from specd.api.body import Fields, anything, decode, json_type, list_of, string, struct
-from specd.api.openai import parts
-from specd.api.wire import quote
+from specd.api.go_format import go_quote
+from specd.api.openai import media_parts
 from specd.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def _item(value: object) -> Item | None:
     if not kind:
         raise InvalidRequest("input item missing required 'type' field")
     if kind not in _READERS:
-        raise InvalidRequest(f"unknown input item type: {quote(kind)}")
+        raise InvalidRequest(f"unknown input item type: {go_quote(kind)}")
     return _READERS[kind](value)
 
 
@@ -142,7 +142,7 @@ def _part(value: object) -> str | bytes:
             return str(sent.get("text", ""))
         case "input_image":
             # An image of the files' API, which is not here, has no address.
-            return parts.image(sent["image_url"]) if sent.get("image_url") else ""
+            return media_parts.image(sent["image_url"]) if sent.get("image_url") else ""
         case "input_file":
             raise InvalidRequest("file inputs are not currently supported")
         case kind:

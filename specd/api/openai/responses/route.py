@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from specd.api import lookup
-from specd.api.body import converted
-from specd.api.openai import controls
+from specd.api.body import convert_body
+from specd.api.openai import shared_fields
 from specd.api.openai.chat import check_chat
 from specd.api.openai.errors import NoSuchResponse
 from specd.api.openai.reply import AnswerRoute
@@ -20,14 +20,14 @@ class ResponsesRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await read_responses(request)
         _refuse_memory(body)
-        prompt = await converted(request, lambda: to_prompt(body))
-        think = controls.think(body.reasoning.get("effort", ""))
+        prompt = await convert_body(request, lambda: to_prompt(body))
+        think = shared_fields.think(body.reasoning.get("effort", ""))
         if not body.model:
             raise InvalidRequest("model is required")
         ref = await lookup.find_model(self._library, body.model)
         check_chat(ref, body.model, prompt, think)
-        asked = await converted(request, lambda: to_request(body, ref, prompt, think))
-        return await self._reply(request, asked, self._writer(body), streamed=body.stream)
+        core_request = await convert_body(request, lambda: to_request(body, ref, prompt, think))
+        return await self._reply(request, core_request, self._writer(body), streamed=body.stream)
 
     def _writer(self, body: ResponsesBody) -> ResponseWriter:
         return ResponseWriter(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from specd import core
-from specd.api.openai.chat_completion import arguments_text, ours
+from specd.api.go_format import dump_json, omit_empty
+from specd.api.openai.chat_completion import arguments_text, specd_fields
 from specd.api.openai.responses.body import ResponsesBody, Tool
 from specd.api.streaming import sse_event
-from specd.api.wire import dump, present
 from specd.errors import SpecdError
 
 Json = dict[str, object]
@@ -46,20 +46,20 @@ class ResponseWriter:
         self._created = self.now()
 
     def whole(self, whole: core.Delta, done: core.Done) -> Json:
-        for _ in (*self._into(whole), *self._end()):
+        for _ in (*self._add_delta(whole), *self._end()):
             pass  # the events of a stream that nobody asked for
         return self._completed(done)
 
     def pieces(self, delta: core.Delta) -> bytes:
-        return b"".join((*self._begin(), *self._into(delta)))
+        return b"".join((*self._begin(), *self._add_delta(delta)))
 
     def last(self, done: core.Done) -> bytes:
         before = b"".join((*self._begin(), *self._end()))
         return before + self._event("response.completed", response=self._completed(done))
 
     def failed(self, error: SpecdError) -> bytes:
-        told = {"code": "server_error", "message": str(error)}
-        response = self._response("failed", self._items) | {"error": told}
+        error_object = {"code": "server_error", "message": str(error)}
+        response = self._response("failed", self._items) | {"error": error_object}
         return self._event("response.failed", response=response)
 
     # ------------------------------------------------------------------ the course of a stream
@@ -70,11 +70,11 @@ class ResponseWriter:
                 response = self._response("in_progress", [])
                 yield self._event(f"response.{name}", response=response)
 
-    def _into(self, delta: core.Delta) -> Iterator[bytes]:
+    def _add_delta(self, delta: core.Delta) -> Iterator[bytes]:
         if delta.thinking:
-            yield from self._reason(delta.thinking)
+            yield from self._add_reasoning(delta.thinking)
         if delta.content:
-            yield from self._say(delta.content)
+            yield from self._add_text(delta.content)
         for call in delta.tool_calls:
             yield from self._call(call)
 
@@ -82,10 +82,10 @@ class ResponseWriter:
         """An answer has a message or a call, if only an empty one."""
         yield from self._close()
         if all(item["type"] == "reasoning" for item in self._items):
-            yield from self._say("")
+            yield from self._add_text("")
             yield from self._close()
 
-    def _reason(self, text: str) -> Iterator[bytes]:
+    def _add_reasoning(self, text: str) -> Iterator[bytes]:
         if self._open is None or self._open.kind != "reasoning":
             yield from self._close()
             item = self._open = _Open("reasoning", self._id("rs"))
@@ -97,7 +97,7 @@ class ResponseWriter:
         self._open.text += text
         yield self._part_event("response.reasoning_summary_text.delta", delta=text)
 
-    def _say(self, text: str) -> Iterator[bytes]:
+    def _add_text(self, text: str) -> Iterator[bytes]:
         if self._open is None or self._open.kind != "message":
             yield from self._close()
             item = self._open = _Open("message", self._id("msg"))
@@ -152,7 +152,7 @@ class ResponseWriter:
     def _event(self, kind: str, **fields: object) -> bytes:
         data = {"type": kind, "sequence_number": self._n_events} | fields
         self._n_events += 1
-        return sse_event(dump(data), event=kind)
+        return sse_event(dump_json(data), event=kind)
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.number}_{len(self._items)}"
@@ -162,7 +162,7 @@ class ResponseWriter:
     def _completed(self, done: core.Done) -> Json:
         """Where the limit was reached it is `completed` as well, as in Ollama."""
         final = {"completed_at": self.now(), "usage": usage(done.usage)}
-        return self._response("completed", self._items) | final | ours(done)
+        return self._response("completed", self._items) | final | specd_fields(done)
 
     def _response(self, status: str, output: list[Json]) -> Json:
         body = self.body
@@ -188,7 +188,7 @@ class ResponseWriter:
             "frequency_penalty": 0,
             "top_logprobs": 0,
             "temperature": 1.0 if body.temperature is None else body.temperature,
-            "reasoning": _asked_reasoning(body.reasoning),
+            "reasoning": _requested_reasoning(body.reasoning),
             "usage": None,
             "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": None,
@@ -218,8 +218,8 @@ def _tool(tool: Tool) -> Json:
     return missing | dict(tool.sent)
 
 
-def _asked_reasoning(asked: Mapping[str, str]) -> Json | None:
-    if not present(**asked):
+def _requested_reasoning(asked: Mapping[str, str]) -> Json | None:
+    if not omit_empty(**asked):
         return None
     return {"effort": asked.get("effort") or None, "summary": asked.get("summary") or None}
 

@@ -1,0 +1,73 @@
+"""What is read of the daemon every second of the hour, from outside and by its own word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from scripts.soak.request_mix import PAIR
+from scripts.soak.resource_monitor import EVERY_S, ResourceMonitor, Sample
+from scripts.soak.soak_daemon import SoakDaemon
+
+
+@dataclass(slots=True)
+class DraftingStats:
+    """Of the pair.  n_loaded: how often it was seen, n_paired: with its drafter.
+
+    drafted, accepted: tokens, of all its engines so far but for the last second of each.
+    """
+
+    n_loaded: int = 0
+    n_paired: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    _last: tuple[int, int] = (0, 0)
+
+    def update_from_ps(self, loaded: Sequence[Any]) -> None:
+        """loaded: what /api/ps lists.  Each engine begins to count at zero."""
+        for each in loaded:
+            if _name(each) == PAIR:
+                told = each["specd"]
+                self.n_loaded += 1
+                self.n_paired += told["drafter"] is not None
+                now = told["draft_n"], told["draft_n_accepted"]
+                before = self._last if now[0] >= self._last[0] else (0, 0)
+                self.drafted += now[0] - before[0]
+                self.accepted += now[1] - before[1]
+                self._last = now
+
+
+async def monitor_daemon(
+    soak_daemon: SoakDaemon,
+    resource_monitor: ResourceMonitor,
+    drafting: DraftingStats,
+    say: Callable[[str], None],
+) -> None:
+    """Until it is cancelled; says every minute how it stands."""
+    began_s, n_said = time.monotonic(), 0
+    async with aiohttp.ClientSession(soak_daemon.url) as http:
+        while True:
+            async with http.get("/api/ps") as reply:
+                loaded = (await reply.json())["models"]
+            drafting.update_from_ps(loaded)
+            contexts = {_name(each): each["context_length"] for each in loaded}
+            sample = await asyncio.to_thread(resource_monitor.read, contexts)
+            if (n_minutes := int((sample.at_s - began_s) / 60)) > n_said:
+                n_said = n_minutes
+                say(f"{n_minutes} min, MiB: {_sizes(sample)}")
+            await asyncio.sleep(EVERY_S)
+
+
+def _name(entry: Any) -> str:
+    return str(entry["name"]).partition(":")[0]
+
+
+def _sizes(sample: Sample) -> str:
+    rss = {"daemon": sample.daemon.rss_bytes}
+    rss |= {model: held.rss_bytes for (model, _), held in sample.engines.items()}
+    return ", ".join(f"{what} {n_bytes / 2**20:.0f}" for what, n_bytes in rss.items())

@@ -1,0 +1,134 @@
+"""The daemon of the soak: the real command over a store of its own, in a scratch folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from scripts.soak.model_store import write_models
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Four slots to a model.  Without flash attention and with a cache of 32-bit floats next to nothing
+#: is rounded, so that an answer under load can be compared with the same answer alone.
+SETTINGS = {
+    "OLLAMA_NUM_PARALLEL": "4",
+    "OLLAMA_FLASH_ATTENTION": "0",
+    "OLLAMA_KV_CACHE_TYPE": "f32",
+    "SPECD_LOG_FORMAT": "json",
+}
+_READY_S = 60.0
+_STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SoakDaemon:
+    """models: name → the file of its weights, by which its engine is known."""
+
+    folder: Path
+    url: str
+    pid: int
+    process: asyncio.subprocess.Process
+    models: dict[str, str]
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def scratch(self) -> Path:
+        """Where whatever the daemon puts into temporary files lies."""
+        return self.folder / "tmp"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def model_of(self, engine: psutil.Process) -> str | None:
+        """None for what is no engine, or has not loaded yet.  Raises psutil.Error."""
+        maps = " ".join(each.path for each in engine.memory_maps())
+        return next((name for name, part in self.models.items() if part in maps), None)
+
+    async def stop(self) -> int:
+        """SIGTERM, and the exit status.  TimeoutError where it does not end."""
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(_STOP_S):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def start_daemon(folder: Path) -> AsyncIterator[SoakDaemon]:
+    """Ready when the daemon itself says so, to the socket in systemd's place.
+
+    It may use every processor, as the service may.
+    """
+    models = write_models(folder)
+    (folder / "tmp").mkdir()
+    with _systemd(folder / "notify") as systemd, (folder / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "specd",
+            "serve",
+            stderr=log,
+            env=_environment(folder),
+        )
+        try:
+            url = await _listening(systemd, process)
+            yield SoakDaemon(folder, url, process.pid, process, models)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OLLAMA_", "SPECD_"))
+    }
+    return {
+        **inherited,
+        **SETTINGS,
+        "PYTHONPATH": str(ROOT),
+        "NOTIFY_SOCKET": str(folder / "notify"),
+        "OLLAMA_HOST": "127.0.0.1:0",
+        "OLLAMA_MODELS": str(folder / "models"),
+        "SPECD_STATE_DIR": str(folder / "state"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "TMPDIR": str(folder / "tmp"),
+    }
+
+
+@contextlib.contextmanager
+def _systemd(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(path))
+        sock.setblocking(False)
+        yield sock
+
+
+async def _listening(systemd: socket.socket, process: asyncio.subprocess.Process) -> str:
+    """The daemon's URL.  Raises RuntimeError where it ends first, TimeoutError."""
+    ending = asyncio.ensure_future(process.wait())
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(_READY_S):
+        while True:
+            hearing = asyncio.ensure_future(loop.sock_recv(systemd, 4096))
+            await asyncio.wait({hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not hearing.done():
+                hearing.cancel()
+                raise RuntimeError("the daemon ended before it was ready")
+            for line in hearing.result().decode().splitlines():
+                if line.startswith("STATUS=listening on "):
+                    ending.cancel()
+                    return line.removeprefix("STATUS=listening on ").split()[0]

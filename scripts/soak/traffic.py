@@ -1,0 +1,179 @@
+"""An hour of a busy home server: who asks, how often, and what goes wrong meanwhile.
+
+Sixteen clients send about 4,900 requests.  Each client's requests come at random moments of the
+hour, as often on average as its row says, and one after the other.  Played in ten minutes, all of
+it comes six times as fast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from scripts.soak import request_mix
+from scripts.soak.request_mix import SoakRequest
+
+HOUR_S: Final = 3600.0
+#: The hour's own length when it is played.
+PLAYED_MINUTES: Final = 10.0
+#: Engines are killed so often in an hour.
+KILLS: Final = 12
+#: The pair's engine is killed and loaded anew in this share of the hour alone; then it stays.
+UNSETTLED: Final = 0.4
+_STREAMED: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """per_hour: requests of one such client.  leaves: share of its answers it does not wait for."""
+
+    name: str
+    what: str
+    n: int
+    per_hour: int
+    request_mix: Callable[[], tuple[SoakRequest, ...]]
+    leaves: float = 0.0
+
+
+ROLES: Final = (
+    Role(
+        name="editor",
+        what="completes code, raw; often typed past",
+        n=3,
+        per_hour=360,
+        request_mix=request_mix.editor,
+        leaves=0.3,
+    ),
+    Role(
+        name="chat window",
+        what="talks with either model, streamed or whole",
+        n=4,
+        per_hour=120,
+        request_mix=request_mix.chat_window,
+        leaves=0.1,
+    ),
+    Role(
+        name="OpenAI agent",
+        what="chat completions and responses, some as JSON",
+        n=2,
+        per_hour=300,
+        request_mix=request_mix.openai_agent,
+        leaves=0.05,
+    ),
+    Role(
+        name="Anthropic agent",
+        what="long messages, tokens counted first",
+        n=2,
+        per_hour=300,
+        request_mix=request_mix.anthropic_agent,
+        leaves=0.05,
+    ),
+    Role(
+        name="search index",
+        what="embeds documents, alone and in batches",
+        n=1,
+        per_hour=600,
+        request_mix=request_mix.search_index,
+    ),
+    Role(
+        name="home automation",
+        what="JSON, free and by a schema",
+        n=1,
+        per_hour=240,
+        request_mix=request_mix.automation,
+    ),
+    Role(
+        name="dashboard",
+        what="tags, ps, show, version",
+        n=1,
+        per_hour=720,
+        request_mix=request_mix.dashboard,
+    ),
+    Role(
+        name="careless script",
+        what="requests that must be refused",
+        n=1,
+        per_hour=180,
+        request_mix=request_mix.careless,
+    ),
+    Role(
+        name="administrator",
+        what="loads, unloads, other contexts",
+        n=1,
+        per_hour=180,
+        request_mix=request_mix.administrator,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One request of a client.
+
+    due_s: since the beginning of the play.  leaves_after: events that are read before the client
+    goes; 0 is before the first byte, after `patience_s`; None waits for the end.
+    """
+
+    due_s: float
+    role: str
+    ask: SoakRequest
+    streamed: bool
+    leaves_after: int | None = None
+    patience_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """draw: which engine, 0 to 1 through those that are there and may be killed."""
+
+    due_s: float
+    draw: float
+    spares_pair: bool
+
+
+def roles_for_clients(n_clients: int) -> list[Role]:
+    """A role for each client; sixteen are the hour's own, more begin again with the first."""
+    each = [role for role in ROLES for _ in range(role.n)]
+    return list(itertools.islice(itertools.cycle(each), n_clients))
+
+
+def request_schedule(role: Role, seed: str, play_s: float, speed: float) -> Iterator[Turn]:
+    """One client's part of the hour.  speed: hours in an hour."""
+    draw = random.Random(seed)  # noqa: S311 - the same hour every time
+    pool = role.request_mix()
+    due_s = 0.0
+    while (due_s := due_s + draw.expovariate(role.per_hour * speed / HOUR_S)) < play_s:
+        ask = draw.choice(pool)
+        streamed = ask.can_stream and draw.random() < _STREAMED
+        leaves = draw.random() < role.leaves
+        after = draw.choice((0, 1, draw.randrange(1, 30)))
+        yield Turn(
+            due_s=due_s,
+            role=role.name,
+            ask=ask,
+            streamed=streamed,
+            leaves_after=(after if streamed else 0) if leaves else None,
+            patience_s=draw.random() * 0.5,
+        )
+
+
+def kill_schedule(seed: str, play_s: float, speed: float) -> list[Kill]:
+    draw = random.Random(seed)  # noqa: S311 - the same hour every time
+    n = max(1, round(KILLS * play_s * speed / HOUR_S))
+    return [
+        Kill(
+            due_s := play_s * (number + draw.random()) / n,
+            draw.random(),
+            spares_pair=due_s > UNSETTLED * play_s,
+        )
+        for number in range(n)
+    ]
+
+
+def seeded_requests(roles: list[Role]) -> list[SoakRequest]:
+    """Each that has the same answer at any time, once."""
+    found = {ask.key: ask for role in roles for ask in role.request_mix() if ask.is_seeded}
+    return list(found.values())

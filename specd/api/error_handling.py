@@ -1,0 +1,107 @@
+"""The border of the HTTP edge: no exception leaves a handler, each becomes an answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
+
+from specd.api.body_budget import send_if_long
+from specd.api.errors import BodyTooLarge
+from specd.api.go_format import dump_json
+from specd.errors import InvalidRequest, RegistryError, SpecdError, StoreError
+from specd.metrics import current_record
+
+log = logging.getLogger(__name__)
+#: For aiohttp's own words about connections.  What a client sends that is no HTTP, or does not
+#: unfold, is told to that client; in the log it would be a traceback for each.
+connection_log = logging.getLogger(f"{__name__}.connection")
+connection_log.addFilter(lambda record: not _is_client_error(record))
+
+#: Whose words an operator needs: of files, disks, hosts, and of no prompt, answer or key.
+_LOGGED_ERRORS: Final = (StoreError, RegistryError)
+_MAX_LOGGED: Final = 500
+_MAX_SEARCHED: Final = 8 * _MAX_LOGGED
+#: A URL's password, and its query, in which a registry may hand out a token.
+_PASSWORD: Final = re.compile(r"(?<=://)[^/?#\s\"]*@")
+_QUERY: Final = re.compile(r"(?<=://)([^?#\s\"]*)[?#][^\s\"]*")
+
+T = TypeVar("T")
+ErrorReply = Callable[[SpecdError], web.Response]
+
+
+def json_reply(value: object) -> web.Response:
+    return web.Response(
+        body=dump_json(value), headers={"Content-Type": "application/json; charset=utf-8"}
+    )
+
+
+def to_public_error(error: Exception) -> SpecdError:
+    """The error as the caller is told it.
+
+    What nobody foresaw is logged with its traceback, what a disk or a registry refused by its
+    sentence: the caller may be a script that throws it away.
+    """
+    public_error = _classify(error)
+    cause = public_error.__cause__ if type(public_error) is SpecdError else public_error
+    if isinstance(cause, _LOGGED_ERRORS):
+        log.warning("%s", _loggable(str(public_error)))
+    current_record().error = type(cause).__name__ if isinstance(cause, SpecdError) else "Internal"
+    return public_error
+
+
+def _classify(error: Exception) -> SpecdError:
+    if isinstance(error, SpecdError):
+        return error
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return BodyTooLarge("request body too large")
+    if isinstance(error, web.RequestPayloadError):
+        return InvalidRequest("unexpected EOF")
+    log.error("unexpected error in a request", exc_info=error)
+    return SpecdError(f"internal error: {type(error).__name__}")
+
+
+def _loggable(sentence: str) -> str:
+    """On one line: a registry's words are a stranger's."""
+    clean = _QUERY.sub(r"\1", _PASSWORD.sub("", sentence[:_MAX_SEARCHED]))[:_MAX_LOGGED]
+    return "".join(c if c.isprintable() else " " for c in clean)
+
+
+def _is_client_error(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
+
+
+def handle_errors(handler: Handler, reply: ErrorReply) -> Handler:
+    """The handler, with its errors in the dialect's shape."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await send_if_long(request, await handler(request))
+        except Exception as error:  # noqa: BLE001 - the border
+            return reply(to_public_error(error))
+
+    return handle
+
+
+def route(method: str, path: str, handler: Handler, reply: ErrorReply) -> web.RouteDef:
+    """A guarded route; aiohttp would answer HEAD wherever GET is, Ollama does not."""
+    options = {"allow_head": False} if method == hdrs.METH_GET else {}
+    return web.RouteDef(method, path, handle_errors(handler, reply), options)
+
+
+@asynccontextmanager
+async def aclosing(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """`contextlib.aclosing` for what is typed as a mere iterator: frees the slot now."""
+    try:
+        yield events
+    finally:
+        close: Callable[[], Awaitable[None]] | None = getattr(events, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,282 @@
+"""Reads JSON as Go's decoder does: the first value alone, and Go's own words for what is wrong.
+
+The standard library reads; only where it refuses does the scanner below look for Go's sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Final, NoReturn
+
+from specd.errors import InvalidRequest
+from specd.go_json_encoder import sanitize_json
+
+_SPACE: Final = b" \t\r\n"
+_ESCAPES: Final = b'"\\/bfnrt'
+_DIGITS: Final = b"0123456789"
+_HEX: Final = b"0123456789abcdefABCDEF"
+_PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
+_LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
+# Digits below which an integer is a finite float, as every JSON number is one in Go's `any`.
+_MAX_DIGITS: Final = 308
+#: Levels of arrays and objects.  Go's bound is 10000, where Python's recursion has long ended.
+MAX_DEPTH: Final = 200
+#: Values of one body: each takes up to 300 bytes of memory, whatever it took on the wire.
+MAX_VALUES: Final = 2**21
+# Values and escapes up to which a body that cannot be read is read again for Go's sentence: that
+# is slow, and says less the longer a body is.
+_MAX_EXPLAINED: Final = 2**16
+
+
+class EmptyBody(InvalidRequest):
+    """Nothing but white space was sent; each dialect has its own text for it."""
+
+
+class _Unreadable(Exception):
+    """Its text is Go's sentence."""
+
+
+def decode_first(raw: bytes) -> object:
+    """The first JSON value of `raw`; what follows it is not looked at.
+
+    Raises EmptyBody, or InvalidRequest with the sentence of Go's encoding/json.
+    """
+    return _decode(raw)[0]
+
+
+def decode_whole(text: str) -> object:
+    """JSON that came inside of JSON; raises as `decode_first`, and where more follows it."""
+    value, rest = _decode(text.encode(errors="replace"))
+    if rest := rest.lstrip():
+        raise InvalidRequest(f"invalid character {_quoted(rest.encode()[0])} after top-level value")
+    return value
+
+
+def _decode(raw: bytes) -> tuple[object, str]:
+    """And what follows the value."""
+    start = raw.lstrip(_SPACE)
+    if not start:
+        raise EmptyBody("EOF")
+    n_values = sum(map(start.count, (b",", b"[", b"{")))
+    if n_values > MAX_VALUES and _n_outside_texts(start) > MAX_VALUES:
+        raise InvalidRequest(f"more than {MAX_VALUES} JSON values")
+    text = start.decode(errors="replace")
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except RecursionError as error:
+        raise InvalidRequest(_TOO_DEEP) from error
+    except json.JSONDecodeError as error:
+        if n_values + start.count(b"\\") > _MAX_EXPLAINED:
+            raise InvalidRequest(f"invalid JSON: {error.msg} at character {error.pos}") from error
+        raise InvalidRequest(explain(start)) from error
+    if _is_too_deep(value):
+        raise InvalidRequest(_TOO_DEEP)
+    return (sanitize_json(value) if "\\u" in text else value), text[end:]
+
+
+_UNMARKED: Final = bytes(set(range(256)) - set(b'",[{'))
+
+
+def _n_outside_texts(raw: bytes) -> int:
+    """How many commas and opening brackets are no part of a text."""
+    marks = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _UNMARKED)
+    # An object's entry has four quotes at most: what is behind these many is too much anyway.
+    return sum(map(len, marks.split(b'"', 4 * MAX_VALUES)[::2]))
+
+
+_TOO_DEEP: Final = "exceeded max depth"
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, dict | list)
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        _out_of_range(digits)
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        _out_of_range(digits)
+    return value
+
+
+def _out_of_range(digits: str) -> NoReturn:
+    shown = digits if len(digits) <= 40 else digits[:40] + "..."
+    raise InvalidRequest(f"json: cannot unmarshal number {shown} into Go value of type float64")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise json.JSONDecodeError(name, "", 0)  # NaN and Infinity are Python's own
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_integer, parse_float=_float, parse_constant=_no_constant
+)
+
+
+# --------------------------------------------------------------------------- Go's sentences
+
+
+def explain(raw: bytes) -> str:
+    """Why Go's scanner refuses `raw`, in its words."""
+    try:
+        _Scanner(raw).value()
+    except _Unreadable as error:
+        return str(error)
+    return "invalid JSON"
+
+
+class _Scanner:
+    """Recursive descent over one value; raises _Unreadable with Go's text (json/scanner.go)."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.at = 0
+        self.depth = 0
+
+    def value(self) -> None:
+        self._skip_space()
+        c = self._peek()
+        if c in b"{[":
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise _Unreadable(_TOO_DEEP)
+            (self._object if c == ord("{") else self._array)()
+            self.depth -= 1
+        elif c == ord('"'):
+            self._string()
+        elif c == ord("-") or c in _DIGITS:
+            self._number()
+        elif c in _LITERALS:
+            self._literal(_LITERALS[c])
+        else:
+            self._refuse("looking for beginning of value")
+
+    def _object(self) -> None:
+        self.at += 1
+        self._skip_space()
+        if self._peek() == ord("}"):
+            self.at += 1
+            return
+        while True:
+            self._skip_space()
+            if self._peek() != ord('"'):
+                self._refuse("looking for beginning of object key string")
+            self._string()
+            self._skip_space()
+            self._expect(b":", "after object key")
+            self.value()
+            self._skip_space()
+            if self._expect(b",}", "after object key:value pair") == ord("}"):
+                return
+
+    def _array(self) -> None:
+        self.at += 1
+        self._skip_space()
+        if self._peek() == ord("]"):
+            self.at += 1
+            return
+        while True:
+            self.value()
+            self._skip_space()
+            if self._expect(b",]", "after array element") == ord("]"):
+                return
+
+    def _string(self) -> None:
+        self.at += 1
+        while (c := self._after_plain_text()) != ord('"'):
+            if c < 0x20:
+                self._refuse("in string literal")
+            self.at += 1
+            self._escape()
+        self.at += 1
+
+    def _after_plain_text(self) -> int:
+        plain = _PLAIN_TEXT.match(self.raw, self.at)
+        assert plain is not None  # the pattern may be empty
+        self.at = plain.end()
+        return self._peek()
+
+    def _escape(self) -> None:
+        if self._peek() == ord("u"):
+            self.at += 1
+            for _ in range(4):
+                self._expect(_HEX, "in \\u hexadecimal character escape")
+        else:
+            self._expect(_ESCAPES, "in string escape code")
+
+    def _number(self) -> None:
+        if self._peek() == ord("-"):
+            self.at += 1
+        if self._expect(_DIGITS, "in numeric literal") != ord("0"):
+            self._digits()
+        if self._next_is(b"."):
+            self._expect(_DIGITS, "after decimal point in numeric literal")
+            self._digits()
+        if self._next_is(b"eE"):
+            self._next_is(b"+-")
+            self._expect(_DIGITS, "in exponent of numeric literal")
+            self._digits()
+
+    def _literal(self, word: bytes) -> None:
+        for expected in word:
+            if self._peek() != expected:
+                self._refuse(f"in literal {word.decode()} (expecting '{chr(expected)}')")
+            self.at += 1
+
+    def _digits(self) -> None:
+        while self._next_is(_DIGITS):
+            pass
+
+    def _next_is(self, allowed: bytes) -> bool:
+        found = self.at < len(self.raw) and self.raw[self.at] in allowed
+        self.at += found
+        return found
+
+    def _expect(self, allowed: bytes, where: str) -> int:
+        c = self._peek()
+        if c not in allowed:
+            self._refuse(where)
+        self.at += 1
+        return c
+
+    def _skip_space(self) -> None:
+        while self._next_is(_SPACE):
+            pass
+
+    def _peek(self) -> int:
+        if self.at >= len(self.raw):
+            raise _Unreadable("unexpected EOF")
+        return self.raw[self.at]
+
+    def _refuse(self, where: str) -> NoReturn:
+        raise _Unreadable(f"invalid character {_quoted(self._peek())} {where}")
+
+
+def _quoted(byte: int) -> str:
+    """Go's quoteChar: one byte, shown as the character of that number."""
+    shown = {0x07: "\\a", 0x08: "\\b", 0x0C: "\\f", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
+    shown |= {0x0B: "\\v", ord("'"): "\\'", ord("\\"): "\\\\"}
+    if byte in shown:
+        return f"'{shown[byte]}'"
+    if byte < 0x20 or byte == 0x7F:
+        return f"'\\x{byte:02x}'"
+    character = chr(byte)
+    return f"'{character}'" if character.isprintable() else f"'\\u{byte:04x}'"

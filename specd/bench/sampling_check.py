@@ -1,0 +1,236 @@
+"""Are tokens drawn as often as the target's own probabilities say?  Tens of thousands of draws.
+
+Short answers of one prompt under many seeds, with drafts, so that most tokens were guessed first
+and then judged.  Every token is a draw from the row after the tokens before it; each row is asked
+for once more, without speculation and without a draw, and filtered here by the definition.  One
+slot: rows of wider batches differ in their last digits, and a token may just miss a filter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specd import core
+from specd.bench.engine_request import Engine, ask
+from specd.bench.measure import engine_process
+from specd.bench.mode import Mode
+from specd.bench.subject import Subject
+from specd.bench.vocabulary import token_ids
+
+PROMPT = "    def __init__(self, name"
+#: Of an answer: the first token comes from the prompt, the others are drafted.
+_N_TOKENS = 4
+#: Requests that wait for the one slot, so that it never waits for them.
+_N_WAITING = 4
+_N_CTX = 128
+#: Rows with fewer draws have no cell that could be expected often enough.
+_MIN_DRAWS = 30
+#: A cell's expected count, below which the statistic is not distributed as chi-square.
+_MIN_EXPECTED = 5.0
+#: More than any filter keeps.
+_N_LOGPROBS = 64
+
+Probabilities = npt.NDArray[np.float64]
+Ids = tuple[core.TokenId, ...]
+#: The end of the answer, whichever token said so.
+_END = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingCheck:
+    """n_draws: those in the statistic, from n_rows rows.  n_drafted, n_accepted: of all answers.
+
+    n_impossible: draws of tokens that the filters leave out; there should be none.
+    """
+
+    temperature: float
+    n_draws: int
+    n_rows: int
+    n_drafted: int
+    n_accepted: int
+    n_impossible: int
+    statistic: float
+    n_free: int
+    p_value: float
+
+
+async def run_sampling_check(
+    subject: Subject,
+    temperature: float,
+    n_draws: int,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> SamplingCheck:
+    """At least `n_draws` in the statistic; `on_step` hears how many there are.
+
+    LoadFailed, EngineError.
+    """
+    spec = core.EngineSpec(
+        weights=str(subject.target),
+        drafter=str(subject.drafter) if subject.drafter else None,
+        n_ctx=_N_CTX,
+        n_gpu_layers=0,
+        n_threads=1,
+        flash_attention=True,
+    )
+    async with engine_process(spec) as (engine, _):
+        drawn = _Drawn(engine, temperature)
+        while drawn.n_usable < n_draws:
+            await drawn.more()
+            on_step(drawn.n_usable)
+        ids = token_ids(subject.target)
+        rows = {
+            before: counts
+            for before, counts in drawn.counts.items()
+            if counts.total() >= _MIN_DRAWS
+        }
+        expected = await _expected(engine, [*rows], temperature, ids)
+    return _tested(drawn, rows, expected)
+
+
+class _Drawn:
+    """Answers so far; counts: tokens before → token → how often."""
+
+    def __init__(self, engine: Engine, temperature: float) -> None:
+        self.counts: dict[Ids, Counter[int]] = {}
+        self.n_drafted = self.n_accepted = 0
+        self.temperature = temperature
+        self._engine = engine
+        self._seed = 0
+
+    @property
+    def n_usable(self) -> int:
+        totals = (counts.total() for counts in self.counts.values())
+        return sum(total for total in totals if total >= _MIN_DRAWS)
+
+    async def more(self, n: int = 512) -> None:
+        seeds = iter(range(self._seed, self._seed + n))
+        self._seed += n
+
+        async def work() -> None:
+            for seed in seeds:
+                self._add((await ask(self._engine, _request(self.temperature, seed))).done)
+
+        await asyncio.gather(*(work() for _ in range(_N_WAITING)))
+
+    def _add(self, done: core.Done) -> None:
+        said = done.context[done.usage.n_prompt :]
+        tokens = [*said, _END] if done.reason is core.StopReason.STOP else said
+        for i, token in enumerate(tokens):
+            self.counts.setdefault(said[:i], Counter())[token] += 1
+        self.n_drafted += done.speculation.draft_n
+        self.n_accepted += done.speculation.draft_n_accepted
+
+
+def _request(temperature: float, seed: int) -> core.EngineRequest:
+    return Mode.fixed(_N_TOKENS - 1).applied(
+        core.EngineRequest(
+            prompt=(PROMPT,),
+            sampling=core.SamplingParams(temperature=temperature, seed=seed),
+            n_predict=_N_TOKENS,
+            shift=False,
+            want_context=True,
+        )
+    )
+
+
+# --------------------------------------------------------------------------- what should come
+
+
+async def _expected(
+    engine: Engine, rows: Sequence[Ids], temperature: float, ids: Mapping[bytes, int]
+) -> dict[Ids, dict[int, float]]:
+    """Probabilities of the tokens that may follow; rows whose best token ends the text are left
+    out, for nothing is said then that probabilities could come with.
+    """
+    sampling = core.SamplingParams(temperature=temperature)
+    found = {}
+    for before in rows:
+        request = core.EngineRequest(
+            prompt=(PROMPT, *before),
+            sampling=core.SamplingParams(temperature=0.0),
+            n_predict=1,
+            n_logprobs=_N_LOGPROBS,
+            n_draft_max=0,
+            shift=False,
+        )
+        for said in (await ask(engine, request)).logprobs[:1]:
+            logprobs = np.array([each.logprob for each in said.top])
+            tokens = (ids.get(bytes(each.bytes), _END) for each in said.top)
+            kept = filtered(logprobs, sampling)
+            found[before] = _added(zip(tokens, kept.tolist(), strict=False))
+    return found
+
+
+def _added(probs: Iterator[tuple[int, float]]) -> dict[int, float]:
+    added: dict[int, float] = {}
+    for token, prob in probs:
+        added[token] = added.get(token, 0.0) + prob
+    return added
+
+
+def filtered(logprobs: Probabilities, sampling: core.SamplingParams) -> Probabilities:
+    """The distribution that is left of a row, best token first: top-k, then top-p of what remains,
+    then temperature; written from the definition, and not as the engine computes it.
+    """
+    best = logprobs[: sampling.top_k]
+    probs = np.exp(best) / np.exp(best).sum()
+    n_kept = int(np.searchsorted(np.cumsum(probs), sampling.top_p)) + 1
+    powers = probs[:n_kept] ** (1.0 / sampling.temperature)
+    return np.asarray(powers / powers.sum(), dtype=np.float64)
+
+
+# --------------------------------------------------------------------------- the statistic
+
+
+def _tested(
+    drawn: _Drawn,
+    rows: Mapping[Ids, Counter[int]],
+    expected: Mapping[Ids, Mapping[int, float]],
+) -> SamplingCheck:
+    parts = [chi_square(rows[before], probs) for before, probs in expected.items()]
+    statistic, n_free = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    impossible = sum(
+        count
+        for before, probs in expected.items()
+        for token, count in rows[before].items()
+        if token not in probs
+    )
+    return SamplingCheck(
+        temperature=drawn.temperature,
+        n_draws=sum(rows[before].total() for before in expected),
+        n_rows=len(expected),
+        n_drafted=drawn.n_drafted,
+        n_accepted=drawn.n_accepted,
+        n_impossible=impossible,
+        statistic=statistic,
+        n_free=n_free,
+        p_value=0.0 if impossible else p_value(statistic, n_free),
+    )
+
+
+def chi_square(counts: Counter[int], probs: Mapping[int, float]) -> tuple[float, int]:
+    """The statistic of one row and its degrees of freedom; rare tokens share a cell."""
+    n = counts.total()
+    cells = [(counts[token], n * prob) for token, prob in probs.items()]
+    frequent = [cell for cell in cells if cell[1] >= _MIN_EXPECTED]
+    rare = [cell for cell in cells if cell[1] < _MIN_EXPECTED]
+    if rare:
+        frequent.append((sum(c for c, _ in rare), sum(e for _, e in rare)))
+        frequent.sort(key=lambda cell: cell[1])
+        if frequent[0][1] < _MIN_EXPECTED and len(frequent) > 1:
+            (c, e), (d, f), *others = frequent
+            frequent = [(c + d, e + f), *others]
+    return sum((c - e) ** 2 / e for c, e in frequent), len(frequent) - 1
+
+
+def p_value(statistic: float, n_free: int) -> float:
+    """How often chance alone would give such a statistic or a larger one."""
+    from scipy import stats  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra, slow
+
+    return float(stats.chi2.sf(statistic, n_free)) if n_free else 1.0

@@ -1,0 +1,132 @@
+"""Figures as a person reads them, in Ollama's words, and columns that a script can read too."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_FOR_EVER = timedelta(days=20 * 365)
+_DAY_H = 24
+#: Largest unit first: from how many hours on it is said, and how many hours it has.
+_LONG_STEPS = (
+    ("years", 2 * 365 * _DAY_H, 365 * _DAY_H),
+    ("months", 60 * _DAY_H, 30 * _DAY_H),
+    ("weeks", 14 * _DAY_H, 7 * _DAY_H),
+    ("days", 48, _DAY_H),
+)
+
+
+#: Rich cuts lines at 80 columns where it writes to a pipe; a script wants them whole.
+_PIPE_WIDTH = 1000
+
+
+def make_console() -> Console:
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(highlight=False, emoji=False, width=width)
+
+
+def output_width() -> int:
+    """Return the columns of the terminal; for a pipe, more than a line has."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+
+
+def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
+    """A line for each row, whole whatever the terminal's width; nothing trails."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "".join(
+            cell + " " * (width - cell_len(cell) + gap)
+            for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return a line for each row, with gaps as wide as Ollama's; narrower ones beyond `width`."""
+    lines = columns(rows)
+    fits = max(map(cell_len, lines)) <= width
+    return lines if fits else columns(rows, gap=2)
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Decimal units, cut to what Ollama shows: "1.3 GB", "13 GB"."""
+    value, unit = float(n_bytes), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    whole = value >= 10 or value == int(value)
+    return f"{int(value)} {unit}" if whole else f"{value:.1f} {unit}"
+
+
+def format_count(n: float) -> str:
+    """A number of parameters: "8B", "1.2B", "137.25M", "12K"."""
+    for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
+        if n >= size:
+            value = n / size
+            return f"{value:.{0 if value == int(value) else digits}f}{unit}"
+    return f"{n:.0f}"
+
+
+def format_duration(span: timedelta) -> str:
+    """The unit in which the number stays small and says enough: "30 hours", "3 weeks"."""
+    seconds = int(abs(span.total_seconds()))
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 60:
+        return "1 second" if seconds == 1 else f"{seconds} seconds"
+    if seconds < 3600:
+        minutes = seconds // 60
+        return "about a minute" if minutes == 1 else f"{minutes} minutes"
+    hours = int(seconds / 3600 + 0.5)
+    if hours == 1:
+        return "about an hour"
+    for unit, least, length in _LONG_STEPS:
+        if hours >= least:
+            return f"{hours // length} {unit}"
+    return f"{hours} hours"
+
+
+def format_past(timestamp: str, now: datetime | None = None) -> str:
+    """An API timestamp as "3 days ago"; empty where it is none."""
+    then = _read(timestamp)
+    return _sentence(f"{format_duration((now or datetime.now(UTC)) - then)} ago") if then else ""
+
+
+def format_expiry(timestamp: str, now: datetime | None = None) -> str:
+    """When a model leaves, in Ollama's words: Forever, Stopping..., "4 minutes from now"."""
+    then = _read(timestamp)
+    if then is None:
+        return ""
+    left = then - (now or datetime.now(UTC))
+    if left > _FOR_EVER:
+        return "Forever"
+    return _sentence(f"{format_duration(left)} from now") if left > timedelta() else "Stopping..."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _read(timestamp: str) -> datetime | None:
+    try:
+        then = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
+    return then if then.tzinfo else then.replace(tzinfo=UTC)

@@ -1,0 +1,207 @@
+"""What begins with a slash in `specd run`: settings of the conversation, its model, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from specd.cli.attachments import extract_files
+from specd.cli.conversation import Conversation
+from specd.cli.create_body import read_parameter
+from specd.cli.keyboard import FENCE, Keyboard
+from specd.cli.run import LEVELS
+from specd.cli.show import sections
+from specd.errors import InvalidRequest, SpecdError
+
+Rows = tuple[tuple[str, str], ...]
+_COMMANDS: Final[Rows] = (
+    ("/set ...", "change a setting of this session (/? set)"),
+    ("/show ...", "what is known of the model (/? show)"),
+    ("/load MODEL", "go on with another model; the conversation is forgotten"),
+    ("/save NAME", "make a model of this one, its settings and the conversation"),
+    ("/clear", "forget the conversation"),
+    ("/bye", "leave"),
+    ("/?, /help", "this list"),
+    ("/? shortcuts", "keys"),
+    (FENCE, "begins and ends a message of several lines"),
+)
+_SET: Final[Rows] = (
+    ("/set parameter NAME VALUE", "an option of the model, such as temperature"),
+    ("/set system TEXT", f"the system prompt; {FENCE} for several lines"),
+    ("/set format json", "answers in JSON"),
+    ("/set noformat", "answers in any form"),
+    ("/set think [LEVEL]", f"think before answering: {', '.join(LEVELS)}"),
+    ("/set nothink", "answer at once"),
+    ("/set verbose", "say how fast, and what was drafted"),
+    ("/set quiet", "do not say it"),
+    ("/set wordwrap", "break lines between words"),
+    ("/set nowordwrap", "leave that to the terminal"),
+    ("/set history", "remember what is typed"),
+    ("/set nohistory", "do not remember it"),
+)
+_SHOW: Final[Rows] = (
+    ("/show info", "the model, in short"),
+    ("/show license", "its licences"),
+    ("/show modelfile", "its Modelfile"),
+    ("/show parameters", "its parameters, and those of this session"),
+    ("/show system", "the system prompt"),
+    ("/show template", "its template"),
+)
+_SHORTCUTS: Final[Rows] = (
+    ("Ctrl-A, Ctrl-E", "to the beginning, the end of the line"),
+    ("Alt-B, Alt-F", "a word back, a word on"),
+    ("Ctrl-K, Ctrl-U", "delete to the end, to the beginning"),
+    ("Ctrl-W", "delete the word before the cursor"),
+    ("Up, Down, Ctrl-R", "what was typed earlier"),
+    ("Ctrl-L", "clear the screen"),
+    ("Ctrl-C", "stop an answer, drop a line"),
+    ("Ctrl-D", "leave"),
+)
+_HELP: Final = {"": _COMMANDS, "set": _SET, "show": _SHOW, "shortcuts": _SHORTCUTS}
+_PARTS: Final = ("license", "modelfile", "template")
+
+
+class SlashCommands:
+    """Acts on the conversation; `remembers` of the keyboard is its history."""
+
+    def __init__(self, conversation: Conversation, keyboard: Keyboard | None = None) -> None:
+        self._talk = conversation
+        self._keyboard = keyboard
+        self._say = conversation.screen.say
+        self._acts: dict[str, Callable[[str], Awaitable[None]]] = {
+            "/clear": self._clear,
+            "/load": self._load,
+            "/save": self._save,
+            "/set": self._set,
+            "/show": self._show,
+            "/?": self._help,
+            "/help": self._help,
+        }
+
+    async def execute(self, line: str) -> bool:
+        """Do what the line says, or say it to the model; False where it ends the session."""
+        name, rest = ((*line.split(maxsplit=1), "", ""))[:2]
+        if name in {"/bye", "/exit"}:
+            return False
+        if not name:
+            return True
+        if not name.startswith("/") or self._is_file(line):
+            await self._talk.say(line)
+        elif act := self._acts.get(name):
+            try:
+                await act(rest)
+            except SpecdError as error:
+                self._say(f"Error: {error}")
+        else:
+            self._say(f"{name} is no command; /? lists them.")
+        return True
+
+    def _is_file(self, line: str) -> bool:
+        """Whether it begins with the path of a picture: no command, a message."""
+        left, files = extract_files(line, self._talk.capabilities)
+        return bool(files) and not left.startswith(line.split(maxsplit=1)[0])
+
+    async def _clear(self, _rest: str) -> None:
+        self._talk.messages.clear()
+        self._say("The conversation is forgotten.")
+
+    async def _load(self, model: str) -> None:
+        if not model:
+            raise InvalidRequest("/load needs the name of a model")
+        await self._talk.change_model(model)
+        self._say(f"{model} is loaded.")
+
+    async def _save(self, name: str) -> None:
+        if not name:
+            raise InvalidRequest("/save needs a name for the new model")
+        await self._talk.save(name)
+        self._say(f"Saved as '{name}'.")
+        if any("images" in message for message in self._talk.messages):
+            self._say("Pictures are not part of it.")
+
+    async def _help(self, topic: str) -> None:
+        topic = topic.removeprefix("/")
+        rows = _HELP.get("shortcuts" if topic == "keys" else topic, _COMMANDS)
+        width = max(len(left) for left, _ in rows) + 2
+        for left, right in rows:
+            self._say(f"  {left:<{width}}{right}")
+
+    # --------------------------------------------------------------------------------- set
+
+    async def _set(self, rest: str) -> None:
+        name, value = ((*rest.split(maxsplit=1), "", ""))[:2]
+        match name:
+            case "parameter":
+                self._set_parameter(value)
+            case "system":
+                self._set_system(value)
+            case "format" if value != "json":
+                raise InvalidRequest("the format is json, or none by /set noformat")
+            case "format" | "noformat":
+                self._talk.format = value or None
+            case "think" | "nothink":
+                self._set_think(name, value)
+            case "verbose" | "quiet":
+                self._talk.verbose = name == "verbose"
+            case "wordwrap" | "nowordwrap":
+                self._talk.screen.wraps = name == "wordwrap"
+            case "history" | "nohistory":
+                if self._keyboard is not None:
+                    self._keyboard.remembers = name == "history"
+            case _:
+                await self._help("set")
+                return
+        self._say(f"{rest} is set." if name != "system" else "The system prompt is set.")
+
+    def _set_parameter(self, rest: str) -> None:
+        name, *texts = rest.split() or [""]
+        if not texts:
+            raise InvalidRequest("a parameter has a name and a value")
+        # Only `stop` may be a list.
+        values = [read_parameter(name, text) for text in texts]
+        self._talk.options[name] = values if name == "stop" else values[-1]
+
+    def _set_system(self, text: str) -> None:
+        if not text.strip():
+            raise InvalidRequest("a system prompt has a text")
+        self._talk.system = text
+
+    def _set_think(self, name: str, level: str) -> None:
+        if level and level not in LEVELS:
+            raise InvalidRequest(f"a level of thinking is one of {', '.join(LEVELS)}")
+        self._talk.think = level or name == "think"
+        if name == "think" and "thinking" not in self._talk.capabilities:
+            self._say(f"Note that {self._talk.model} cannot think.")
+
+    # -------------------------------------------------------------------------------- show
+
+    async def _show(self, part: str) -> None:
+        shown = self._talk.shown
+        match part:
+            case "info":
+                self._show_info()
+            case "parameters":
+                self._show_parameters()
+            case "system":
+                self._say(self._talk.system or shown.get("system") or "There is no system prompt.")
+            case _ if part in _PARTS:
+                self._say(shown.get(part) or f"There is no {part}.")
+            case _:
+                await self._help("show")
+
+    def _show_info(self) -> None:
+        for title, lines in sections(self._talk.shown):
+            self._say(f"  {title}")
+            for line in lines:
+                self._say(f"    {line}")
+            self._say()
+
+    def _show_parameters(self) -> None:
+        self._say("Of the model:")
+        self._say(self._talk.shown.get("parameters") or "  none")
+        self._say()
+        self._say("Of this session:")
+        for name, value in self._talk.options.items():
+            self._say(f"{name:<30} {value}")
+        if not self._talk.options:
+            self._say("  none")

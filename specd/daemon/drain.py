@@ -1,0 +1,43 @@
+"""Who was accepted just before the daemon stops is still heard: nobody else would answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+#: From the end of a client's connecting to its first request, on a machine with much to do.
+DRAIN_TIMEOUT_S = 1.0
+_POLL_S = 0.01
+
+
+class ConnectionDrain:
+    """Knows which connections have asked for something.  Before the application is set up."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._seen_transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+
+        @web.middleware
+        async def record_transport(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.transport is not None:
+                self._seen_transports.add(request.transport)
+            return await handler(request)
+
+        app.middlewares.insert(0, record_transport)
+
+    async def wait(self, server: web.AppRunner, *, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
+        """Once every open connection has asked for something; silent ones are given up."""
+        for _ in range(1 + int(timeout_s / _POLL_S)):
+            # Before the first look, too: asyncio may have accepted some that aiohttp does not know.
+            await asyncio.sleep(_POLL_S)
+            if not self._has_silent_connection(server):
+                return
+
+    def _has_silent_connection(self, server: web.AppRunner) -> bool:
+        connections = server.server.connections if server.server is not None else []
+        return any(
+            connection.transport is not None and connection.transport not in self._seen_transports
+            for connection in connections
+        )

@@ -1,0 +1,144 @@
+"""What the daemon shows of itself: whether it is ready, and how its rooms and processes stand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import psutil
+
+from specd import core, metrics
+from specd.placement import Device
+from specd.runner import Process
+from specd.runner.process import State
+from specd.scheduler import Resident, SchedulerLoop
+
+# A driver may hang: whoever asks is answered without what it says.
+QUERY_TIMEOUT_S: Final = 1.0
+
+_ENDED_STATES: Final = frozenset({State.STOPPED, State.CRASHED})
+
+_MachineState = tuple[tuple[metrics.Process, ...], tuple[metrics.Device, ...]]
+
+
+class Readiness:
+    """reason: why no request is accepted, "" while they are."""
+
+    def __init__(self) -> None:
+        self.reason = "starting"
+
+    def __call__(self) -> str:
+        return self.reason
+
+
+class EngineProcesses:
+    """The engines' processes, each with the weights of its target."""
+
+    def __init__(self) -> None:
+        self._weights: WeakKeyDictionary[Process, str] = WeakKeyDictionary()
+
+    def add(self, process: Process, spec: core.EngineSpec) -> Process:
+        self._weights[process] = spec.weights
+        return process
+
+    def pids(self) -> dict[int, str]:
+        """Of those that are there, and the weights that they have."""
+        return {
+            process.pid: weights
+            for process, weights in self._weights.items()
+            if process.pid is not None and process.state not in _ENDED_STATES
+        }
+
+
+class StatusReporter:
+    """How things stand, read when somebody asks.  devices: blocks, for a thread."""
+
+    def __init__(
+        self,
+        scheduler: SchedulerLoop,
+        engines: EngineProcesses,
+        readiness: Readiness,
+        *,
+        devices: Callable[[], list[Device]],
+    ) -> None:
+        self._scheduler = scheduler
+        self._engines = engines
+        self._readiness = readiness
+        self._devices = devices
+        self._query: asyncio.Task[_MachineState] | None = None
+
+    async def __call__(self) -> metrics.State:
+        processes, devices = await self._query_machine()
+        return metrics.State(
+            ready=not self._readiness.reason,
+            n_stuck=len(self._scheduler.stuck()),
+            loaded=tuple(map(_loaded_model, self._scheduler.residents())),
+            waiting=tuple(self._scheduler.waiting()),
+            processes=processes,
+            devices=devices,
+        )
+
+    async def _query_machine(self) -> _MachineState:
+        """Nothing while a question hangs, which is then the only one."""
+        if self._query is None or self._query.done():
+            names = {str(r.model.weights): r.model.name for r in self._scheduler.residents()}
+            pids = self._engines.pids()
+            self._query = asyncio.create_task(asyncio.to_thread(self._read_machine, pids, names))
+        query = self._query
+        await asyncio.wait({query}, timeout=QUERY_TIMEOUT_S)
+        return query.result() if query.done() else ((), ())
+
+    def _read_machine(self, pids: Mapping[int, str], names: Mapping[str, str]) -> _MachineState:
+        processes = tuple(_processes({pid: names[w] for pid, w in pids.items() if w in names}))
+        devices = tuple(
+            metrics.Device(
+                name=device.name,
+                id=device.id,
+                free_bytes=device.free_bytes,
+                total_bytes=device.total_bytes,
+            )
+            for device in self._devices()
+        )
+        return processes, devices
+
+
+def _processes(models: Mapping[int, str]) -> Iterator[metrics.Process]:
+    """models: by the process that serves each.  One that has just gone is left out."""
+    for pid, model in models.items():
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                times = process.cpu_times()
+                yield metrics.Process(
+                    model=model,
+                    rss_bytes=process.memory_info().rss,
+                    n_fds=process.num_fds(),
+                    cpu_s=times.user + times.system,
+                )
+        except psutil.Error:
+            continue
+
+
+def _loaded_model(resident: Resident) -> metrics.LoadedModel:
+    facts, spec, model_stats = resident.facts, resident.spec, resident.model_stats
+    last = model_stats.last
+    drafter = spec.drafter_name if facts.drafter is not None else ""
+    memory = [
+        (part, device, n_bytes)
+        for part, usage in (("target", facts.target), ("drafter", facts.drafter))
+        if usage is not None
+        for device, n_bytes in usage.by_device or ((usage.device, usage.total_bytes),)
+    ]
+    return metrics.LoadedModel(
+        model=resident.model.name,
+        drafter=drafter or (last.drafter if last is not None and last.drafter else ""),
+        n_users=resident.n_users,
+        n_slots=spec.n_slots,
+        n_ctx=facts.n_ctx,
+        memory=tuple(memory),
+        gain=model_stats.gain,
+        threshold=resident.threshold,
+        plain_tokens_per_s=facts.plain_tokens_per_s,
+    )

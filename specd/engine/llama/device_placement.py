@@ -1,0 +1,112 @@
+"""Where a model's layers are to lie, told to llama.cpp in its own words."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import llama_cpp
+from llama_cpp._ggml import libggml
+
+from specd.core import NVIDIA_UUID, EngineSpec
+from specd.engine.llama import devices
+from specd.errors import LoadFailed
+
+_by_name: Any = libggml["ggml_backend_dev_by_name"]
+_by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlacement:
+    """devices: llama.cpp's names; () is main memory alone, None whatever llama.cpp finds.
+
+    n_gpu_layers: −1 all.  shares: of the layers on each device; () is llama.cpp's choice.
+    main_gpu: the one to use, where `devices` names none.
+    """
+
+    devices: tuple[str, ...] | None = None
+    n_gpu_layers: int = -1
+    shares: tuple[float, ...] = ()
+    main_gpu: int | None = None
+
+    @classmethod
+    def of_target(cls, spec: EngineSpec) -> Self:
+        if spec.devices is None:
+            return cls(n_gpu_layers=spec.n_gpu_layers, main_gpu=spec.main_gpu)
+        names = tuple(_named_by_llama_cpp(spec.devices))
+        if spec.n_gpu_layers == 0 or not names:
+            return cls(devices=(), n_gpu_layers=0)
+        # Those without a share are the drafter's: the target needs no scratch there.
+        shares = spec.tensor_split or (1.0,) * len(names)
+        used = [at for at, share in enumerate(shares) if share > 0]
+        return cls(
+            devices=tuple(names[at] for at in used),
+            n_gpu_layers=spec.n_gpu_layers,
+            shares=tuple(spec.tensor_split[at] for at in used) if spec.tensor_split else (),
+        )
+
+    @classmethod
+    def of_drafter(cls, spec: EngineSpec) -> Self:
+        """Beside the target, where nothing else was decided."""
+        if spec.draft_on_cpu:
+            return cls(devices=(), n_gpu_layers=0)
+        if spec.draft_device is None or not spec.devices:
+            return cls.of_target(spec)
+        return cls(devices=(tuple(_named_by_llama_cpp(spec.devices))[spec.draft_device],))
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """As far as anybody asked for it."""
+        return self.n_gpu_layers != 0 and self.devices != ()
+
+    def first_device(self) -> int | None:
+        """The address of the first one that is named."""
+        return _device_address(self.devices[0]) if self.devices else None
+
+    def apply_to(self, params: llama_cpp.llama_model_params) -> Sequence[object]:
+        """Set what the place decides; what comes back must live as long as the parameters.
+
+        Raises LoadFailed where a device is not there.
+        """
+        params.n_gpu_layers = self.n_gpu_layers
+        if self.devices is None:
+            if self.main_gpu is not None:
+                params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_NONE
+                params.main_gpu = self.main_gpu
+            return ()
+        addresses = [*map(_device_address, self.devices), None]
+        array = (ctypes.c_void_p * len(addresses))(*addresses)
+        params.devices = ctypes.addressof(array)
+        if len(self.devices) < 2:
+            params.split_mode, params.main_gpu = llama_cpp.LLAMA_SPLIT_MODE_NONE, 0
+            return (array,)
+        params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_LAYER
+        if not self.shares:
+            return (array,)
+        # llama.cpp reads as many as it could ever use.
+        shares = (ctypes.c_float * max(llama_cpp.llama_max_devices(), len(addresses)))(*self.shares)
+        params.tensor_split = shares
+        return array, shares
+
+
+#: Where llama.cpp would put it.
+DEFAULT_PLACEMENT = DevicePlacement()
+
+
+def _named_by_llama_cpp(devices: Sequence[str]) -> Iterator[str]:
+    n_nvidia = 0
+    for device in devices:
+        if device.startswith(NVIDIA_UUID):
+            yield f"CUDA{n_nvidia}"
+            n_nvidia += 1
+        else:
+            yield device
+
+
+def _device_address(device: str) -> int:
+    if address := _by_name(device.encode()):
+        return int(address)
+    available = ", ".join(devices.describe_device(gpu).name for gpu in devices.gpus())
+    raise LoadFailed(f"the device {device} is not there: llama.cpp finds {available or 'no GPU'}")

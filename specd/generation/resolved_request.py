@@ -1,0 +1,171 @@
+"""A request whose model is known: its prompt as text, and what its engine is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from specd import core
+from specd.generation.engine_spec import requested_ctx
+from specd.options import Options
+from specd.prompt import AnswerFormat, RenderJinja, chat_prompt, text_prompt
+
+# Ollama's bound on a model that never stops, in contexts.
+MAX_PREDICTED_CONTEXTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRequest:
+    """secret: what no caller's text can hold; marks of images are made of it."""
+
+    request: core.GenerateRequest
+    model: core.ModelRef
+    options: Options
+    drafters: tuple[core.DrafterKind, ...]
+    secret: str
+    render_jinja: RenderJinja
+
+    @property
+    def messages(self) -> tuple[core.Message, ...]:
+        """A chat's turns with the Modelfile's before them; its SYSTEM only where there is none."""
+        prompt, model = self.request.prompt, self.model
+        asked = prompt.messages if isinstance(prompt, core.ChatPrompt) else ()
+        has_system = bool(asked) and asked[0].role == "system"
+        system = core.Message(role="system", content=model.system)
+        opening = (system,) if model.system and not has_system else ()
+        return (*opening, *model.messages, *asked)
+
+    @property
+    def droppable_turns(self) -> list[int]:
+        """Indices of the turns that may be left out, oldest first.
+
+        What the user asked last stays too: of the many turns of an agent it is the first.
+        """
+        if not (isinstance(self.request.prompt, core.ChatPrompt) and self.request.truncate):
+            return []
+        turns = self.messages
+        asked = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1)
+        return [i for i, turn in enumerate(turns[:-1]) if turn.role != "system" and i != asked]
+
+    def remaining_messages(self, n_dropped: int) -> list[core.Message]:
+        """A chat's turns without so many of the oldest."""
+        dropped = set(self.droppable_turns[:n_dropped])
+        return [turn for i, turn in enumerate(self.messages) if i not in dropped]
+
+    def render(self, n_dropped: int = 0) -> str:
+        """The prompt as text, without so many of the oldest turns.
+
+        Raises InvalidRequest with the template's own words.
+        """
+        prompt, think, mark = self.request.prompt, self.request.think, self.image_marker
+        if isinstance(prompt, core.ChatPrompt):
+            return chat_prompt(
+                self.model,
+                self.remaining_messages(n_dropped),
+                tools=prompt.tools,
+                think=think,
+                image_marker=mark,
+                render_jinja=self.render_jinja,
+            )
+        return text_prompt(
+            self.model, prompt, think=think, image_marker=mark, render_jinja=self.render_jinja
+        )
+
+    def image_marker(self, number: int) -> str:
+        """What stands for an image in the prompt's text."""
+        return f"<image {self.secret} {number}>"
+
+    @property
+    def context(self) -> tuple[core.TokenId, ...]:
+        """Return the tokens of an earlier answer, which stand before the prompt."""
+        prompt = self.request.prompt
+        return prompt.context if isinstance(prompt, core.TextPrompt) else ()
+
+    def readable_prompt(self) -> str:
+        """Return the prompt as a person may read it, but for its `context`."""
+        text = re.sub(self._any_mark, r"[img-\1]", self.render())
+        return text.removeprefix(self.model.bos_token) if self.context else text
+
+    @property
+    def _any_mark(self) -> str:
+        return f"<image {self.secret} ([0-9]+)>"
+
+    @property
+    def format(self) -> AnswerFormat:
+        prompt = self.request.prompt
+        if isinstance(prompt, core.TextPrompt):
+            if prompt.raw:
+                return AnswerFormat()
+            return AnswerFormat.of(self.model, think=self.request.think)
+        return AnswerFormat.of(self.model, tools=prompt.tools, think=self.request.think)
+
+    def images(self, n_dropped: int = 0) -> list[bytes]:
+        """In the order of their marks in the prompt."""
+        prompt = self.request.prompt
+        if isinstance(prompt, core.TextPrompt):
+            return list(prompt.images)
+        return [image for turn in self.remaining_messages(n_dropped) for image in turn.images]
+
+    def n_ctx(self, n_slot: int) -> int:
+        """Of a slot of so many tokens those that the request asked for: all, where automatic."""
+        return min(requested_ctx(self.model, self.options) or n_slot, n_slot)
+
+    def engine_request(
+        self, rendered: RenderedPrompt, n_slot: int, seed: Callable[[], int]
+    ) -> core.EngineRequest:
+        """n_slot: tokens of the slot that it will have."""
+        n_ctx = self.n_ctx(n_slot)
+        request, options, text = self.request, self.options, rendered.text
+        bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
+        context = self.context
+        # Deepseek2's attention cannot be shifted; Ollama's default says so too.
+        can_shift = self.model.architecture != "deepseek2"
+        return core.EngineRequest(
+            # An earlier answer brings its own BOS, and so do many templates.
+            prompt=(*context, *self.pieces(rendered, cut_bos=bool(context))),
+            add_bos=not context and not (bos and text.startswith(bos)),
+            sampling=options.sampling(seed),
+            n_predict=options.num_predict if 0 <= options.num_predict <= limit else limit,
+            n_keep=options.num_keep,
+            stop=options.stop,
+            visible=self.format.visible,
+            grammar=self._grammar(text),
+            truncate=request.truncate,
+            shift=can_shift if request.shift is None else request.shift,
+            n_logprobs=request.n_logprobs,
+            want_context=request.want_context,
+            n_ctx=n_ctx,
+            n_draft_max=options.draft_num_predict,
+            drafters=self.drafters,
+        )
+
+    def pieces(
+        self, rendered: RenderedPrompt, *, cut_bos: bool = False
+    ) -> Iterator[str | core.Image]:
+        """The text cut at its marks, with the images in their places."""
+        bos = self.model.bos_token
+        text = rendered.text.removeprefix(bos) if cut_bos else rendered.text
+        if not rendered.images:
+            yield text
+            return
+        # A template may show an image twice, or not at all.
+        parts = re.split(self._any_mark, text)
+        for place, part in enumerate(parts):
+            if place % 2:
+                yield core.Image(rendered.images[int(part)])
+            elif part:
+                yield part
+
+    def _grammar(self, prompt: str) -> core.Grammar | None:
+        if self.request.grammar is None:
+            return None
+        return replace(self.request.grammar, thinking=self.format.thinking_tags(prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """text: with a mark for each image."""
+
+    text: str
+    images: tuple[bytes, ...] = ()

@@ -1,0 +1,206 @@
+"""The service that is taken over from: its user, its settings, its store."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from specd.errors import BadSetting, InstallError
+from specd.install import layout
+from specd.install.host_system import HostSystem
+from specd.install.systemd_syntax import check_text, parse_environment, parse_environment_files
+from specd.settings import read_env_file
+
+#: What decides where a model runs, and how a registry is reached; Ollama honours it, and so do we.
+_COPIED_VARIABLES: Final = re.compile(
+    r"OLLAMA_\w+|CUDA_VISIBLE_DEVICES|(HIP|ROCR)_VISIBLE_DEVICES|GGML_VK_VISIBLE_DEVICES"
+    r"|GPU_DEVICE_ORDINAL|HSA_OVERRIDE_GFX_VERSION|LLAMA_ARG_\w+|HOME|SSL_CERT_(FILE|DIR)"
+    r"|((HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy)"
+)
+#: Of the program that it starts, and of nobody else.
+_SPECD_VARIABLES: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
+_STORE: Final = "OLLAMA_MODELS"
+
+
+@dataclass(frozen=True)
+class OllamaService:
+    """Ollama as it is set up here.
+
+    user, group: whose the store is.  environment: of its units, and where the store is;
+    file_environment: of their EnvironmentFile=, which is stronger, and says no other store.
+    folders: all that must be written to, links resolved.  umask: in octal digits.  n_models:
+    manifests in the store.
+    """
+
+    user: str
+    group: str
+    store: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    file_environment: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    umask: str = "0022"
+    n_models: int = 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**self.environment, **self.file_environment}
+
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Of the folders, those that ProtectHome= would hide."""
+        return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
+
+
+def plain(value: str) -> str:
+    """Ollama's own rule: blanks, then quotes, are taken off."""
+    return value.strip().strip("\"'")
+
+
+class UnitProperties(Protocol):
+    """What is asked of units: systemd through a Machine, or their files."""
+
+    def show(self, unit: str, *properties: str) -> dict[str, str]:
+        """Return these properties, each of one line; "" for those that are not set."""
+        ...
+
+    def value(self, unit: str, name: str) -> str:
+        """Return one property, which may have several lines."""
+        ...
+
+
+def read_environment(
+    machine: HostSystem, units: UnitProperties | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what ollama.service has from its units, and from their EnvironmentFile=.
+
+    The second is stronger.  units: None asks systemd.  Raises InstallError where such a file cannot
+    be read.
+    """
+    units = units or machine
+    from_files: dict[str, str] = {}
+    for path in parse_environment_files(
+        units.value(layout.OLLAMA, "EnvironmentFiles").splitlines()
+    ):
+        try:
+            from_files |= read_env_file(machine.at(str(path)))
+        except BadSetting as error:
+            raise InstallError(f"ollama.service has settings in a file: {error}") from error
+    return parse_environment(units.value(layout.OLLAMA, "Environment")), from_files
+
+
+def read_ollama_service(
+    machine: HostSystem, store: Path | None = None, units: UnitProperties | None = None
+) -> OllamaService:
+    """Return ollama.service as it is set up, with its drop-ins.
+
+    store: in place of its own.  units: None asks systemd.  Raises InstallError.
+    """
+    said = (units or machine).show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
+    if said["DynamicUser"] == "yes":
+        raise InstallError(
+            "ollama.service has DynamicUser=yes: its store belongs to a user that exists only while"
+            " it runs; give it a user of its own (systemctl edit ollama: DynamicUser=no, User=...)"
+        )
+    environment, from_files = read_environment(machine, units)
+    user, of_user = _user(said["User"] or "root")
+    both = {**environment, **from_files}
+    home = Path(plain(both.get("HOME", "")) or of_user)
+    named = plain(both.get(_STORE, ""))
+    place = store or Path(named or home / ".ollama" / "models")
+    names = sorted(set(both) - _SPECD_VARIABLES)
+    return _checked(
+        OllamaService(
+            user=user,
+            group=said["Group"] or _group(user),
+            store=place,
+            environment={**_copied_variables(environment), _STORE: str(place)},
+            file_environment=_copied_variables(from_files, but=_STORE),
+            left_out=tuple(name for name in names if not _COPIED_VARIABLES.fullmatch(name)),
+            folders=_folders(machine, place, home),
+            umask=said["UMask"] or "0022",
+            n_models=_count(machine.at(str(place))),
+        ),
+        machine,
+    )
+
+
+def service_of_store(machine: HostSystem, store: Path) -> OllamaService:
+    """Where no ollama.service is: a store that a user's own `ollama serve` made."""
+    path = machine.at(check_text(str(store)))
+    if not path.is_dir():
+        raise InstallError(f"there is no store at {store}")
+    owner = pwd.getpwuid(path.stat().st_uid)
+    found = OllamaService(
+        user=owner.pw_name,
+        group=_group(owner.pw_name),
+        store=store,
+        environment={_STORE: str(store)},
+        folders=_folders(machine, store, Path(owner.pw_dir)),
+        n_models=_count(path),
+    )
+    return _checked(found, machine)
+
+
+def _checked(found: OllamaService, machine: HostSystem) -> OllamaService:
+    for path in (found.store, *found.folders):  # before any of them is shown
+        check_text(str(path))
+    if found.user == "root":
+        raise InstallError(
+            f"Ollama works as root here, and its store {found.store} is root's; specd's service"
+            " never is root.  Give the store to a user (chown -R), and ollama.service too"
+            " (systemctl edit ollama: User=, Group=), then try again"
+        )
+    if not machine.at(str(found.store)).is_dir():
+        raise InstallError(
+            f"Ollama's store {found.store} is not there: is its disk mounted?"
+            "  (--store names another one)"
+        )
+    if layout.is_below(found.store.resolve(), layout.HIDDEN[3:]):
+        raise InstallError(f"the store {found.store} lies in a folder for temporary files")
+    return found
+
+
+def _copied_variables(variables: Mapping[str, str], *, but: str = "") -> dict[str, str]:
+    return {
+        name: value
+        for name, value in variables.items()
+        if _COPIED_VARIABLES.fullmatch(name) and name != but
+    }
+
+
+def _user(name: str) -> tuple[str, str]:
+    """Name and home of a user who may be given as a number."""
+    try:
+        found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+    except KeyError as error:
+        raise InstallError(f"ollama.service runs as {name}, and there is no such user") from error
+    return found.pw_name, found.pw_dir
+
+
+def _group(user: str) -> str:
+    return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+
+
+def _folders(machine: HostSystem, store: Path, home: Path) -> tuple[Path, ...]:
+    """The store and the keys, and where links in them lead; none lies in another."""
+    wanted = (store, store / "blobs", store / "manifests", home / ".ollama")
+    real = {
+        Path("/") / path.resolve().relative_to(machine.root.resolve())
+        for path in (machine.at(str(folder)) for folder in wanted)
+        if path.is_dir()
+    }
+    return tuple(sorted(path for path in real if not _is_in(path, real)))
+
+
+def _is_in(path: Path, others: Iterable[Path]) -> bool:
+    return any(path != other and path.is_relative_to(other) for other in others)
+
+
+def _count(store: Path) -> int:
+    return sum(path.is_file() for path in store.joinpath("manifests").rglob("*"))

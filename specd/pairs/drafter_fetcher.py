@@ -1,0 +1,187 @@
+"""Drafters that are pulled by themselves, beside the requests (SPECD_AUTO_PULL_DRAFTS).
+
+A target that is served without a drafter, or with one from the shelf, though one that a rule names
+could be pulled for it, has that one pulled: one at a time, none twice, and no request ever waits or
+fails for it.  Whether it fits is found out
+as of any drafter, when the target is paired again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from specd import core
+from specd.errors import RegistryUnreachable, SpecdError
+from specd.pairs.finder import LOCAL_STORE
+from specd.pairs.rules import key_of
+
+log = logging.getLogger(__name__)
+
+#: Until a registry that was out of reach is asked again; each time it is twice as long.
+_PAUSE_S: Final = 3600.0
+
+
+class Pull(Protocol):
+    """How a model is got: `registry.Registry.pull`.  Raises SpecdError."""
+
+    def __call__(self, model: str, /) -> AsyncGenerator[core.Progress, None]: ...
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """targets: who wants it, by full name.  outcome: a sentence for each when it is over.
+
+    again_at: when it may be tried again, by the clock; None is never.
+    """
+
+    name: str
+    targets: dict[str, core.ModelRef] = field(default_factory=dict)
+    outcome: dict[str, str] = field(default_factory=dict)
+    doing: str = ""
+    again_at: float | None = None
+    n_failures: int = 0
+
+
+class DrafterFetcher:
+    """Methods are called from the event loop and return at once, but for `close`.
+
+    pair: finds a target's pair anew; it reads files and is called in a thread.
+    """
+
+    def __init__(
+        self,
+        pull: Pull,
+        pair: Callable[[core.ModelRef], core.Pair],
+        *,
+        enabled: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pull = pull
+        self._pair = pair
+        self._enabled = enabled
+        self._clock = clock
+        self._fetches: dict[str, _Fetch] = {}  # by the name that the rule has, in small letters
+        self._queue: deque[_Fetch] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def enable(self, enabled: bool) -> None:
+        """What is under way goes on; nothing new begins while it is off."""
+        self._enabled = enabled
+
+    async def close(self) -> None:
+        """Stop what is under way; the next pull goes on from there."""
+        self._enabled = False
+        self._queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def request_drafter(self, pair: core.Pair) -> None:
+        """A target is in use: see to it that its drafter comes, where one could be pulled."""
+        if not self._enabled or not _lacks_chosen_drafter(pair):
+            return
+        name, target = pair.pull[0], pair.target
+        fetch = self._fetches.setdefault(name.lower(), _Fetch(name))
+        if fetch.doing:
+            fetch.targets[target.full_name] = target
+            return
+        is_new = not fetch.outcome
+        if is_new or (fetch.again_at is not None and self._clock() >= fetch.again_at):
+            self._begin(fetch, target)
+
+    def status_text(self, pair: core.Pair) -> str:
+        """What is being done about the pair's missing drafter, or came of it; "" for nothing."""
+        fetch = self._fetches.get(pair.pull[0].lower()) if _lacks_chosen_drafter(pair) else None
+        if fetch is None:
+            return ""
+        return fetch.doing or fetch.outcome.get(pair.target.full_name, "")
+
+    # ----------------------------------------------------------------------- the one task
+
+    def _begin(self, fetch: _Fetch, target: core.ModelRef) -> None:
+        fetch.doing = f"{fetch.name} is waiting to be pulled."
+        fetch.targets, fetch.outcome = {target.full_name: target}, {}
+        self._queue.append(fetch)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work(), name="auto-pull")
+
+    async def _work(self) -> None:
+        while self._queue:
+            fetch = self._queue.popleft()
+            try:
+                await self._fetch(fetch)
+                await self._tell(fetch)
+            except SpecdError as error:
+                self._give_up(fetch, error)
+            except Exception as error:
+                # A fault of ours costs this drafter, and not those behind it.
+                log.exception("%s could not be pulled", fetch.name)
+                self._give_up(fetch, error)
+            finally:
+                fetch.doing = ""
+
+    async def _fetch(self, fetch: _Fetch) -> None:
+        fetch.doing = f"{fetch.name} is being pulled."
+        log.info("%s is being pulled, to draft for %s", fetch.name, ", ".join(_names(fetch)))
+        tenths: dict[str, int] = {}
+        async with aclosing(self._pull(fetch.name)) as lines:
+            async for line in lines:
+                if (tenth := _next_tenth(tenths, line)) is not None:
+                    log.info("%s: %d0 %% of %.1f GB", fetch.name, tenth, line.total / 1e9)
+
+    async def _tell(self, fetch: _Fetch) -> None:
+        """Whether it drafts now; a pull is no promise that the vocabularies agree."""
+        fetch.again_at = None
+        for key, target in list(fetch.targets.items()):
+            pair = await asyncio.to_thread(self._pair, target)
+            if pair.drafter is not None and key_of(pair.drafter.name) == key_of(fetch.name):
+                fetch.outcome[key] = f"{fetch.name} is here; it drafts from the next load."
+                status_text = "%s is here; it drafts for %s from its next load"
+                log.info(status_text, fetch.name, target.name)
+            else:
+                why = f"{pair.drafter.name} does." if pair.drafter is not None else pair.detail
+                fetch.outcome[key] = f"{fetch.name} is here, and does not draft: {why}"
+                status_text = "%s is here, and does not draft for %s: %s"
+                log.warning(status_text, fetch.name, target.name, why)
+
+    def _give_up(self, fetch: _Fetch, error: Exception) -> None:
+        said = f"{fetch.name} could not be pulled: {error}"
+        fetch.outcome = dict.fromkeys(fetch.targets, said)
+        fetch.again_at = None
+        if isinstance(error, RegistryUnreachable):
+            pause_s = _PAUSE_S * 2.0**fetch.n_failures
+            fetch.n_failures += 1
+            fetch.again_at = self._clock() + pause_s
+            log.warning("%s; it may be tried again in %.0f h", said, pause_s / 3600)
+        elif isinstance(error, SpecdError):
+            log.warning("%s", said)
+
+
+def _lacks_chosen_drafter(pair: core.Pair) -> bool:
+    """None that was chosen for it, that is: one from the shelf may be better than nothing."""
+    from_shelf = pair.drafter is not None and pair.drafter.source == LOCAL_STORE
+    return bool(pair.pull) and (pair.reason is core.NoPair.NOT_FOUND or from_shelf)
+
+
+def _names(fetch: _Fetch) -> list[str]:
+    return [target.name for target in fetch.targets.values()]
+
+
+def _next_tenth(told: dict[str, int], line: core.Progress) -> int | None:
+    """The tenth of its layer that a line reaches first, from 1 to 9.
+
+    told: the last tenth of each layer; what is here from the start is not worth a word.
+    """
+    if not line.total:
+        return None
+    tenth = line.completed * 10 // line.total
+    before = told.setdefault(line.digest, tenth)
+    told[line.digest] = max(tenth, before)
+    return tenth if before < tenth < 10 else None

@@ -1,0 +1,138 @@
+"""What one engine reads from the history when it loads, and writes to it while it learns.
+
+It also counts the answers that are given without a drafter that lost.
+
+Lives on the event loop; the file's work is done in threads, and for many pages together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from specd import core
+from specd.pairs.history import History, HistoryKey
+from specd.pairs.retries import PairKey
+from specd.store.file_identity import file_identities, file_identity
+
+log = logging.getLogger(__name__)
+
+#: Lessons of so long are saved together; what a killed daemon loses at most.
+SAVE_EVERY_S: Final = 5.0
+
+
+class HistoryWriter:
+    """machine: `placement.machine_name`."""
+
+    def __init__(
+        self, history: History, machine: str, *, save_every_s: float = SAVE_EVERY_S
+    ) -> None:
+        self._history = history
+        self._machine = machine
+        self._save_every_s = save_every_s
+        self._closing = asyncio.Event()
+        self._saving: asyncio.Task[None] | None = None
+        self._counting: set[asyncio.Task[None]] = set()
+
+    def open(self, spec: core.EngineSpec) -> PairHistoryWriter:
+        """For one engine; `spec` as it is loaded, with nothing left open."""
+        return PairHistoryWriter(self, spec)
+
+    async def read(
+        self, spec: core.EngineSpec
+    ) -> tuple[HistoryKey | None, core.PairHistory | None]:
+        """No key, and so nothing to write under, where the model's files cannot be seen."""
+        try:
+            key = await asyncio.to_thread(HistoryKey.of, spec, self._machine)
+        except OSError as error:
+            log.debug("nothing is kept of %s: %s", spec.weights, error)
+            return None, None
+        return key, await asyncio.to_thread(self._history.get, key)
+
+    def write(self, key: HistoryKey, history: core.PairHistory) -> None:
+        self._history.put(key, history)
+        self._save_soon()
+
+    def count_answer(self, pair: core.Pair, drafter: str | None) -> None:
+        """Count an answer for each drafter that waits for its retry; returns at once.
+
+        drafter: weights of the drafter that the engine was loaded with.  That drafter may have been
+        found to lose since; then the answer does not count for it.
+        """
+        waiting = (one for one in pair.skipped_drafters if one.n_answers_left is not None)
+        if lost := [one for one in waiting if str(one.weights) != drafter]:
+            counting = asyncio.create_task(self._count_later(pair.target, lost))
+            self._counting.add(counting)
+            counting.add_done_callback(self._counting.discard)
+
+    async def _count_later(
+        self, target: core.ModelRef, lost: Sequence[core.SkippedDrafter]
+    ) -> None:
+        await asyncio.to_thread(self._count, target, lost)
+        self._save_soon()
+
+    def _count(self, target: core.ModelRef, lost: Sequence[core.SkippedDrafter]) -> None:
+        for one in lost:
+            try:
+                key = PairKey(
+                    file_identity(target.weights),
+                    file_identity(one.weights),
+                    self._machine,
+                    file_identities(target.adapters),
+                )
+            except OSError as error:
+                log.debug("no answer is counted for %s: %s", one.weights, error)
+            else:
+                self._history.count_answer(key, one.n_retries)
+
+    def _save_soon(self) -> None:
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save_later())
+
+    async def _save_later(self) -> None:
+        saved = True
+        while saved and not self._history.is_saved:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._save_every_s):
+                    await self._closing.wait()
+            # Where it fails, the next lesson tries again.
+            saved = await asyncio.to_thread(self._history.save)
+
+    async def close(self) -> None:
+        """Save what is not saved yet."""
+        await asyncio.gather(*self._counting)
+        self._closing.set()
+        if self._saving is not None:
+            await self._saving
+        await asyncio.to_thread(self._history.save)
+
+
+class PairHistoryWriter:
+    """What `runner.Process` asks of one."""
+
+    def __init__(self, history_writer: HistoryWriter, spec: core.EngineSpec) -> None:
+        self._history_writer = history_writer
+        self._spec = spec
+        self._key: HistoryKey | None = None
+        self._known: core.PairHistory | None = None
+
+    async def read(self) -> core.PairHistory | None:
+        self._key, self._known = await self._history_writer.read(self._spec)
+        return self._known
+
+    def write(self, history: core.PairHistory) -> None:
+        if self._key is not None:
+            self._history_writer.write(self._key, _over(self._known, history))
+
+
+def _over(known: core.PairHistory | None, learned: core.PairHistory) -> core.PairHistory:
+    """`learned`, with what it does not speak of: a drafter that did not load this time."""
+    if known is None or known.device != learned.device:
+        return learned
+    spoken = {(band.drafter, band.band) for band in learned.bands}
+    silent = (band for band in known.bands if (band.drafter, band.band) not in spoken)
+    return replace(learned, bands=(*learned.bands, *silent))

@@ -1,0 +1,305 @@
+"""What engines took in truth, and how wrong the estimate was: one file, kept across restarts.
+
+A lesson is for one file, loaded in one way, and corrects the next estimate of the same, within
+bounds: whatever the file says, no estimate becomes absurd.  Nobody is refused anything for its
+sake: a file that cannot be read or written is a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+import msgspec
+
+from specd import core
+from specd.placement.estimate import Block, Footprint
+from specd.store.file_identity import file_identities, file_identity
+from specd.store.state_file import Stamp, StateFile, valid_rows
+
+log = logging.getLogger(__name__)
+
+#: Its name in the state directory.
+MEMORY_FILE: Final = "memory.json"
+#: More lessons than this, and those that were used longest ago are dropped.
+MAX_CORRECTIONS: Final = 1000
+_MAX_BYTES: Final = 4 * 2**20
+_MAX_DEVICES: Final = 64
+_VERSION: Final = 1
+_MAX_COUNT: Final = 2**53
+#: What an estimate may be off by: caches are counted cell by cell, scratch is a rule of thumb.
+_CACHE, _SCRATCH = (0.5, 2.0), (0.25, 8.0)
+_LEAST_WEIGHTS, _MOST_WEIGHTS = 0.75, 1.5
+#: Of an estimate that is so small, a ratio says nothing.
+_TOO_SMALL: Final = 2**20
+#: A refusal makes the next estimate so much larger; a success forgets half of them.
+_REFUSED, _MOST_REFUSALS, _MIN_REFUSALS = 0.25, 8.0, 0.2
+#: What a process takes on a device before anything lies there; more is somebody else's.
+_MOST_OF_A_PROCESS: Final = 2 * 2**30
+
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=_MAX_COUNT)]
+_Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
+
+
+class CorrectionKey(msgspec.Struct, frozen=True):
+    """weights, others: identities.  others: of the drafter or the target, adapters, a projector."""
+
+    weights: str
+    is_drafter: bool
+    others: tuple[str, ...]
+    kv_cache_type: str
+    flash_attention: bool | None
+    embeds: bool
+
+    @classmethod
+    def of_target(cls, spec: core.EngineSpec) -> Self:
+        """OSError where a file is not there."""
+        others = (spec.drafter, *spec.adapters, spec.projector)
+        return cls._of(spec, spec.weights, others, is_drafter=False)
+
+    @classmethod
+    def of_drafter(cls, spec: core.EngineSpec) -> Self:
+        """OSError where a file is not there."""
+        assert spec.drafter is not None
+        return cls._of(spec, spec.drafter, (spec.weights,), is_drafter=True)
+
+    @classmethod
+    def _of(
+        cls,
+        spec: core.EngineSpec,
+        weights: str,
+        others: tuple[str | None, ...],
+        *,
+        is_drafter: bool,
+    ) -> Self:
+        return cls(
+            weights=file_identity(Path(weights)),
+            is_drafter=is_drafter,
+            others=file_identities(path for path in others if path is not None),
+            kv_cache_type=spec.kv_cache_type,
+            flash_attention=spec.flash_attention,
+            embeds=spec.embeds,
+        )
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """Of weights the difference in bytes, of all else measured ÷ estimated.
+
+    refusals: how often memory was refused of late.  used_at: unix seconds.
+    """
+
+    key: CorrectionKey
+    used_at: Annotated[float, msgspec.Meta(ge=0, le=_MAX_COUNT)]
+    weights_bytes: _Count = 0
+    cache: _Positive = 1.0
+    scratch: _Positive = 1.0
+    refusals: Annotated[float, msgspec.Meta(ge=0, le=_MAX_COUNT)] = 0.0
+
+
+class _Context(msgspec.Struct, frozen=True):
+    device: str
+    n_bytes: _Count
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: int
+    lessons: list[Correction]
+    contexts: list[_Context] = []
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    version: int
+    lessons: list[msgspec.Raw]
+    contexts: list[msgspec.Raw] = []
+
+
+class _Known(msgspec.Struct):
+    lessons: dict[CorrectionKey, Correction] = {}
+    contexts: dict[str, int] = {}
+
+
+class MemoryCorrections:
+    """path None keeps everything in memory alone.  unix_time: seconds.
+
+    Reads and writes the file: belongs into a thread.  Safe to call from several.
+    """
+
+    def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
+        self._file = StateFile(path, _MAX_BYTES) if path is not None else None
+        self._unix_time = unix_time
+        self._known = _Known()
+        self._stamp: Stamp | None = None
+        self._lock = threading.Lock()
+
+    def correct(self, key: CorrectionKey, estimate: Footprint) -> Footprint:
+        """The estimate, made better by what was learned of the same."""
+        correction = self._look().lessons.get(key)
+        return _apply_correction(correction, estimate) if correction is not None else estimate
+
+    def record(self, key: CorrectionKey, estimate: Footprint, taken: core.ModelMemory) -> None:
+        """A model is loaded.  estimate: as it was before `corrected`."""
+        self._change(key, lambda correction: _updated_correction(correction, estimate, taken))
+
+    def record_refusal(self, key: CorrectionKey) -> None:
+        """It was not loaded: there was not enough memory, though there should have been."""
+        self._change(key, _correction_after_refusal)
+
+    def process_bytes(self) -> Mapping[str, int]:
+        """By a device's id: what a process takes there before anything lies in it."""
+        return self._look().contexts
+
+    def record_process_bytes(self, device: str, n_bytes: int) -> None:
+        """What an engine took of a device beyond what it says that it took."""
+        if not 0 < n_bytes <= _MOST_OF_A_PROCESS:
+            return
+        with self._lock:
+            known = self._read_or_log()
+            # What is measured is what others did meanwhile, too: the most of late is believed.
+            kept = max(n_bytes, round(0.9 * known.contexts.get(device, 0)))
+            contexts = {**known.contexts, device: kept}
+            contexts = dict(list(contexts.items())[-_MAX_DEVICES:])
+            self._write_or_log(_Known(known.lessons, contexts))
+
+    def _change(self, key: CorrectionKey, change: Callable[[Correction], Correction]) -> None:
+        with self._lock:
+            # Read again: another daemon may have learned.
+            known = self._read_or_log()
+            now = max(self._unix_time(), 0.0)
+            correction = change(known.lessons.get(key) or Correction(key, now))
+            lessons = {**known.lessons, key: msgspec.structs.replace(correction, used_at=now)}
+            self._write_or_log(_Known(lessons, known.contexts))
+
+    # ----------------------------------------------------------------------- the file
+
+    def _look(self) -> _Known:
+        with self._lock:
+            return self._read_or_log()
+
+    def _read_or_log(self) -> _Known:
+        """What this process knows, where the file says nothing new."""
+        if self._file is None:
+            return self._known
+        try:
+            if (stamp := self._file.stamp()) != self._stamp:
+                self._known = self._file.read(_decode) or _Known()
+                self._stamp = stamp
+        except OSError as error:
+            self._log_error("cannot read what was learned of memory in %s: %s", error)
+        return self._known
+
+    def _write_or_log(self, known: _Known) -> None:
+        self._known = _bounded(known)
+        if self._file is None:
+            return
+        contexts = [_Context(device, n) for device, n in self._known.contexts.items()]
+        lessons = list(self._known.lessons.values())
+        try:
+            self._file.write(msgspec.json.encode(_File(_VERSION, lessons, contexts)))
+            self._stamp = self._file.stamp()
+        except OSError as error:
+            self._log_error("cannot keep what was learned of memory in %s: %s", error)
+
+    def _log_error(self, words: str, error: Exception) -> None:
+        assert self._file is not None
+        self._file.warn_once(words, error)
+
+
+def _decode(data: bytes) -> _Known:
+    """ValueError for bytes that are not of this version."""
+    try:
+        file = msgspec.json.decode(data, type=_Rows)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if file.version != _VERSION:
+        raise ValueError(f"its version is {file.version}, not {_VERSION}")
+    lessons = {
+        correction.key: correction
+        for _, correction in valid_rows(enumerate(file.lessons), Correction)
+    }
+    measured = [
+        each for _, each in valid_rows(enumerate(file.contexts), _Context) if each.n_bytes > 0
+    ]
+    contexts = {each.device: min(each.n_bytes, _MOST_OF_A_PROCESS) for each in measured}
+    return _bounded(_Known(lessons, contexts))
+
+
+def _bounded(known: _Known) -> _Known:
+    """The lessons that were used last, and no more of them than are wanted."""
+    lessons = sorted(
+        known.lessons.values(), key=lambda correction: correction.used_at, reverse=True
+    )
+    return _Known(
+        {correction.key: correction for correction in lessons[:MAX_CORRECTIONS]}, known.contexts
+    )
+
+
+# ------------------------------------------------------------------------------ lessons
+
+
+def _updated_correction(
+    correction: Correction, estimate: Footprint, taken: core.ModelMemory
+) -> Correction:
+    n_devices = sum(1 for name, _ in taken.by_device if name != "CPU")
+    weights = estimate.weights_bytes + estimate.extra_bytes
+    scratch = estimate.host_scratch_bytes + max(n_devices, 1) * estimate.device_scratch_bytes
+    if n_devices:
+        weights += estimate.tied_bytes
+        scratch += estimate.staged_bytes
+    refusals = correction.refusals / 2
+    return msgspec.structs.replace(
+        correction,
+        weights_bytes=taken.weights_bytes - weights if taken.weights_bytes else 0,
+        cache=_ratio(taken.cache_bytes, estimate.cache_bytes, _CACHE),
+        scratch=_ratio(taken.scratch_bytes, scratch, _SCRATCH),
+        refusals=refusals if refusals >= _MIN_REFUSALS else 0.0,
+    )
+
+
+def _correction_after_refusal(correction: Correction) -> Correction:
+    return msgspec.structs.replace(
+        correction, refusals=min(correction.refusals + 1, _MOST_REFUSALS)
+    )
+
+
+def _ratio(measured: int, estimated: int, bounds: tuple[float, float]) -> float:
+    if measured <= 0 or estimated < _TOO_SMALL:
+        return 1.0
+    return _within(measured / estimated, bounds)
+
+
+def _within(ratio: float, bounds: tuple[float, float]) -> float:
+    return min(max(ratio, bounds[0]), bounds[1]) if math.isfinite(ratio) else 1.0
+
+
+def _apply_correction(correction: Correction, estimate: Footprint) -> Footprint:
+    whole = max(estimate.weights_bytes + estimate.extra_bytes, 1)
+    more = 1 + _REFUSED * min(correction.refusals, _MOST_REFUSALS)
+    weights = more * _within(1 + correction.weights_bytes / whole, (_LEAST_WEIGHTS, _MOST_WEIGHTS))
+    cache, scratch = (
+        more * _within(correction.cache, _CACHE),
+        more * _within(correction.scratch, _SCRATCH),
+    )
+    return replace(
+        estimate,
+        blocks=tuple(
+            Block(
+                weights_bytes=round(weights * block.weights_bytes),
+                cache_bytes=round(cache * block.cache_bytes),
+            )
+            for block in estimate.blocks
+        ),
+        input_bytes=round(weights * estimate.input_bytes),
+        output_bytes=round(weights * estimate.output_bytes),
+        tied_bytes=round(weights * estimate.tied_bytes),
+        extra_bytes=round(weights * estimate.extra_bytes),
+        device_scratch_bytes=round(scratch * estimate.device_scratch_bytes),
+        host_scratch_bytes=round(scratch * estimate.host_scratch_bytes),
+        staged_bytes=round(scratch * estimate.staged_bytes),
+        transfer_bytes=round(scratch * estimate.transfer_bytes),
+    )

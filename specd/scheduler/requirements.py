@@ -1,0 +1,89 @@
+"""What a waiter wants: whether a model that is there will do, and how it is loaded otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from specd import core
+from specd.scheduler.runner_ref import RunnerRef, Waiter
+
+#: The pair source of a drafter that belongs to the model, as its weights do.
+MANIFEST = "manifest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """fill: decides what a spec leaves open (`placement.Defaults.fill`).
+
+    shortest: how far a context that nobody chose may shrink (`placement.Defaults.least_ctx`).
+    """
+
+    fill: Callable[[core.EngineSpec, int], core.EngineSpec]
+    min_automatic_ctx: Callable[[int], int]
+
+    def filled_spec(self, waiter: Waiter) -> core.EngineSpec:
+        return self.fill(waiter.spec, waiter.model.n_ctx_train)
+
+    def min_ctx(self, waiter: Waiter) -> int:
+        """The context that the waiter cannot do without."""
+        n_ctx = self.filled_spec(waiter).n_ctx
+        return n_ctx if waiter.spec.n_ctx else self.min_automatic_ctx(n_ctx)
+
+    def grown_spec(self, waiter: Waiter, n_ctx_before: int) -> core.EngineSpec:
+        """Return what to load in place of an engine whose context, `n_ctx_before`, was too short.
+
+        A context that is asked for becomes at least twice as long as the one before: a client that
+        asks for a little more each time causes few loads.  An automatic context does not grow.
+        """
+        if not waiter.spec.n_ctx:
+            return self.filled_spec(waiter)
+        n_ctx = max(self.filled_spec(waiter).n_ctx, 2 * n_ctx_before)
+        return self.fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
+
+    def is_compatible(self, waiter: Waiter, runner: RunnerRef) -> bool:
+        """Whether `runner` is, or will be, what the waiter asks for.
+
+        What it leaves automatic takes what is there, but for a context that is shorter than an
+        automatic one.  What placement made of the runner does not count, nor does who drafts.
+        """
+        if runner.weights != waiter.weights or not self._has_context(waiter, runner):
+            return False
+        wanted, there = self.filled_spec(waiter), runner.requested
+        # The retry of a drafter that lost does not force a reload: it waits for the next load.
+        lost = there.no_pair_reason == core.NoPair.DOES_NOT_PAY
+        is_own = waiter.spec.pair_source == MANIFEST
+        if is_own and wanted.drafter != there.drafter and not lost:
+            return False
+        return _reload_settings(wanted, there) == _reload_settings(there, there)
+
+    def needs_longer_context(self, waiter: Waiter, runner: RunnerRef) -> bool:
+        """Return whether the waiter asks for a longer context than the runner has."""
+        return bool(waiter.spec.n_ctx) and not self._has_context(waiter, runner)
+
+    def _has_context(self, waiter: Waiter, runner: RunnerRef) -> bool:
+        """Return whether the runner's context is as long as a load for this waiter alone gives.
+
+        An automatic context may be cut by placement: then what the last automatic load was given
+        counts.  Otherwise automatic and explicit requests would reload the model in turn, forever.
+        """
+        wanted = self.filled_spec(waiter).n_ctx
+        if not waiter.spec.n_ctx and runner.automatic_ctx:
+            wanted = min(wanted, runner.automatic_ctx)
+        return wanted <= runner.spec.n_ctx
+
+
+def _reload_settings(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:
+    """`spec` with all that never forces a reload as it is there."""
+    return replace(
+        spec,
+        drafter=there.drafter,
+        drafter_name=there.drafter_name,
+        pair_source=there.pair_source,
+        no_pair_reason=there.no_pair_reason,
+        no_pair_detail=there.no_pair_detail,
+        max_draft=there.max_draft,
+        n_ctx=there.n_ctx,
+        n_gpu_layers=there.n_gpu_layers if spec.n_gpu_layers < 0 else spec.n_gpu_layers,
+        main_gpu=there.main_gpu if spec.main_gpu is None else spec.main_gpu,
+    )

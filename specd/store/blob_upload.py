@@ -1,0 +1,64 @@
+"""A blob that comes in over the wire: streamed to disk, checked, and only then a blob."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from specd.errors import InvalidRequest
+from specd.store import atomic_files
+from specd.store.writer import StoreWriter
+
+
+async def receive(writer: StoreWriter, digest: str, chunks: AsyncIterator[bytes]) -> None:
+    """Store the chunks as the blob of that digest ("sha256:<64 hex digits>").
+
+    Raises InvalidRequest where they are others, StoreError for a full disk; whatever ends this
+    early, nothing stays behind.
+    """
+    incoming, do = _IncomingBlob(writer), writer.threads.do
+    try:
+        await do(incoming.open)
+        async for chunk in chunks:
+            await do(partial(incoming.write, chunk))
+        await do(partial(incoming.keep, digest))
+    finally:
+        await do(incoming.close)
+
+
+class _IncomingBlob:
+    """A file in the making.  Its methods are called one after the other, `close` always."""
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self._hash = hashlib.sha256()
+        self._stack = contextlib.ExitStack()
+        self._file: BinaryIO
+        self._path: Path
+
+    def open(self) -> None:
+        with atomic_files.to_store_errors("write the blob"):
+            self._path = self._stack.enter_context(self._writer.staged())
+            self._file = self._stack.enter_context(self._path.open("wb"))
+
+    def write(self, chunk: bytes) -> None:
+        with atomic_files.to_store_errors("write the blob"):
+            self._hash.update(chunk)
+            self._file.write(chunk)
+
+    def keep(self, digest: str) -> None:
+        with atomic_files.to_store_errors("write the blob"):
+            self._file.close()
+        received = f"sha256:{self._hash.hexdigest()}"
+        if received != digest:
+            raise InvalidRequest(f'digest mismatch, expected "{digest}", got "{received}"')
+        self._writer.keep(self._path, digest)
+
+    def close(self) -> None:
+        """Remove the file unless it was kept."""
+        with contextlib.suppress(OSError):  # a full disk was told before
+            self._stack.close()

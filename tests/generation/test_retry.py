@@ -1,0 +1,100 @@
+"""Requests whose model is deleted or replaced between the look-up and the load."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from specd import core, errors
+from specd.scheduler import Lease
+from tests.test_generation import MODEL, FakeServices, chat
+
+GONE = errors.LoadFailed("cannot load /m/tiny.gguf: failed to open GGUF file")
+Act = Callable[[FakeServices], Awaitable[object]]
+ACTS: dict[str, Act] = {
+    "generate": lambda services: services.ask(chat("x")),
+    "load": lambda services: services.generation.load("tiny"),
+    "count": lambda services: services.generation.count_tokens(
+        core.GenerateRequest(model="tiny", prompt=chat("x"))
+    ),
+    "render": lambda services: services.generation.render(
+        core.GenerateRequest(model="tiny", prompt=core.TextPrompt(text="x", context=(1, 2)))
+    ),
+}
+
+
+class ChangingHouse(FakeServices):
+    """Its loads fail; at each failure the store becomes the next of `models`, None for none."""
+
+    def __init__(self, *models: core.ModelRef | None, error: errors.SpecdError = GONE) -> None:
+        super().__init__()
+        self.models = list(models)
+        self.there: core.ModelRef | None = MODEL
+        self.error: errors.SpecdError | None = error
+        self.looked_up: list[core.ModelRef | None] = []
+
+    def resolve(self, name: str) -> core.ModelRef:
+        self.looked_up.append(self.there)
+        if self.there is None:
+            raise errors.ModelNotFound(name)
+        return self.there
+
+    def version(self, name: str) -> object:
+        return self.there
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        spec: core.EngineSpec,
+        model: core.ModelRef,
+        pair: core.Pair,
+        keep_alive_s: float | None = None,
+    ) -> AsyncIterator[Lease]:
+        if self.models:
+            self.there = self.models.pop(0)
+            assert self.error is not None
+            raise self.error
+        async with super().lease(spec, model, pair, keep_alive_s) as lease:
+            yield lease
+
+
+NEW = replace(MODEL, digest="1" * 64)
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
+async def test_a_model_that_is_deleted_before_it_is_loaded_is_not_found(act: Act) -> None:
+    with pytest.raises(errors.ModelNotFound, match="model 'tiny' not found"):
+        await act(ChangingHouse(None))
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
+async def test_a_model_that_is_replaced_before_it_is_loaded_answers_as_the_new_one(
+    act: Act,
+) -> None:
+    services = ChangingHouse(NEW, MODEL, NEW)
+    await act(services)
+    assert services.looked_up == [MODEL, NEW, MODEL, NEW]
+
+
+async def test_a_model_that_cannot_be_loaded_and_has_not_changed_is_loaded_once() -> None:
+    services = ChangingHouse(MODEL)
+    with pytest.raises(errors.LoadFailed, match="cannot load"):
+        await services.ask(chat("x"))
+    assert services.looked_up == [MODEL]
+
+
+async def test_a_model_that_changes_for_ever_ends_in_its_error() -> None:
+    services = ChangingHouse(*[NEW, MODEL] * 50)
+    with pytest.raises(errors.LoadFailed):
+        await services.ask(chat("x"))
+    assert len(services.looked_up) == 9
+
+
+async def test_another_error_is_the_answer_whatever_has_changed() -> None:
+    services = ChangingHouse(NEW, error=errors.QueueFull())
+    with pytest.raises(errors.QueueFull):
+        await services.ask(chat("x"))
+    assert services.looked_up == [MODEL]

@@ -1,0 +1,273 @@
+"""What is planned, what is refused, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specd.errors import InstallError
+from specd.install import (
+    StepPlan,
+    apply_plan,
+    gather_facts,
+    layout,
+    plan_install,
+    plan_migrate_back,
+    plan_uninstall,
+    read_ollama_service,
+)
+from specd.install.health_check import CheckHealth
+from specd.install.steps import PutFile, StartUnit
+from specd.port_owner import PortOwner
+from tests.install.fake_host_system import (
+    FakeHostSystem,
+    install,
+    migration,
+    words,
+    write_small_sources,
+)
+
+pytestmark = pytest.mark.usefixtures("answering")
+
+
+# --------------------------------------------------------------------------- install
+
+
+def test_a_plan_changes_nothing_until_it_is_carried_out(
+    with_ollama: FakeHostSystem, tmp_path: Path
+) -> None:
+    before = with_ollama.snapshot()
+    migration(with_ollama, tmp_path / "sources").lines()
+    assert (with_ollama.snapshot(), with_ollama.done) == (before, [])
+
+
+def test_a_plan_leaves_the_terminal_alone(machine: FakeHostSystem) -> None:
+    said: list[str] = []
+    text = "a\x1b[2J"
+    plan = StepPlan(text, (PutFile("/etc/x", text.encode(), why=text, shows=True),), (text,))
+    apply_plan(plan, machine, said.append)
+    assert len(plan.lines()) == 4
+    assert not any("\x1b" in line for line in (*plan.lines(), *said))
+
+
+def test_what_is_shipped_is_put_in_place(machine: FakeHostSystem, tmp_path: Path) -> None:
+    install(machine, tmp_path / "sources")
+    facts = gather_facts(machine)
+    assert all(facts.contents[path] == text for path, text in facts.shipped.files.items())
+    assert machine.at(layout.ENV_FILE).stat().st_mode & 0o777 == 0o640
+    assert machine.groups["specd.env"] == "specd"
+    assert machine.at("/opt/specd/lib/python3.11/site-packages/specd/module.py").is_file()
+    assert str(machine.at(layout.COMMAND).readlink()) == "/opt/specd/bin/specd"
+    assert (machine.active, machine.enabled) == ({layout.SERVICE}, {layout.SERVICE})
+
+
+def test_a_second_run_updates_and_keeps_what_people_wrote(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    machine.put(layout.ENV_FILE, "OLLAMA_HOST=:1\n")
+    machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
+    said = words(install(machine, tmp_path / "sources", "two"))
+    assert f"{layout.ENV_FILE} is there, and stays as it is" in said
+    assert machine.at(layout.ENV_FILE).read_text() == "OLLAMA_HOST=:1\n"
+    assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"
+    module = machine.at("/opt/specd/lib/python3.11/site-packages/specd/module.py")
+    assert module.read_text() == "'two'\n"
+    assert [path.name for path in machine.at("/opt").iterdir()] == ["specd"]
+    assert machine.done.count("systemctl restart specd.service") == 2
+
+
+def test_a_unit_that_was_not_changed_is_replaced_without_a_copy(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    facts = gather_facts(machine)
+    newer = replace(
+        facts, shipped=replace(facts.shipped, files=dict.fromkeys(facts.shipped.files, b"newer"))
+    )
+    assert "kept-by-specd" not in words(plan_install(newer, None))
+
+
+def test_no_start_starts_and_enables_nothing(machine: FakeHostSystem, tmp_path: Path) -> None:
+    holder = PortOwner(7, "ollama", "ollama.service")
+    plan = plan_install(
+        gather_facts(machine), write_small_sources(tmp_path), starts=False, holder=holder
+    )
+    apply_plan(plan, machine, print)
+    assert (machine.active, machine.enabled) == (set(), set())
+
+
+def test_an_update_under_a_running_service_says_what_until_its_restart(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    plan = plan_install(
+        gather_facts(machine), write_small_sources(tmp_path / "sources"), starts=False
+    )
+    assert plan.outcome[-1].endswith("answers may fail until then: systemctl restart specd")
+    assert "answers may fail, until `systemctl restart specd`" in words(plan)
+    # The program itself stays what it is.
+    assert "answers may fail" not in words(plan_install(gather_facts(machine), None, starts=False))
+    machine.active.clear()
+    plan = plan_install(
+        gather_facts(machine), write_small_sources(tmp_path / "sources"), starts=False
+    )
+    assert plan.outcome[-1].endswith("systemctl enable --now specd")
+    assert "answers may fail" not in words(plan)
+
+
+def test_where_the_socket_starts_it_the_service_is_not_enabled(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    install(machine, tmp_path / "sources")
+    machine.enabled = {layout.SOCKET}
+    plan = plan_install(gather_facts(machine), write_small_sources(tmp_path / "sources"))
+    assert StartUnit(layout.SERVICE, enable=False) in plan.steps
+
+
+def test_somebody_elses_command_stays(machine: FakeHostSystem, tmp_path: Path) -> None:
+    machine.put(layout.COMMAND, "another specd")
+    said = words(install(machine, tmp_path / "sources"))
+    assert "somebody else's, and stays" in said
+    assert machine.at(layout.COMMAND).read_text() == "another specd"
+
+
+def test_no_systemd_is_said(machine: FakeHostSystem) -> None:
+    machine.at("/run/systemd/system").rmdir()
+    with pytest.raises(InstallError, match="systemd does not run here"):
+        gather_facts(machine)
+
+
+def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    machine.at("/run/systemd/system").rmdir()
+    before = machine.snapshot()
+    plan = plan_install(
+        gather_facts(machine, dry_run=True), write_small_sources(tmp_path / "sources")
+    )
+    words = "\n".join(plan.lines())
+    assert "let systemd read its units again: systemctl daemon-reload" in words
+    assert "which units run, and start at boot, is not known, since systemd does not run" in words
+    assert machine.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"free_bytes": 10}, "/opt/specd needs 0 MB, and 0 MB are free"),
+        (
+            {"read_only": (layout.ENVIRONMENT,)},
+            "/opt/specd lies on a file system that is read-only",
+        ),
+        ({"folders": frozenset({layout.ENVIRONMENT})}, "did not make it; move it away"),
+    ],
+)
+def test_what_cannot_work_is_not_begun(
+    machine: FakeHostSystem, tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    facts = replace(gather_facts(machine), **changes)  # type: ignore[arg-type]
+    with pytest.raises(InstallError, match=said):
+        plan_install(facts, write_small_sources(tmp_path))
+
+
+def test_a_usr_that_is_read_only_costs_the_link_alone(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    facts = replace(gather_facts(machine), read_only=(layout.COMMAND,))
+    said = words(plan_install(facts, write_small_sources(tmp_path)))
+    assert "the command is /opt/specd/bin/specd" in said
+    assert f"link {layout.COMMAND}" not in said
+
+
+@pytest.mark.parametrize(
+    "holder,said",
+    [
+        (
+            PortOwner(7, "ollama", "ollama.service"),
+            "by ollama .pid 7, ollama.service.: `specd migrate`",
+        ),
+        (
+            PortOwner(7, "ollama", "ollama.service of user 1"),
+            "stop it, or give specd another address",
+        ),
+        (PortOwner(7, "ollama", "session-1.scope"), "stop it, or give specd another address"),
+        (PortOwner(7, "nginx", "nginx.service"), "taken by nginx .*OLLAMA_HOST in /etc/specd"),
+        (PortOwner(), "taken by another program"),
+    ],
+)
+def test_who_has_the_port_is_said(
+    machine: FakeHostSystem, tmp_path: Path, holder: PortOwner, said: str
+) -> None:
+    with pytest.raises(InstallError, match=said):
+        plan_install(gather_facts(machine), write_small_sources(tmp_path), holder=holder)
+
+
+def test_a_record_that_cannot_be_read_is_said(machine: FakeHostSystem) -> None:
+    machine.put(layout.RECORD, "{")
+    with pytest.raises(InstallError, match=r"cannot read .*installed\.json"):
+        gather_facts(machine)
+
+
+def test_a_file_of_ollamas_that_cannot_be_read_is_said_and_keeps_a_migration_alone(
+    with_ollama: FakeHostSystem, tmp_path: Path
+) -> None:
+    apply_plan(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
+    with_ollama.at("/etc/default/ollama").write_bytes(b"OLLAMA_HOST=\xff\n")
+    facts = gather_facts(with_ollama)
+    said = "where ollama.service listens is not known, since ollama.service has settings in a file"
+    for plan in (plan_install(facts, None), plan_migrate_back(facts), plan_uninstall(facts)):
+        assert said in words(plan)
+    with pytest.raises(InstallError, match="is not UTF-8"):
+        read_ollama_service(with_ollama)
+
+
+@pytest.mark.parametrize("host", ["https://0.0.0.0:4242", "http://127.0.0.1:4242/ollama"])
+def test_the_daemon_is_asked_in_plain_http_at_its_root(
+    with_ollama: FakeHostSystem, tmp_path: Path, host: str
+) -> None:
+    with_ollama.put(layout.ENV_FILE, f"OLLAMA_HOST={host}\n")
+    here = CheckHealth("http://127.0.0.1:4242")
+    assert here in plan_install(gather_facts(with_ollama), None).steps
+    plan = migration(with_ollama, tmp_path)
+    assert replace(here, n_models=1) in plan.steps
+    assert "specd answers on http://127.0.0.1:4242 in" in plan.outcome[0]
+
+
+# --------------------------------------------------------------------------- uninstall
+
+
+def test_nothing_installed_is_said(machine: FakeHostSystem) -> None:
+    with pytest.raises(InstallError, match="not installed"):
+        plan_uninstall(gather_facts(machine))
+
+
+def test_models_state_and_settings_stay_unless_they_are_purged(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
+    before = machine.snapshot()
+    install(machine, tmp_path / "sources")
+    model = machine.put("/var/lib/specd/.ollama/models/blobs/sha256-1", "weights")
+    own = machine.put(f"{layout.UNITS}/{layout.SERVICE}.d/override.conf", "[Service]\n")
+    apply_plan(plan_uninstall(gather_facts(machine)), machine, print)
+    assert model.exists()
+    assert own.exists()
+    assert machine.at(layout.ENV_FILE).exists()
+    assert not machine.at(layout.ENVIRONMENT).exists()
+    assert not machine.at(f"{layout.UNITS}/{layout.SERVICE}").exists()
+    assert (machine.active, machine.enabled) == (set(), set())
+
+    install(machine, tmp_path / "sources")
+    apply_plan(plan_uninstall(gather_facts(machine), purges=True), machine, print)
+    gone = {path for path in machine.snapshot() if "specd" in path}
+    assert gone == set()
+    assert {path: machine.snapshot()[path] for path in before} == before
+
+
+def test_a_unit_changed_by_hand_is_kept_beside(machine: FakeHostSystem, tmp_path: Path) -> None:
+    install(machine, tmp_path / "sources")
+    machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
+    apply_plan(plan_uninstall(gather_facts(machine)), machine, print)
+    assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"

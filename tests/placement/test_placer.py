@@ -1,0 +1,454 @@
+"""Where a model lies, by real files and what is free just now."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specd import core
+from specd.core import EngineFacts, EngineSpec, GiveUp, ModelMemory
+from specd.errors import InvalidOption
+from specd.placement import Cpu, Device, DeviceKind, Placer
+from specd.placement.engine import footprints
+from specd.placement.estimate import Footprint
+from specd.placement.layout import Layout
+from specd.placement.placer import MIB
+from specd.placement.planner import PROCESS_BYTES
+from specd.placement.resident_usage import layout_of
+from specd.store.shape import read_shape
+from tests.gguf_files import write_llama
+
+GIB = 2**30
+
+
+def gpu(index: int, free_mib: int, total_mib: int = 8192) -> Device:
+    return Device(
+        vendor="nvidia",
+        index=index,
+        name="NVIDIA GeForce RTX 4060",
+        uuid=f"GPU-{index}",
+        total_bytes=total_mib * MIB,
+        free_bytes=free_mib * MIB,
+        id=f"GPU-{index}",
+    )
+
+
+class Box:
+    """A machine whose free memory a test sets, reading by reading; the last one stays."""
+
+    def __init__(
+        self, *readings: Sequence[Device], available: int = 8 * GIB, total: int = 16 * GIB
+    ) -> None:
+        self.readings = list(readings)
+        self.cpu = Cpu(total_bytes=total, available_bytes=available, n_cores=4)
+        self.slept: list[float] = []
+
+    def devices(self) -> Sequence[Device]:
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+    def fit(self, *, is_complete: bool = True) -> Placer:
+        return Placer(
+            read_shape,
+            is_complete=lambda: is_complete,
+            devices=self.devices,
+            cpu=lambda: self.cpu,
+            sleep=self.slept.append,
+        )
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> EngineSpec:
+    target, drafter = write_llama(tmp_path / "t.gguf"), write_llama(tmp_path / "d.gguf")
+    return EngineSpec(weights=str(target), drafter=str(drafter), drafter_name="small", n_ctx=512)
+
+
+def asked(
+    spec: EngineSpec, *residents: EngineSpec, give_up: GiveUp = GiveUp.NOTHING
+) -> core.PlacementRequest:
+    return core.PlacementRequest(
+        spec=spec, min_ctx=spec.n_ctx, residents=tuple(residents), give_up=give_up
+    )
+
+
+def models(spec: EngineSpec) -> list[Footprint]:
+    drafter = read_shape(Path(spec.drafter)) if spec.drafter else None
+    found = footprints(spec, read_shape(Path(spec.weights)), drafter)
+    return [model for model in found if model is not None]
+
+
+# --------------------------------------------------------------------------------- places
+
+
+@pytest.mark.contract("sched.memory")
+def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, 700), gpu(1, 4000)]).fit().place(asked(spec))
+    assert placement.fits
+    assert placement.spec.devices == ("GPU-1",)
+    assert placement.spec.drafter == spec.drafter
+    on_gpu = sum(model.on_device(-1) for model in models(spec))
+    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + PROCESS_BYTES
+    (line,) = caplog.messages
+    assert re.fullmatch(
+        r"t\.gguf with small takes 40\d MiB of 3\.9 GiB free on NVIDIA GeForce RTX 4060 \(1\) and"
+        r" \d MiB of 8\.0 GiB free in main memory; 512 tokens of context",
+        line,
+    )
+
+
+@pytest.mark.contract("sched.memory")
+def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
+    spec: EngineSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, 700)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
+    assert (placement.spec, placement.fits) == (spec, False)
+    (line,) = caplog.messages
+    assert re.fullmatch(
+        r"t\.gguf needs about \d MiB, and it may take 0 MiB of 700 MiB free on NVIDIA GeForce"
+        r" RTX 4060 \(0\): another model has to leave first",
+        line,
+    )
+
+
+@pytest.mark.contract("sched.memory")
+def test_nobody_leaves_main_memory_for_room_on_a_gpu(spec: EngineSpec, tmp_path: Path) -> None:
+    other = EngineSpec(weights=str(write_llama(tmp_path / "o.gguf")), n_ctx=512)
+    in_memory = replace(other, devices=(), n_gpu_layers=-1)
+    full = Box([gpu(0, 700)]).fit()
+    placement = full.place(asked(spec, in_memory))
+    assert placement.fits
+    assert placement.spec.devices == ()
+    assert not full.place(asked(spec, replace(other, devices=("GPU-0",)))).fits
+    # Unless there is too little of the other memory as well.
+    assert not Box([gpu(0, 700)], available=0).fit().place(asked(spec, in_memory)).fits
+
+
+def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+    target, drafter = models(spec)
+    spared_mib = 384 + 400
+    free_mib = spared_mib + (target.on_device(-1) + drafter.on_device(-1)) // MIB
+    with caplog.at_level(logging.INFO):
+        placement = Box([gpu(0, free_mib)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
+    assert placement.spec.drafter is None
+    assert "512 tokens of context; no drafter, for small needs 1 MiB, and" in caplog.text
+
+
+@pytest.mark.contract("sched.memory")
+@pytest.mark.parametrize("is_complete, devices", [(True, ()), (False, None)])
+def test_without_devices_all_lies_in_main_memory_unless_llama_cpp_finds_some(
+    spec: EngineSpec, is_complete: bool, devices: tuple[str, ...] | None
+) -> None:
+    placement = Box([]).fit(is_complete=is_complete).place(asked(spec))
+    assert placement.fits
+    assert placement.spec == replace(spec, devices=devices)
+    needed = sum(model.total_bytes for model in models(spec))
+    assert placement.bytes_by_device == (("CPU", needed),)
+
+
+@pytest.mark.contract("sched.memory")
+def test_four_fifths_of_main_memory_may_be_taken(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    enough = needed * 5 // 4 + 1
+    assert Box([], available=enough).fit().place(asked(spec)).fits
+    assert not Box([], available=enough - 2).fit().place(asked(spec)).fits
+
+
+@pytest.mark.contract("sched.memory")
+@pytest.mark.parametrize("total, leaves", [(16 * GIB, True), (3 * MIB, False)])
+def test_others_leave_for_a_drafter_where_all_of_main_memory_has_room_for_it(
+    spec: EngineSpec, total: int, leaves: bool
+) -> None:
+    target, drafter = (model.total_bytes for model in models(spec))
+    available = int((target + drafter / 2) / 0.8)
+    box = Box([], available=available, total=max(total, available))
+    placement = box.fit().place(asked(spec))
+    assert placement.fits is not leaves
+    assert leaves or placement.spec.drafter is None
+
+
+@pytest.mark.contract("options.runner")
+def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        Box([gpu(0, 4000)]).fit().place(asked(replace(spec, main_gpu=1)))
+    assert str(raised.value) == (
+        'option "main_gpu" is 1, and there is no such GPU: there is 0 (NVIDIA GeForce RTX 4060)'
+    )
+
+
+@pytest.mark.contract("options.runner")
+def test_where_no_device_is_known_main_gpu_is_left_to_llama_cpp(spec: EngineSpec) -> None:
+    spec = replace(spec, main_gpu=1)
+    assert Box([]).fit(is_complete=False).place(asked(spec)).spec == spec
+
+
+def test_projectors_and_adapters_take_room_too(spec: EngineSpec, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(bytes(1000))
+    (tmp_path / "a").write_bytes(bytes(200))
+    more = replace(spec, projector=str(tmp_path / "p"), adapters=(str(tmp_path / "a"),))
+    box = Box([gpu(0, 4000)])
+    plain, larger = (dict(box.fit().place(asked(s)).bytes_by_device) for s in (spec, more))
+    assert larger["GPU-0"] == plain["GPU-0"] + 1200
+
+
+@pytest.mark.parametrize("damaged", ["weights", "drafter"])
+def test_a_file_that_tells_nothing_takes_what_it_is_long(
+    spec: EngineSpec, tmp_path: Path, damaged: str
+) -> None:
+    (tmp_path / "x").write_bytes(bytes(50_000))
+    long = str(tmp_path / "x")
+    spec = replace(spec, weights=long) if damaged == "weights" else replace(spec, drafter=long)
+    placement = Box([gpu(0, 4000)]).fit().place(asked(spec))
+    assert placement.spec.devices == ("GPU-0",)
+    assert dict(placement.bytes_by_device)["GPU-0"] > PROCESS_BYTES + 50_000
+
+
+def test_files_that_are_gone_are_left_to_the_engine() -> None:
+    gone = EngineSpec(weights="/nowhere", drafter="/nowhere/else")
+    assert Box([]).fit().place(asked(gone)).fits
+
+
+# ------------------------------------------------------------------------------ beside others
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_others_hold_mapped_is_not_free_though_the_system_says_so(spec: EngineSpec) -> None:
+    spec = replace(spec, use_mmap=False)
+    needed = sum(model.total_bytes for model in models(spec))
+    total = 3 * needed + 10
+    fit = Box([], available=total, total=total).fit()
+    assert fit.place(asked(spec)).fits
+    assert fit.place(asked(spec, spec)).fits
+    assert not fit.place(asked(spec, spec, spec)).fits
+
+
+@pytest.mark.contract("sched.memory")
+@pytest.mark.parametrize("use_mmap, fits", [(None, True), (True, True), (False, False)])
+def test_a_drafter_that_two_engines_map_lies_in_main_memory_once(
+    spec: EngineSpec, tmp_path: Path, use_mmap: bool | None, fits: bool
+) -> None:
+    spec = replace(spec, use_mmap=use_mmap)
+    other = replace(spec, weights=str(write_llama(tmp_path / "other.gguf", seed=7)))
+    needed = sum(model.total_bytes for model in models(spec))
+    held = sum(model.total_bytes for model in models(other))
+    shared = models(spec)[1].weights_bytes
+    total = held + (needed - shared) * 5 // 4 + 5
+    assert Box([], available=total, total=total).fit().place(asked(spec, other)).fits == fits
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_lies_on_a_gpu_takes_no_main_memory(spec: EngineSpec) -> None:
+    other = replace(spec, devices=("GPU-0",), weights=spec.weights)
+    needed = sum(model.total_bytes for model in models(spec))
+    total = needed * 5 // 4 + 5 + 2 * sum(model.in_main_memory(-1) for model in models(other))
+    box = Box([gpu(0, 700)], available=total, total=total)
+    assert box.fit().place(asked(replace(spec, n_gpu_layers=0), other)).fits
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_lies_on_gpus_that_nobody_named_takes_no_main_memory(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    total = needed * 5 // 4 + 5
+    box = Box([gpu(0, 4000)], available=total, total=total)
+    on_cpu = replace(spec, n_gpu_layers=0, use_mmap=False)
+    assert box.fit().place(asked(on_cpu, spec)).fits
+    assert not box.fit().place(asked(on_cpu, on_cpu)).fits
+
+
+def test_a_layout_is_read_off_a_spec() -> None:
+    spec = EngineSpec(weights="w", drafter="d", devices=("a", "b"), tensor_split=(5.0, 4.0))
+    assert layout_of(spec, 8) == Layout(layers=((0, 5), (1, 4)), drafter=0)
+    spec = replace(spec, tensor_split=(9.0, 0.0), draft_device=1)
+    assert layout_of(spec, 8) == Layout(layers=((0, 9),), drafter=1)
+    spec = EngineSpec(weights="w", drafter="d", devices=("a",), draft_on_cpu=True)
+    assert layout_of(spec, 8) == Layout(layers=((0, 9),))
+    assert layout_of(replace(spec, devices=()), 8) == Layout()
+    spec = EngineSpec(weights="w", drafter="d", devices=("a",), n_gpu_layers=0)
+    assert layout_of(spec, 8) == Layout()
+    assert layout_of(replace(spec, draft_device=0), 8) == Layout(drafter=0)
+
+
+# ------------------------------------------------------------------------- late to be freed
+
+
+def test_memory_of_an_engine_that_has_gone_is_waited_for(spec: EngineSpec) -> None:
+    free, taken = [gpu(0, 4000)], [gpu(0, 700)]
+    box = Box(free, taken, taken, free)
+    fit = box.fit()
+    first = fit.place(asked(spec))
+    second = fit.place(asked(replace(spec, n_ctx=256)))
+    assert first.spec.devices == second.spec.devices == ("GPU-0",)
+    assert box.slept == [0.1, 0.2]
+
+
+def test_memory_that_somebody_else_took_is_waited_for_once_and_not_long(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 700)])
+    fit = box.fit()
+    assert fit.place(asked(spec)).fits
+    assert not fit.place(asked(replace(spec, n_ctx=256))).fits
+    assert sum(box.slept) == pytest.approx(2.0)
+    assert not fit.place(asked(replace(spec, n_ctx=128))).fits
+    assert sum(box.slept) == pytest.approx(2.0)
+
+
+def test_a_little_more_than_was_thought_is_not_waited_for(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 3800)])
+    fit = box.fit()
+    fit.place(asked(spec))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    assert box.slept == []
+
+
+def test_a_gpu_that_answers_again_is_not_waited_for(spec: EngineSpec) -> None:
+    """What others hold of it is not known from before."""
+    box = Box([gpu(0, 4000)], [gpu(0, 4000), gpu(1, 1000)])
+    fit = box.fit()
+    fit.place(asked(spec))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    assert box.slept == []
+
+
+def test_every_engine_that_is_there_holds_what_a_process_takes(spec: EngineSpec) -> None:
+    """Two of three engines stay; what their processes hold is nobody else's."""
+    spec = replace(spec, drafter=None)
+    one, two, gone = (replace(spec, n_ctx=n, devices=("GPU-0",)) for n in (512, 1024, 2048))
+    box = Box([gpu(0, 6000)], [gpu(0, 5200)])
+    fit = box.fit()
+    fit.place(asked(gone))
+    fit.place(asked(spec, one, two))
+    assert box.slept == []
+
+
+def test_nobody_is_waited_for_while_all_are_there(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)], [gpu(0, 700)])
+    fit = box.fit()
+    there = fit.place(asked(spec)).spec
+    assert not fit.place(asked(replace(spec, n_ctx=256), there)).fits
+    assert box.slept == []
+
+
+# --------------------------------------------------------------------------------- learned
+
+
+@pytest.mark.parametrize(
+    "n_bytes, warns",
+    [(0, False), (63 * MIB, False), (65 * MIB, True), (-65 * MIB, False)],
+)
+def test_an_estimate_that_was_wrong_is_said(
+    spec: EngineSpec, n_bytes: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, drafter = models(spec)
+    facts = EngineFacts(
+        n_ctx=512,
+        n_ctx_train=512,
+        n_vocab=1,
+        target=taken(target.total_bytes),
+        drafter=taken(max(drafter.total_bytes + n_bytes, 0)),
+    )
+    Box([]).fit().record_usage(spec, facts)
+    assert bool(caplog.messages) == warns
+    assert not warns or caplog.messages[0].startswith("d.gguf takes 6")
+
+
+def test_the_next_placement_knows_what_an_engine_took(tmp_path: Path) -> None:
+    large = write_llama(tmp_path / "large.gguf", extra={"llama.context_length": 65_536})
+    spec = EngineSpec(weights=str(large), n_ctx=65_536)
+    (estimate,) = models(spec)
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    before = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    facts = taken(estimate.total_bytes, cache_bytes=2 * estimate.cache_bytes)
+    placed = fit.place(asked(spec)).spec
+    fit.record_usage(placed, EngineFacts(n_ctx=65_536, n_ctx_train=65_536, n_vocab=1, target=facts))
+    after = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    assert after == before + estimate.cache_bytes
+
+
+def test_who_was_refused_before_gets_more_room_the_next_time(spec: EngineSpec) -> None:
+    spec = replace(spec, drafter=None)
+    fit = Box([gpu(0, 4000)]).fit()
+    request = asked(spec)
+    before = dict(fit.place(request).bytes_by_device)["GPU-0"] - PROCESS_BYTES
+    placed = fit.place(replace(request, n_refusals=1)).spec
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.record_usage(placed, facts)
+    after = dict(fit.place(request).bytes_by_device)["GPU-0"] - PROCESS_BYTES
+    assert after == pytest.approx(1.25 * before, rel=0.01)
+
+
+def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000), gpu(1, 4000)], [gpu(0, 4000), gpu(1, 3400)])
+    fit = box.fit()
+    placed = fit.place(asked(replace(spec, main_gpu=1))).spec
+    n_bytes = 100 * MIB
+    there = replace(taken(n_bytes), vram_bytes=n_bytes, by_device=(("CUDA0", n_bytes),))
+    fit.record_usage(placed, EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=there))
+    box.readings = [[gpu(0, 4000), gpu(1, 4000)]]
+    placement = fit.place(asked(replace(spec, main_gpu=1)))
+    on_gpu = sum(model.on_device(-1) for model in models(spec))
+    assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + 500 * MIB
+
+
+def test_what_another_engine_takes_meanwhile_is_no_context(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    placed = fit.place(asked(spec)).spec
+    other = fit.place(asked(replace(spec, n_ctx=256), placed)).spec
+    box.readings = [[gpu(0, 2500)]]  # 1.5 GiB: both of them
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.record_usage(placed, facts)
+    box.readings = [[gpu(0, 4000)]]
+    on_gpu = dict(fit.place(asked(spec)).bytes_by_device)["GPU-0"]
+    assert on_gpu == sum(model.on_device(-1) for model in models(spec)) + PROCESS_BYTES
+    assert other.devices == ("GPU-0",)
+
+
+def test_who_was_refused_is_known_though_another_was_placed_since(spec: EngineSpec) -> None:
+    spec = replace(spec, drafter=None)
+    fit = Box([gpu(0, 4000)]).fit()
+    placed = fit.place(replace(asked(spec), n_refusals=1)).spec
+    before = fit.place(asked(spec)).bytes_by_device
+    fit.place(asked(replace(spec, n_ctx=256)))
+    fit.place(replace(asked(spec), n_refusals=1))
+    fit.place(asked(replace(spec, n_ctx=256)))
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.record_usage(placed, facts)
+    assert fit.place(asked(spec)).bytes_by_device > before
+
+
+def test_nobody_is_placed_while_a_lesson_is_taken(spec: EngineSpec) -> None:
+    box = Box([gpu(0, 4000)])
+    fit = box.fit()
+    placed = fit.place(asked(spec)).spec
+    held: list[bool] = []
+    read = box.devices
+
+    def devices() -> Sequence[Device]:
+        held.append(fit._lock.locked())
+        return read()
+
+    fit._devices = devices
+    facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    fit.record_usage(placed, facts)
+    fit.place(asked(spec))
+    assert held == [True, True]
+
+
+def test_main_memory_is_no_gpus_own(spec: EngineSpec) -> None:
+    """Of an integrated GPU anybody takes."""
+    shared = replace(gpu(0, 4000), kind=DeviceKind.INTEGRATED)
+    fit = Box([shared], [replace(shared, free_bytes=3000 * MIB)], [shared]).fit()
+    before = fit.place(asked(spec))
+    fit.record_usage(
+        before.spec, EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
+    )
+    assert fit.place(asked(spec)).bytes_by_device == before.bytes_by_device
+
+
+def taken(n_bytes: int, cache_bytes: int = 0) -> ModelMemory:
+    return ModelMemory(device="CPU", total_bytes=n_bytes, vram_bytes=0, cache_bytes=cache_bytes)

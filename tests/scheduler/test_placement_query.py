@@ -1,0 +1,414 @@
+"""Contract 6: who leaves for want of memory, and what is given up where a load finds none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specd import core, errors
+from specd.scheduler import Scheduler
+from specd.scheduler.effects import Effect, Grant, Place, Refuse, Stop
+from tests.scheduler.factories import (
+    LARGE,
+    fits,
+    full,
+    load,
+    requested,
+    scheduler,
+    start_of,
+    started,
+    waiter,
+)
+
+STARVED = errors.OutOfMemory("no memory")
+NOTHING, DRAFTER, ANYTHING = core.GiveUp
+
+
+def careful(max_loaded: int = 3) -> Scheduler:
+    """One that asks; the machine's own context has 262144 tokens."""
+    return scheduler(max_loaded, kind=Scheduler, machine=LARGE)
+
+
+def loading(s: Scheduler, effects: list[Effect]) -> int:
+    """The runner that is started, after memory said yes."""
+    question = requested(effects)
+    return started(s.placed(question, fits(question)))
+
+
+@pytest.mark.contract("sched.memory")
+def test_every_load_is_asked_for_and_the_first_may_give_up_anything() -> None:
+    s = careful()
+    first = requested(s.request(waiter(1, "a")))
+    assert first.request == core.PlacementRequest(
+        spec=core.EngineSpec(weights="a", n_ctx=262_144, n_threads=2), min_ctx=4096, name="a"
+    )
+    # What it has given up is loaded, and is there for the next question.
+    runner_id = started(s.placed(first, fits(first, n_gpu_layers=7)))
+    s.loaded(runner_id, 0.0)
+    s.release(1, 0.0)
+    second = requested(s.request(waiter(2, "b", n_ctx=512)))
+    assert (second.request.spec.n_ctx, second.request.min_ctx) == (512, 512)
+    assert [(spec.weights, spec.n_gpu_layers) for spec in second.request.residents] == [("a", 7)]
+    assert second.request.give_up is NOTHING
+    started(s.placed(second, fits(second)))
+
+
+@pytest.mark.contract("sched.memory")
+def test_the_first_model_is_tried_whatever_memory_says() -> None:
+    s = careful()
+    question = requested(s.request(waiter(1, "a")))
+    started(s.placed(question, full(question)))
+
+
+@pytest.mark.contract("sched.memory", "sched.eviction")
+def test_without_room_idle_models_leave_one_by_one_then_the_drafter_then_busy_ones() -> None:
+    s = careful()
+    busy = load(s, waiter(1, "a"))
+    long = load(s, waiter(2, "b", keep_alive_s=60.0))
+    short = load(s, waiter(3, "c", keep_alive_s=30.0))
+    s.release(2, 0.0)
+    s.release(3, 0.0)
+    s2 = s.request(waiter(4, "d"))
+    assert s2 == [Stop(short)]  # three is as many as there may be
+    question = requested(s.ended(short))
+    assert question.request.give_up is NOTHING
+    assert s.placed(question, full(question)) == [Stop(long)]
+    # There may be room by now: it is asked again, and no other model can leave.
+    question = requested(s.ended(long))
+    assert question.request.give_up is DRAFTER
+    assert s.placed(question, full(question)) == []
+    assert s.request(waiter(5, "a")) == []  # or the one in front might wait for ever
+    assert s.release(1, 0.0) == [Stop(busy)]
+    question = requested(s.ended(busy))
+    assert question.request.give_up is ANYTHING
+    started(s.placed(question, fits(question)))
+
+
+@pytest.mark.contract("sched.memory")
+def test_beside_busy_models_it_loads_without_its_drafter_rather_than_wait() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    question = requested(s.request(waiter(2, "b", drafter="d")))
+    assert question.request.give_up is DRAFTER
+    start = start_of(s.placed(question, fits(question, drafter=None)))
+    assert s.loaded(start.runner_id, 0.0) == [Grant(2, start.runner_id)]
+    # It stays without one until it is loaded anew.
+    assert s.request(waiter(3, "b", drafter="d")) == [Grant(3, start.runner_id)]
+
+
+@pytest.mark.contract("sched.memory")
+def test_one_that_is_leaving_is_waited_for_before_anything_is_given_up() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    leaving = load(s, waiter(2, "b", keep_alive_s=0.0))
+    assert s.release(2, 0.0) == [Stop(leaving)]
+    question = requested(s.request(waiter(3, "c")))
+    assert question.request.give_up is NOTHING
+    assert s.placed(question, full(question)) == []
+    assert requested(s.ended(leaving)).request.give_up is DRAFTER
+
+
+@pytest.mark.contract("sched.memory")
+def test_models_that_become_busy_and_idle_all_the_time_do_not_keep_the_head_waiting() -> None:
+    s = careful()
+    a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    s.release(2, 0.0)
+    question = requested(s.request(waiter(3, "c")))
+    assert question.request.give_up is NOTHING
+    # While the answer is awaited b is taken again, and a let go: nothing is asked anew.
+    assert s.request(waiter(4, "b")) == [Grant(4, b)]
+    assert s.release(1, 0.0) == []
+    assert s.request(waiter(5, "a")) == [Grant(5, a)]
+    # Nobody is idle now, so that more may be given up; meanwhile one takes no more users.
+    more = requested(s.placed(question, full(question)))
+    assert more.request.give_up is DRAFTER
+    assert s.request(waiter(6, "a")) == []
+    assert s.release(5, 0.0) == [Stop(a)]
+
+
+@pytest.mark.contract("sched.memory")
+def test_a_count_that_is_full_needs_no_asking() -> None:
+    s = careful(max_loaded=1)
+    runner_id = load(s, waiter(1, "a"))
+    s.release(1, 0.0)
+    assert s.request(waiter(2, "b")) == [Stop(runner_id)]
+
+
+@pytest.mark.contract("sched.memory")
+def test_a_drafter_is_not_given_up_for_one_who_has_become_idle() -> None:
+    s = careful()
+    a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b", keep_alive_s=600.0))
+    question = requested(s.request(waiter(3, "c", drafter="d")))
+    assert question.request.give_up is DRAFTER
+    s.release(1, 0.0)
+    again = requested(s.placed(question, fits(question, drafter=None)))
+    assert again.request.give_up is NOTHING
+    # Busy once more, it costs no further question: there is room with the drafter, or none.
+    assert s.request(waiter(4, "a")) == [Grant(4, a)]
+    s.release(2, 0.0)
+    assert s.placed(again, full(again)) == [Stop(b)]
+    last = requested(s.ended(b))
+    assert last.request.give_up is DRAFTER
+    assert start_of(s.placed(last, fits(last))).spec.drafter == "d"
+
+
+@pytest.mark.contract("sched.memory")
+def test_where_nobody_is_idle_after_all_the_drafter_is_given_up_as_was_known() -> None:
+    s = careful()
+    a = load(s, waiter(1, "a"))
+    question = requested(s.request(waiter(2, "c", drafter="d")))
+    s.release(1, 0.0)
+    again = requested(s.placed(question, fits(question, drafter=None)))
+    assert s.request(waiter(3, "a")) == [Grant(3, a)]
+    assert start_of(s.placed(again, full(again))).spec.drafter is None
+
+
+@pytest.mark.contract("sched.memory")
+def test_what_keeps_its_drafter_loads_whoever_is_idle_by_now() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    question = requested(s.request(waiter(2, "c", drafter="d")))
+    s.release(1, 0.0)
+    assert start_of(s.placed(question, fits(question))).spec.drafter == "d"
+
+
+def test_no_drafter_is_given_up_for_a_context_longer_than_is_asked_for() -> None:
+    s = careful()
+    runner_id = load(s, waiter(1, "a", n_ctx=1000, drafter="d"))
+    s.release(1, 0.0)
+    s.request(waiter(2, "a", n_ctx=1200, drafter="d"))
+    grown_spec = requested(s.ended(runner_id))
+    assert grown_spec.request.spec.n_ctx == 2000
+    plain = requested(s.placed(grown_spec, fits(grown_spec, drafter=None)))
+    assert plain.request.spec.n_ctx == 1200
+    assert start_of(s.placed(plain, fits(plain))).spec.drafter == "d"
+
+
+def test_less_context_than_somebody_needs_is_never_loaded() -> None:
+    s = careful()
+    question = requested(s.request(waiter(1, "a", n_ctx=4096)))
+    start = start_of(s.placed(question, fits(question, n_ctx=2048)))
+    assert start.spec.n_ctx == 4096
+    assert s.loaded(start.runner_id, 0.0) == [Grant(1, start.runner_id)]
+
+
+def test_an_answer_that_comes_too_late_decides_nothing() -> None:
+    s = careful()
+    load(s, waiter(1, "a"))
+    late = requested(s.request(waiter(2, "b")))
+    s.release(2, 0.0)
+    question = requested(s.request(waiter(3, "b")))
+    assert s.placed(late, fits(late)) == []
+    started(s.placed(question, fits(question)))
+    assert s.placed(question, fits(question)) == []
+
+
+@pytest.mark.contract("sched.identity", "sched.memory")
+def test_who_shares_a_drafter_is_told_of_those_that_hold_it() -> None:
+    s = careful()
+    load(s, waiter(1, "a", drafter="d"))
+    question = requested(s.request(waiter(2, "b", drafter="d")))
+    assert [spec.drafter for spec in question.request.residents] == ["d"]
+    s.loaded(started(s.placed(question, fits(question))), 0.0)
+    # Two tags over the same weights are one engine, with one drafter in it.
+    assert len(s.runners()) == 2
+    [grant] = s.request(waiter(3, "a", drafter="d", drafter_name="by another name"))
+    assert isinstance(grant, Grant)
+    assert [runner.spec.drafter for runner in s.runners()] == ["d", "d"]
+
+
+# ----------------------------------------------------------------------- memory that was refused
+
+
+@pytest.mark.contract("sched.oom")
+def test_a_load_that_finds_no_memory_is_asked_for_again_four_times_in_all() -> None:
+    s = careful()
+    effects = s.request(waiter(1, "a"))
+    for n_refusals in range(4):
+        question = requested(effects)
+        assert question.request.n_refusals == n_refusals
+        assert question.request.n_refused_alone == n_refusals
+        n_ctx = 262_144 >> n_refusals
+        runner_id = started(s.placed(question, fits(question, n_ctx=n_ctx)))
+        told = s.failed(runner_id, STARVED)
+        effects = s.ended(runner_id)
+    assert told == [Refuse(1, STARVED)]
+    assert effects == []
+    # Nothing of it is remembered.
+    assert requested(s.request(waiter(2, "a"))).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
+    s = careful()
+    runner_id = loading(s, s.request(waiter(1, "a", n_ctx=65536)))
+    s.request(waiter(2, "a"))  # might do with less
+    s.request(waiter(3, "a", n_ctx=65536))
+    s.request(waiter(4, "b"))
+    assert s.failed(runner_id, STARVED) == []
+    question = requested(s.ended(runner_id))
+    *told, next_question = s.placed(question, fits(question))
+    assert told == [Refuse(1, STARVED), Refuse(3, STARVED)]
+    assert isinstance(next_question, Place)
+    assert (next_question.waiter_id, next_question.request.n_refusals) == (2, 0)
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_other_words_for_the_same_load_are_no_second_attempt() -> None:
+    s = careful()
+    question = requested(s.request(waiter(1, "a", n_ctx=512, drafter="d")))
+    without = {"drafter": None, "no_pair_reason": "drafter_no_vram"}
+    first = started(s.placed(question, fits(question, **without, no_pair_detail="16.2 GiB")))
+    s.failed(first, STARVED)
+    question = requested(s.ended(first))
+    assert s.placed(question, fits(question, **without, no_pair_detail="13.0 GiB")) == [
+        Refuse(1, STARVED)
+    ]
+
+
+@pytest.mark.contract("sched.oom", "sched.load-failure")
+def test_what_was_known_to_be_too_large_says_what_it_needs() -> None:
+    s = careful()
+    question = requested(s.request(waiter(1, "a", n_ctx=512)))
+    tried = replace(fits(question), shortage="a needs about 40 GiB, and free are 20 GiB")
+    first = started(s.placed(question, tried))
+    s.failed(first, STARVED)
+    question = requested(s.ended(first))
+    [refused] = s.placed(question, tried)
+    assert isinstance(refused, Refuse)
+    assert isinstance(refused.error, errors.OutOfMemory)
+    assert str(refused.error) == f"a needs about 40 GiB, and free are 20 GiB: {STARVED}"
+
+
+@pytest.mark.contract("sched.oom")
+def test_who_comes_after_and_would_be_loaded_just_as_badly_is_told_at_once() -> None:
+    s = careful()
+    runner_id = loading(s, s.request(waiter(1, "a", n_ctx=262_144)))
+    s.request(waiter(2, "a"))  # as long a context, and might do with less
+    s.failed(runner_id, STARVED)
+    s.release(1, 0.0)
+    question = requested(s.ended(runner_id))
+    assert (question.waiter_id, question.request.n_refusals) == (2, 1)
+    assert s.placed(question, fits(question)) == [Refuse(2, STARVED)]
+
+
+@pytest.mark.contract("sched.oom")
+def test_a_context_that_shrank_serves_who_asked_for_none() -> None:
+    s = careful()
+    first = loading(s, s.request(waiter(1, "a")))
+    s.request(waiter(2, "a"))
+    s.failed(first, STARVED)
+    question = requested(s.ended(first))
+    second = started(s.placed(question, fits(question, n_ctx=8192)))
+    assert s.loaded(second, 0.0) == [Grant(1, second), Grant(2, second)]
+    assert s.request(waiter(3, "a")) == [Grant(3, second)]
+
+
+@pytest.mark.contract("sched.oom")
+def test_a_context_that_grew_is_given_up_first() -> None:
+    s = careful()
+    runner_id = load(s, waiter(1, "a", n_ctx=1000))
+    s.release(1, 0.0)
+    s.request(waiter(2, "a", n_ctx=1200))
+    grown_spec = loading(s, s.ended(runner_id))
+    s.failed(grown_spec, STARVED)
+    question = requested(s.ended(grown_spec))
+    assert (question.request.spec.n_ctx, question.request.n_refusals) == (1200, 1)
+
+
+@pytest.mark.contract("sched.oom", "sched.eviction")
+def test_idle_models_leave_before_anything_is_given_up() -> None:
+    s = careful(max_loaded=4)
+    one, two = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    load(s, waiter(3, "busy"))
+    s.release(1, 0.0)
+    s.release(2, 0.0)
+    first = loading(s, s.request(waiter(4, "c")))
+    assert s.failed(first, STARVED) == []
+    assert s.ended(first) == [Stop(one), Stop(two)]
+    assert s.ended(one) == []
+    question = requested(s.ended(two))
+    assert (question.request.give_up, question.request.n_refusals) == (DRAFTER, 1)
+    assert question.request.n_refused_alone == 0
+    # The same may do, now that the others are gone.
+    started(s.placed(question, fits(question)))
+
+
+@pytest.mark.contract("sched.oom")
+def test_what_has_just_failed_beside_busy_models_waits_for_them() -> None:
+    s = careful()
+    busy = load(s, waiter(1, "a"))
+    first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
+    s.failed(first, STARVED)
+    question = requested(s.ended(first))
+    assert s.placed(question, fits(question)) == []
+    assert s.request(waiter(3, "a")) == []
+    assert s.release(1, 0.0) == [Stop(busy)]
+    question = requested(s.ended(busy))
+    assert question.request.give_up is ANYTHING
+    second = started(s.placed(question, fits(question)))
+    s.failed(second, STARVED)
+    question = requested(s.ended(second))
+    told, _ = s.placed(question, fits(question))
+    assert told == Refuse(2, STARVED)
+
+
+@pytest.mark.contract("sched.oom")
+def test_the_last_attempt_has_the_machine_to_itself() -> None:
+    s = careful()
+    busy = load(s, waiter(1, "a"))
+    effects = s.request(waiter(2, "b"))
+    for n_ctx in (9000, 8000, 7000):
+        question = requested(effects)
+        runner_id = started(s.placed(question, fits(question, n_ctx=n_ctx)))
+        s.failed(runner_id, STARVED)
+        effects = s.ended(runner_id)
+    assert effects == []
+    assert s.release(1, 0.0) == [Stop(busy)]
+    assert requested(s.ended(busy)).request.n_refusals == 3
+
+
+@pytest.mark.contract("sched.oom")
+def test_who_leaves_takes_the_next_attempt_along() -> None:
+    s = careful()
+    other = load(s, waiter(1, "a"))
+    first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
+    s.failed(first, STARVED)
+    assert s.release(2, 0.0) == []
+    assert s.ended(first) == []
+    assert s.request(waiter(3, "a")) == [Grant(3, other)]
+    assert requested(s.request(waiter(4, "b", n_ctx=512))).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.oom")
+def test_memory_that_runs_out_later_costs_the_idle_models() -> None:
+    s = careful()
+    used, idle = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
+    s.release(2, 0.0)
+    assert s.ran_out_of_memory(5.0) == [Stop(idle)]
+    assert s.ran_out_of_memory(6.0) == []
+    assert s.request(waiter(3, "a")) == [Grant(3, used)]
+
+
+@pytest.mark.contract("sched.oom")
+def test_what_was_refused_is_forgotten_once_it_is_loaded() -> None:
+    s = careful()
+    effects = s.request(waiter(1, "a"))
+    s.request(waiter(2, "a", n_batch=64))
+    first = loading(s, effects)
+    s.failed(first, STARVED)
+    question = requested(s.ended(first))
+    second = started(s.placed(question, fits(question, n_ctx=8192)))
+    assert s.loaded(second, 0.0) == [Grant(1, second)]
+    assert s.release(1, 0.0) == [Stop(second)]
+    assert requested(s.ended(second)).request.n_refusals == 0
+
+
+@pytest.mark.contract("sched.memory")
+def test_who_starts_again_is_asked_for_again() -> None:
+    s = careful()
+    effects = s.request(waiter(1, "a"))
+    first = loading(s, effects)
+    # It has gone without a word: the answer was for the machine as it was before.
+    assert s.ended(first) == effects
