@@ -1,4 +1,4 @@
-"""Holds the import table of docs/ARCHITECTURE.md against the code."""
+"""Checks every import against the table in docs/ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ COMMANDS = {
 def read_table() -> dict[str, frozenset[str]]:
     """Packages → the packages they may import, as the page's table says."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    table = page.split("| room | may import |")[1].split("\n\n")[0]
+    table = page.split("| package | may import |")[1].split("\n\n")[0]
     allowed: dict[str, frozenset[str]] = {}
     for row in table.splitlines()[2:]:
-        rooms, imports = (cell.strip() for cell in row.strip("|").split("|"))
+        packages, imports = (cell.strip() for cell in row.strip("|").split("|"))
         words = set(re.findall(r"[a-z_]+", re.sub(r"\(.*?\)", "", imports)))
-        names = (words & ROOMS) | (BASE if "base" in words else frozenset())
+        names = (words & PACKAGES) | (BASE if "base" in words else frozenset())
         if "everything except engine" in imports:
-            names = ROOMS - {"engine"}
-        for room in rooms.split(","):
-            allowed[room.strip()] = frozenset(names)
-    # What the page gives to one command alone.
+            names = PACKAGES - {"engine"}
+        for package in packages.split(","):
+            allowed[package.strip()] = frozenset(names)
+    # What the page allows one command only.
     allowed["cli"] = allowed["cli"] - frozenset().union(*COMMANDS.values())
     return allowed
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-ROOMS = {room_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+PACKAGES = {package_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -78,12 +78,12 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def allowed_for(path: Path, table: dict[str, frozenset[str]]) -> frozenset[str]:
-    room = room_of(path)
-    own = {room} | COMMANDS.get(str(path.relative_to(PACKAGE)), set())
-    return table[room] | own
+    package = package_of(path)
+    own = {package} | COMMANDS.get(str(path.relative_to(PACKAGE)), set())
+    return table[package] | own
 
 
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if room_of(p) not in {"__init__", "__main__"})
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if package_of(p) not in {"__init__", "__main__"})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -91,20 +91,20 @@ def test_a_package_imports_only_what_the_table_allows(path: Path) -> None:
     allowed = allowed_for(path, read_table())
     for name in imports_of(path):
         parts = name.split(".")
-        if parts[0] == "specd" and len(parts) > 1 and parts[1] in ROOMS:
+        if parts[0] == "specd" and len(parts) > 1 and parts[1] in PACKAGES:
             assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_llama_cpp_is_imported_in_one_package_alone(path: Path) -> None:
     # The recipe of the demo pair is run by hand, never imported.
-    if "engine/llama" in path.as_posix() or room_of(path) == "demo":
+    if "engine/llama" in path.as_posix() or package_of(path) == "demo":
         return
     assert not any(name.split(".")[0] == "llama_cpp" for name in imports_of(path))
 
 
 def test_every_package_of_the_tree_is_in_the_table() -> None:
-    assert set(read_table()) >= ROOMS
+    assert set(read_table()) >= PACKAGES
 
 
 def test_dialects_do_not_know_each_other() -> None:
@@ -118,8 +118,8 @@ def test_dialects_do_not_know_each_other() -> None:
             assert not any(name.startswith(other) for other in others), f"{path}: {name}"
 
 
-def test_no_file_nears_two_nouns() -> None:
-    """400 lines is the plan's sign that a file holds two nouns."""
+def test_no_file_is_longer_than_400_lines() -> None:
+    """Check the limit of 400 lines: a longer file probably holds two things."""
     long = {
         str(p.relative_to(ROOT)): n
         for p in PACKAGE.rglob("*.py")
