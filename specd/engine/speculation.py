@@ -239,7 +239,7 @@ class Speculation:
             guesses.sent = (guesses.found.tokens if kind == DrafterKind.LOOKUP else drafted)[:n]
             if guesses.job is not None and self._n_leaves:
                 siblings = self._controller.siblings(slot.request_id)
-                guesses.siblings = {at: guesses.job.seconds[at] for at in siblings}
+                guesses.siblings = {at: guesses.job.second_best[at] for at in siblings}
 
     def _sibling_limits(self, slot: Slot, guesses: _Guesses) -> SiblingLimits:
         """Where siblings may stand beside the model's draft."""
@@ -249,8 +249,8 @@ class Speculation:
         # One that is accepted is read a step later.  The context must not be full before that, or a
         # shift would drop other tokens than without drafts.
         n_fit = slot.n_ctx - len(slot.tokens) - 1
-        seconds = guesses.job.seconds[: max(n_fit, 0)]
-        at = [i for i, second in enumerate(seconds) if second != NO_TOKEN]
+        second_best = guesses.job.second_best[: max(n_fit, 0)]
+        at = [i for i, token in enumerate(second_best) if token != NO_TOKEN]
         return SiblingLimits(at, self._n_leaves, guesses.n_room, n_reevaluated)
 
     def _equalize_lengths(self) -> None:
@@ -292,8 +292,8 @@ class Speculation:
     def _judge_sibling(self, slot: Slot, job: DraftJob, emitted: Sequence[TokenId]) -> None:
         """Tell the controller whether the sibling of the first wrong token is right."""
         n_right, n_judged = _count_right(job.tokens, emitted)
-        if n_right < n_judged and job.seconds[n_right] != NO_TOKEN:
-            is_right = job.seconds[n_right] == emitted[n_right]
+        if n_right < n_judged and job.second_best[n_right] != NO_TOKEN:
+            is_right = job.second_best[n_right] == emitted[n_right]
             self._controller.observe_sibling(slot.request_id, is_right)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:

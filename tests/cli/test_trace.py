@@ -29,7 +29,7 @@ def test_a_trace_is_explained_and_replayed(
     assert trace(path) == 0
     said = capfd.readouterr().out
     assert "is cut off" in said
-    assert "had not ended" in said
+    assert "not ended" in said
 
 
 def test_a_changed_decision_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specd.core import SpeculationMode, SpeculationState
 from specd.engine.speculative.controller import MODEL
 from specd.engine.speculative.timeline import Timelines, length_digits
-from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, Reckoned, State
+from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, State, StepEstimate
 from tests.engine.traces import run
 
 
@@ -18,8 +18,8 @@ def timeline_lines(calls: list[Call]) -> list[str]:
 def test_a_request_is_told_with_its_turns() -> None:
     def step(n_sent: int, n_accepted: int, parked: str, gain: float) -> ObserveStep:
         guesses = [("model", [1.0] * 3, n_accepted, 3)]
-        reckoned = Reckoned(2.0, 1.0, [("model", parked, gain)])
-        return ObserveStep(1, "model" if n_sent else "", n_sent, n_accepted, guesses, reckoned)
+        estimate = StepEstimate(2.0, 1.0, [("model", parked, gain)])
+        return ObserveStep(1, "model" if n_sent else "", n_sent, n_accepted, guesses, estimate)
 
     assert timeline_lines(
         [
@@ -35,10 +35,10 @@ def test_a_request_is_told_with_its_turns() -> None:
         "    3 steps, 6 tokens, gain 1.00×",
         "    model: 9 guessed, 5 sent, 3 accepted (60%)",
         "    lengths .23",
-        "    step 1: model starts parked, because of earlier requests: low_acceptance",
-        "    step 2: model drafts again (so far 1.50× by the costs)",
-        "    step 3: model parked: does_not_pay (so far 0.60× by the costs)",
-        "    the answer said: parked does_not_pay",
+        "    step 1: model starts parked because of earlier requests: low_acceptance",
+        "    step 2: model drafts again (estimated gain so far 1.50×)",
+        "    step 3: model parked: does_not_pay (estimated gain so far 0.60×)",
+        "    final state: parked does_not_pay",
     ]
 
 
@@ -52,7 +52,7 @@ def test_a_request_that_did_not_end_and_one_without_drafters_are_told_too() -> N
     plain = Open(2, 0, SpeculationMode.AUTO, 0.0, [], [])
     first, last = timeline_lines([plain])
     assert "temperature 0 (band 0), drafters none" in first
-    assert last == "    had not ended"
+    assert last == "    not ended"
     # A trace of requests that began before it says nothing that can be told.
     assert timeline_lines([Close(3), State(3, (SpeculationState.OFF, ""))]) == []
 
@@ -64,7 +64,7 @@ def test_figures_of_a_long_answer_are_means() -> None:
 
 
 def test_of_plain_decoding_no_gain_is_told() -> None:
-    step = ObserveStep(1, "", 0, 0, [], Reckoned(1.0, 2.0, []))
+    step = ObserveStep(1, "", 0, 0, [], StepEstimate(1.0, 2.0, []))
     plain = Open(1, 0, SpeculationMode.AUTO, 0.0, [MODEL], [])
     head, line = timeline_lines([plain, step, Close(1)])
     assert "drafters none" in head

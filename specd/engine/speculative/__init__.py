@@ -1,1 +1,1 @@
-"""Drafting, verifying, and deciding how much of it pays."""
+"""Speculative decoding: drafting, verification, and the choice of draft length."""

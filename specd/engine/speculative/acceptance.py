@@ -1,8 +1,8 @@
-"""How likely a drafted token is to be accepted: by the drafter's confidence, and by depth.
+"""The probability that a drafted token is accepted, by the drafter's confidence and by depth.
 
-A drafter says with each token how sure it is: a model by its margin (its best score minus its
-second, shared noise included), prompt lookup by how many tokens before it match.  What such a
-confidence is worth is learned online, in a few bins.
+A drafter gives a confidence with each token.  A model's is its margin: its best score minus its
+second, shared noise included.  Prompt lookup's is the number of matching tokens before it.  The
+probability for each confidence is learned online, in a few bins.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ EDGES = {
     DrafterKind.MODEL: (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),
     DrafterKind.LOOKUP: (4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 25.0, 32.0),
 }
-#: What is believed at first, bin by bin: what pairs were found to have in common.  It need not be
-#: optimistic to be corrected, since every guess is judged whether it is sent or not.
+#: First estimates by bin: averages over many pairs.  They need not be optimistic, since every
+#: guess is judged whether it is sent or not.
 PRIORS = {
     DrafterKind.MODEL: (0.4, 0.45, 0.5, 0.58, 0.68, 0.76, 0.84, 0.9, 0.95),
     DrafterKind.LOOKUP: (0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
 }
-#: Of a depth that nobody has drafted yet.
+#: First estimate for a depth at which nothing was drafted yet.
 DEEPER = 0.75
 _PRIOR_WEIGHT = 4.0
-#: Observations that the first estimate of a depth counts for: a few wrong guesses must not end all
-#: drafts that are this long, since nothing more would be learned of them.
+#: Weight of the first estimate of a depth, in observations.  It is high because a few wrong guesses
+#: must not end all drafts of this length: nothing more would be learned about them.
 _DEPTH_WEIGHT = 24.0
-#: Past this many observations an estimate forgets.
+#: Largest weight of an estimate, in observations.
 _MEMORY = 400.0
-#: Part of a bin's error that also moves all other bins: a useless drafter is soon found out.
+#: Share of a bin's error that also moves all other bins, so that a useless drafter shows soon.
 _NEWS = 0.1
-#: How little one request's text is taken to differ from others before it has shown that, and how
-#: much of what it has shown is remembered: information on the log odds, of which a guess gives
-#: chance × (1 − chance).
+#: Weight of the assumption that one request's text is like all others, and the most that its own
+#: guesses can weigh.  Both are information on the log odds; a guess adds chance × (1 − chance).
 _TEXT_PRIOR, _TEXT_MEMORY = 6.0, 10.0
-#: Share of what is odd about one text that the pair learns nevertheless.
+#: Share of one text's own shift that the pair's estimates learn nevertheless.
 _ODD = 0.2
-#: No chance is taken to be nearer to 0 or 1.
+#: Distance that every probability keeps from 0 and 1.
 _MARGIN = 0.005
 
 
@@ -53,7 +52,7 @@ class Estimate:
     weight: float = _PRIOR_WEIGHT
 
     def learn(self, surprise: float) -> None:
-        """Move by what was observed beyond the expected, the less the more is known."""
+        """Move by surprise ÷ weight.  surprise: observed minus expected value."""
         self.weight = min(self.weight + 1.0, _MEMORY)
         self.mean = min(max(self.mean + surprise / self.weight, 0.0), 1.0)
 
@@ -73,16 +72,20 @@ class Acceptance:
         return cls(EDGES[drafter], priors, [Estimate(prior) for prior in priors])
 
     def of_confidence(self, confidence: float) -> float:
+        """Return the probability that a token with that confidence is accepted."""
         return self.by_confidence[bisect_right(self.edges, confidence)].mean
 
     def of_depth(self, depth: int) -> float:
-        """Chance that the token at that depth (from 0) is accepted when those before it were."""
+        """Return the probability that the token at that depth (from 0) is accepted.
+
+        All tokens before it are assumed to be accepted.
+        """
         if depth < len(self.by_depth):
             return self.by_depth[depth].mean
         return self.by_depth[-1].mean if self.by_depth else DEEPER
 
     def learn_confidence(self, confidence: float, surprise: float) -> None:
-        """surprise: 1 or 0 for a right or wrong guess, less the chance that it was given."""
+        """Learn from one guess.  surprise: 1 if it was right, else 0, less its probability."""
         estimate = self.by_confidence[bisect_right(self.edges, confidence)]
         for other in self.by_confidence:
             if other is not estimate:
@@ -91,7 +94,7 @@ class Acceptance:
         estimate.learn(surprise)
 
     def learn_depth(self, depth: int, surprise: float) -> None:
-        """The same for the depth of a guess, from 0."""
+        """Learn from one guess at that depth (from 0).  surprise: as in `learn_confidence`."""
         while len(self.by_depth) <= depth:
             self.by_depth.append(Estimate(self.of_depth(len(self.by_depth)), _DEPTH_WEIGHT))
         self.by_depth[depth].learn(surprise)
@@ -99,12 +102,12 @@ class Acceptance:
 
 @dataclass(slots=True)
 class TextAcceptance:
-    """Estimates for one request: the pair's, shifted by as much as its text proves to differ.
+    """Estimates for one request: the pair's, shifted by how much its text differs from others.
 
-    One number is learned from every guess, so a few guesses say whether a text is easier or harder
-    for the drafter than others.  It is a logistic model with one coefficient, fitted online.
+    It is a logistic model with one coefficient, fitted online.  Every guess changes the one
+    coefficient, so a few guesses show whether a text is easier or harder for the drafter.
 
-    shift: added to the pair's log odds.  information: what the shift was learned from.
+    shift: added to the pair's log odds.  information: weight of the guesses seen so far.
     """
 
     pair: Acceptance
@@ -126,9 +129,9 @@ class TextAcceptance:
     ) -> None:
         """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
 
-        Nothing is known of tokens behind the first wrong one, nor behind the end of what was said.
-        teaches: whether the pair learns from it, too; only what the shift does not explain, so that
-        one odd text does not spoil what is known of all others.
+        Tokens after the first wrong one cannot be judged, nor those after the end of the text.
+        teaches: whether the pair's estimates learn from it, too.  They learn only what the shift
+        does not explain, so that one unusual text does not spoil the estimates for all others.
         """
         for depth, confidence in enumerate(confidences[:n_judged]):
             right = float(depth < n_right)

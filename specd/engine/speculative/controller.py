@@ -1,13 +1,12 @@
-"""How many tokens to draft, by whom, request by request and step by step, down to none.
+"""The choice of drafter and draft length, for each request in each step.
 
-Pure: every method is a function of what was observed before, no clock and no randomness, so a
-recorded trace replays exactly (trace.py).  The rules are explained in docs/speculation.md.
+The controller has no clock and no randomness, so a recorded trace replays exactly (trace.py).
+docs/speculation.md explains the rules.
 
-The length is the k that maximises tokens(k) − λ·seconds(k), with λ the request's own tokens per
-second: what counts is the ratio of sums (Dinkelbach), not the sum of ratios.  A draft model and
-prompt lookup compete by that one figure, and the model drafts at all while its drafts are worth
-more than they cost.  No draft is made or sent that could put an answer further behind plain
-decoding than its budget allows (budget.py).
+The chosen length k maximises tokens(k) − λ·seconds(k).  λ is the request's own tokens per second:
+the controller maximises total tokens ÷ total seconds (Dinkelbach).  The draft model and prompt
+lookup compete by that one figure.  The draft model is parked while its drafts cost more than they
+gain.  No draft may put an answer further behind plain decoding than its budget allows (budget.py).
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ from specd.engine.speculative.siblings import SiblingChance, allocate_rows
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16
-#: After so many steps with drafts one is plain, so that what drafting is compared with stays fresh.
+#: One step in this many is plain, so that the cost of a plain pass stays up to date.
 _PLAIN_EVERY = 256
-#: Share of a step that moves how many requests are taken to share a pass of the draft model.
+#: Weight of one step in the running mean of the number of requests that share a draft pass.
 _SHARING_SHARE = 1.0 / 16.0
-#: Steps that the gain of earlier requests counts for in a new request's tokens per second.
+#: Weight of the gain of earlier requests in a new request's tokens per second, in steps.
 _INHERITED_STEPS = 8
-#: A row that is read again is priced as one of the next so many of a pass, on average.
+#: The price of evaluating a row again is the mean price of this many further rows in a pass.
 _NEXT_ROWS = 8
-#: Tokens that an answer just begun is taken to have.
+#: Expected length of an answer that has just begun, in tokens.
 _EXPECTED_TOKENS = 128
-#: Tokens of an answer that was set no limit.
+#: Token limit of an answer for which the request sets none.
 NO_LIMIT = 1 << 31
 
 MODEL, LOOKUP = DrafterKind.MODEL, DrafterKind.LOOKUP
-#: Whose tokens a plain step sends.
+#: The drafter of a plain step.
 NO_DRAFTER = ""
 
-#: (drafter, confidences, tokens that the target said too, tokens that what it said can judge).
+#: (drafter, confidences, number of correct tokens, number of tokens that the target judged).
 Guess = tuple[str, Sequence[float], int, int]
 
 
@@ -62,12 +61,12 @@ def longest_draft(max_draft: int | None) -> int:
 
 
 def temperature_band(temperature: float) -> int:
-    """Acceptance differs by temperature: 0, up to 0.5, up to 1, above."""
+    """Return the band's index: 0 for temperature 0, 1 up to 0.5, 2 up to 1, 3 above."""
     return 0 if temperature <= 0 else 1 if temperature <= 0.5 else 2 if temperature <= 1 else 3
 
 
 class Controller:
-    """Decides for all requests of one engine; what it learned outlives them."""
+    """The speculation policy of one engine: decides for all requests and learns from each."""
 
     def __init__(
         self,
@@ -76,10 +75,11 @@ class Controller:
         history: PairHistory | None = None,
         max_draft: int | None = None,
     ) -> None:
-        """threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
+        """Start from measured costs and, where there is one, the history of the pair.
 
-        history: what an earlier controller of the same pair had learned.
-        max_draft: no draft is longer; None is MAX_DRAFT.
+        threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
+        history: statistics that an earlier controller of the same pair saved.
+        max_draft: longest draft in tokens; None is MAX_DRAFT.
         """
         self.costs = costs
         self.longest = longest_draft(max_draft)
@@ -92,11 +92,11 @@ class Controller:
         #: The requests of the last step and the width of its pass, 0 where nothing was drafted.
         self._drafting: Sequence[RequestControl] = ()
         self._drafted_width = 0
-        #: Seconds that the draft model took in this step ÷ those that were expected.
+        #: Measured ÷ expected seconds of the draft model in this step.
         self._drafting_ratio = 1.0
 
     def history(self) -> PairHistory:
-        """What the next controller of this pair should begin with."""
+        """Return the statistics with which the next controller of this pair starts."""
         return self._pair_stats.history(self.costs)
 
     # ------------------------------------------------------------------ life of a request
@@ -109,7 +109,7 @@ class Controller:
         temperature: float,
         drafters: Sequence[str],
     ) -> None:
-        """drafters: who is there and allowed; none at all is plain decoding."""
+        """Add a request.  n_max: its longest draft.  drafters: best first; none: plain decoding."""
         bound = self.longest if n_max is None else max(0, min(n_max, self.longest))
         band = temperature_band(temperature)
         kinds = [DrafterKind(kind) for kind in drafters] if bound else []
@@ -129,6 +129,7 @@ class Controller:
         return DrafterStats(TextAcceptance(memory.acceptance), replace(memory.worth), threshold)
 
     def close(self, request_id: int) -> None:
+        """Remove a request and add its statistics to those of the pair."""
         control = self._requests.pop(request_id)
         if control.mode is SpeculationMode.FIXED:
             return
@@ -140,7 +141,7 @@ class Controller:
     def state(self, request_id: int) -> tuple[SpeculationState, str]:
         """Return whether the request drafts, and why its first drafter does not ("" if it does).
 
-        With a parked model, a request is active only once prompt lookup has sent a draft.
+        While the draft model is parked, a request is active only after prompt lookup sent a draft.
         """
         drafter_stats = (control := self._requests[request_id]).drafter_stats
         if not drafter_stats:
@@ -168,7 +169,7 @@ class Controller:
         """Return the most tokens that the model may draft in this step; 0: it does not draft.
 
         n_missed: tokens the model has yet to read, beyond the one it always reads.
-        n_slots: requests that decode in this step.  matches: confidences of what lookup has found.
+        n_slots: requests that decode in this step.  matches: confidences of the lookup draft.
         n_left: tokens that the answer may still have.
         """
         control = self._requests[request_id]
@@ -200,7 +201,7 @@ class Controller:
         return 0
 
     def _should_run_model(self, control: RequestControl, n_left: int) -> bool:
-        """Whether the model should draft in this step, or be probed where it does not pay."""
+        """Return whether the model should draft: because drafting pays, or as a probe."""
         stats, expected_gain = control.drafter_stats[MODEL], control.expected_gain
         control.is_probe = bool(stats.parked) or not self._is_catch_up_worth_it(control, n_left)
         if not control.is_probe:
@@ -215,7 +216,7 @@ class Controller:
         return not control.found.n and (pays or probes.can_afford(probe_s / plain_s, n_left))
 
     def _is_catch_up_worth_it(self, control: RequestControl, n_left: int) -> bool:
-        """Whether the rest of the answer should pay for what the model has to read first."""
+        """Return whether the expected gain in the rest of the answer covers the reading first."""
         n_expected = min(n_left, max(control.n_emitted, _EXPECTED_TOKENS))
         n_steps = n_expected * control.speed.steps / control.speed.tokens
         return (
@@ -224,7 +225,7 @@ class Controller:
         )
 
     def extend(self, request_id: int, margins: Sequence[float]) -> bool:
-        """Whether the model's draft is worth one more token, given the margins of those it has."""
+        """Return whether to draft one more token, given the margins of those drafted so far."""
         control = self._requests[request_id]
         if len(margins) >= control.n_max:
             return False
@@ -237,10 +238,10 @@ class Controller:
     def choose(
         self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[SiblingLimits] = ()
     ) -> list[tuple[str, int]]:
-        """Return whose draft each request sends, and how many tokens; `siblings` says the rest.
+        """Return (drafter, number of tokens to send) for each request; see also `siblings`.
 
-        drafts: of every request that decodes in this step, the margins of what the model drafted
-        for it, if anything.  places: for each, where siblings may be; empty: no siblings at all.
+        drafts: (request id, margins of the model's draft, which may be empty) for every request
+        that decodes in this step.  places: sibling limits for each; empty: no siblings at all.
         """
         places = places or [SiblingLimits()] * len(drafts)
         controls = [self._requests[request_id] for request_id, _ in drafts]
@@ -284,7 +285,7 @@ class Controller:
         return self._requests[request_id].siblings
 
     def _share_drafting(self, controls: Sequence[RequestControl], lengths: Sequence[int]) -> None:
-        """Charge each request its part of each draft pass that it shared, and its reading."""
+        """Charge each request its share of the draft passes, and the reading done for it."""
         shares = split_drafting_time(self.costs.draft_s(1), lengths)
         for control, n, seconds in zip(controls, lengths, shares, strict=True):
             reading_s = self.costs.reading_s(control.n_missed) if n else 0.0
@@ -317,18 +318,18 @@ class Controller:
     # ------------------------------------------------------------------ observations
 
     def observe_prompt(self, request_id: int, seconds: float) -> None:
-        """The target took so long to read the request's prompt."""
-        # The pass that gives the first token is no part of what is compared with drafting.
+        """Note the seconds in which the target read the request's prompt."""
+        # Plain decoding needs the pass of the first token as well, so it does not count here.
         beyond_s = max(seconds - self.costs.target_s(1), 0.0)
         self._requests[request_id].budget.add_prompt(beyond_s)
 
     def observe_target(self, width: int, seconds: float) -> None:
-        """A pass of that width took so long, drawing its tokens included."""
+        """Note the seconds of a target pass of `width` rows, sampling included."""
         self._charge_overrun(width, seconds)
         self.costs.observe_target(width, seconds)
 
     def _charge_overrun(self, width: int, seconds: float) -> None:
-        """Charge what drafts added by the clock, where the costs expected something else."""
+        """Charge the difference between measured and expected time to the requests that drafted."""
         if width != self._drafted_width:
             return
         expected_s = sum(control.pass_s for control in self._drafting)
@@ -337,17 +338,17 @@ class Controller:
             control.budget.lost_s += control.pass_s * (ratio - 1.0)
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
+        """Note the seconds of n_steps draft passes, the first with n_missed further tokens."""
         self._drafting_ratio = overrun_ratio(seconds, self.costs.draft_s(n_steps, n_missed))
         self.costs.observe_draft(n_steps, n_missed, seconds)
 
     def observe_step(
         self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
     ) -> None:
-        """One step of a request: n_sent places of sent_by were verified, n_accepted kept.
+        """Note one step of a request: n_sent positions were verified, n_accepted of them accepted.
 
-        A place is kept by its token or by its sibling.
-
-        guesses: all that was guessed for it, sent or not; the text judges unsent ones for free.
+        A position is accepted if its drafted token or that token's sibling is right.
+        guesses: all drafts made for the step; those not sent are compared with the text as well.
         """
         control = self._requests[request_id]
         self._learn_from_guesses(control, guesses)
@@ -362,7 +363,7 @@ class Controller:
             lost_s = step_s - (n_accepted + 1) * plain_s
             self._pair_stats.of(MODEL, control.band).probes.spend(lost_s / plain_s)
         if n_drafted and sent_by != MODEL:
-            # Its draft was made and not sent: that was its price, and brought nothing.
+            # The draft was made and not sent: it cost its drafting time and gained nothing.
             control.drafter_stats[MODEL].observe(0, 0, plain_s + control.draft_s, plain_s)
         elif n_drafted:
             control.drafter_stats[MODEL].observe(n_sent, n_accepted, step_s, plain_s)
@@ -378,7 +379,7 @@ class Controller:
     def measure(
         self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
     ) -> None:
-        """A step that the drafter drafted for, by the clock.  Nothing is decided by it now.
+        """Note the measured seconds of a step with a draft; they only count for the pair's gain.
 
         plain_s: seconds that a plain pass would have taken.  A request that has ended is ignored.
         """
@@ -391,6 +392,6 @@ class Controller:
             kind = DrafterKind(drafter)
             if kind not in control.drafter_stats:
                 continue
-            # A fixed length is a bench's; it must not teach those it is compared with.
+            # `specd bench` sets fixed lengths; they must not influence the automatic ones.
             teaches = control.mode is SpeculationMode.AUTO
             control.drafter_stats[kind].learn(confidences, n_right, n_judged, teaches=teaches)

@@ -1,7 +1,7 @@
-"""What a pass costs on this machine, by measurement: the target by width, the drafter by step.
+"""The measured cost of a pass on this machine: the target's by width, the drafter's by step.
 
-The target's cost is neither flat nor linear in the width (on a CPU it climbs in steps of a few
-rows, on sparse models almost linearly), so it is measured at load and kept fresh while it is used.
+The target's cost is neither flat nor linear in the width: on a CPU it climbs in steps of a few
+rows, on sparse models almost linearly.  So it is measured at load and updated with every pass.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
-#: Share of an observation's surprise that moves the width's own cost, and that of all widths; of a
-#: width that was guessed until then, its own moves further.
+#: Share of an observed deviation by which the cost of that width changes, that of all widths, and
+#: that of a width measured for the first time.
 _OWN, _ALL, _FIRST = 0.10, 0.02, 0.6
-#: Share of the difference by which a long reading moves the cost of a missed token.
+#: Share of the deviation by which a long catch-up changes the cost of a missed token.
 _READ = 0.3
-#: A pass that took thrice its time says something about the machine, not about the width.
+#: Larger ratios of measured to expected time are due to other load on the machine and are cut.
 _MAX_OVERRUN = 2.5
-#: A pass cannot take less than it needs: one this fast shows an estimate from a busy hour.
+#: A ratio below this shows that the estimate was measured while the machine was busy.
 _OUTLIER_RATIO = 0.5
-#: What a further row is taken to cost, in passes of width 1, where nothing else was measured.
+#: Assumed cost of a further row, in passes of width 1, if only one width was measured.
 _GUESSED_SLOPE = 0.25
-#: From so many missed tokens per pass on, a draft's time tells of reading, not of drafting.
+#: With more missed tokens per pass than this, a draft's time measures reading, not drafting.
 _MOSTLY_READING = 4
 
 
 class CostModel:
-    """Seconds of a target pass of w rows, V(w), and of drafting k tokens, D(k)."""
+    """Estimated seconds of a target pass of w rows, V(w), and of drafting k tokens, D(k)."""
 
     def __init__(
         self, target_s: Mapping[int, float], draft_step_s: float = 0.0, catch_up_s: float = 0.0
     ) -> None:
-        """target_s: width → seconds, width 1 among them.
+        """Start from the measurements at load.
 
-        draft_step_s: one drafter pass, drawing the token included.
-        catch_up_s: one token that the drafter has missed, in a batch of them.
+        target_s: width → seconds, width 1 among them.
+        draft_step_s: seconds of one drafter pass, sampling included.
+        catch_up_s: seconds per token that the drafter has missed, read in a batch.
         """
         self._own = dict(sorted(target_s.items()))
         self._widths = list(self._own)
-        # A narrow pass costs no more than a wide one: where it seems to, something disturbed it.
+        # A narrow pass costs no more than a wide one; a measurement that says so was disturbed.
         for width in reversed(self._widths):
             self._keep_monotonic(width)
         self._scale = 1.0
@@ -45,12 +46,12 @@ class CostModel:
         self._catch_up_s = catch_up_s
 
     def measured(self) -> tuple[dict[int, float], float, float]:
-        """The estimates of this moment: width → seconds, a drafter pass, a missed token."""
+        """Return the current estimates in seconds: by width, of a draft pass, of a missed token."""
         widths = {width: self.target_s(width) for width in self._widths}
         return widths, self._draft_step_s, self._catch_up_s
 
     def target_s(self, width: int) -> float:
-        """V(width), interpolated between measured widths, and extended beyond the widest."""
+        """Return V(width), interpolated between measured widths, extrapolated past the widest."""
         return self._scale * self._shape(width)
 
     def _shape(self, width: int) -> float:
@@ -61,20 +62,20 @@ class CostModel:
         at = min(max(bisect_left(self._widths, width), 1), len(self._widths) - 1)
         left, right = self._widths[at - 1], self._widths[at]
         if width > right:
-            # Costs climb in steps: how they go on is told by the upper half, not by the last step.
+            # Costs climb in steps, so the upper half predicts further rows better than the last.
             left = self._widths[max(bisect_right(self._widths, right // 2), 1) - 1]
         slope = (self._own[right] - self._own[left]) / (right - left)
-        # A wider pass is never cheaper, whatever noise says about the last two.
+        # A wider pass is never cheaper; a negative slope would be noise.
         return self._own[left] + max(slope, 0.0) * (width - left)
 
     def draft_s(self, n_tokens: int, n_missed: int = 0) -> float:
-        """D(n_tokens) for a drafter that must first read n_missed tokens it has not seen."""
+        """Return D(n_tokens) for a drafter that must first read n_missed tokens."""
         if n_tokens == 0:
             return 0.0
         return n_tokens * self._draft_step_s + self.reading_s(n_missed)
 
     def reading_s(self, n_missed: int) -> float:
-        """Seconds in which the drafter reads so many tokens that it has not seen."""
+        """Return the seconds in which the drafter reads n_missed tokens."""
         return n_missed * self._catch_up_s
 
     def break_even(self, longest: int) -> float | None:
@@ -94,9 +95,10 @@ class CostModel:
         return min(max(min(shares), 0.0), 1.0)
 
     def observe_target(self, width: int, seconds: float) -> None:
+        """Update the estimates with the seconds of a target pass of `width` rows."""
         ratio = seconds / self.target_s(width)
         if ratio < _OUTLIER_RATIO and width in self._own:
-            # The drafter was measured in the same busy hour, and is not heard of until it drafts.
+            # The drafter was measured on the same busy machine, so its estimate shrinks as well.
             self._scale *= ratio
             self._draft_step_s *= ratio
             self._catch_up_s *= ratio
@@ -104,7 +106,7 @@ class CostModel:
         overrun_ratio = min(ratio, _MAX_OVERRUN) - 1.0
         share = _OWN
         if width not in self._own:
-            # A guess that was wrong says nothing of the widths that were measured.
+            # This width was only interpolated, so its error says nothing about measured widths.
             share = 1.0 if ratio < _OUTLIER_RATIO else _FIRST
             self._own[width] = self._shape(width)
             self._widths = sorted(self._own)
@@ -114,9 +116,9 @@ class CostModel:
         self._keep_monotonic(width)
 
     def _keep_monotonic(self, width: int) -> None:
-        """Wider passes cost at least what this width does, narrower ones at most."""
+        """Raise wider and lower narrower passes to the cost of this width where needed."""
         cost, at = self._own[width], self._widths.index(width)
-        # The widths were in order before, so each side ends at the first that still is.
+        # The costs were in order before, so each side ends at the first that still is.
         for narrower in reversed(self._widths[:at]):
             if self._own[narrower] <= cost:
                 break
@@ -127,7 +129,10 @@ class CostModel:
             self._own[wider] = cost
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
-        """n_steps drafter passes, the first of which read n_missed further tokens as well."""
+        """Update the estimates with the seconds of n_steps drafter passes.
+
+        n_missed: further tokens that the first of these passes read.
+        """
         expected = self.draft_s(n_steps, n_missed)
         if expected <= 0.0:
             self._draft_step_s = seconds / n_steps
@@ -137,7 +142,7 @@ class CostModel:
             self._draft_step_s *= ratio
             self._catch_up_s *= ratio
         elif n_missed > n_steps * _MOSTLY_READING:
-            # Not by a factor: what seemed free when a few tokens were read would stay so for ever.
+            # Add a difference, do not scale: an estimate of zero would stay zero.
             per_token = max(seconds - self.draft_s(n_steps), 0.0) / n_missed
             per_token = min(per_token, self._draft_step_s)
             self._catch_up_s += _READ * (per_token - self._catch_up_s)

@@ -1,7 +1,7 @@
-"""A small model as drafter: it reads what the target reads and guesses with the target's own noise.
+"""A small model as drafter.  It samples with the same noise as the target.
 
-Its cache keeps what it drafted and the target accepted, so an accepted token is never evaluated
-twice.  While a slot is not drafting its cache falls behind and catches up before the next draft.
+Its cache keeps the drafted tokens that the target accepted, so none is evaluated twice.  While a
+slot does not draft, its cache falls behind; it catches up before the next draft.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specd.engine.speculative.drafter import DraftJob
 
 
 class DraftModel:
-    """Drafts for several slots in lock-step: one pass per depth, shared by all that still draft."""
+    """A drafter for several slots: one pass per depth, shared by all slots that still draft."""
 
     def __init__(
         self,
@@ -25,14 +25,17 @@ class DraftModel:
         n_slots: int,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """vocabulary: the target's; ids beyond it are never drafted, and its ends end a draft."""
+        """Use the model of `backend` for n_slots slots.
+
+        vocabulary: the target's.  Ids beyond it are never drafted; its end tokens end a draft.
+        """
         self._backend = backend
         self._clock_ns = clock_ns
         self.native_ns = 0
         self._vocabulary = vocabulary
         self._n_vocab = min(backend.n_vocab, vocabulary.n_vocab)
-        # What the drafter lacks (a bigger sibling's marks of turns) it reads as its own last id,
-        # which in most vocabularies is a mark as well; llama.cpp would refuse the batch.
+        # llama.cpp would refuse ids that the drafter lacks, such as a larger model's turn markers.
+        # They become the drafter's last id, which in most vocabularies is a control token as well.
         self._last_id = backend.n_vocab - 1
         self._n_past = [0] * n_slots
 
@@ -75,13 +78,13 @@ class DraftModel:
         self._n_past[slot] -= n_discard
 
     def _read_history(self, jobs: Sequence[DraftJob]) -> list[Row | None]:
-        """Evaluate what each slot's cache lacks; the row after the last token of each history."""
+        """Evaluate the tokens that each slot's cache lacks; return each history's last row."""
         rows: list[Row | None] = [None] * len(jobs)
         batch = Batch()
         ends: dict[int, int] = {}
         for at, job in enumerate(jobs):
             n_past = self._n_past[job.slot]
-            # Before any pass: one that fails leaves a part behind, which only a rewind removes.
+            # Set before any pass: a failed pass may leave cells behind, which a rewind removes.
             self._n_past[job.slot] = len(job.history)
             for i in range(n_past, len(job.history)):
                 if len(batch) == self._backend.n_batch:
@@ -98,7 +101,7 @@ class DraftModel:
     def _decode_rows(self, batch: Batch, ends: dict[int, int], rows: list[Row | None]) -> None:
         self._decode(batch)
         for at, index in ends.items():
-            # A later pass of the same reading overwrites the logits: copy where one may follow.
+            # A full batch may be followed by another pass, which overwrites the logits.
             row = self._backend.row(index)
             rows[at] = row.copy() if len(batch) == self._backend.n_batch else row
 
@@ -110,7 +113,7 @@ class DraftModel:
     def _guess(self, job: DraftJob, row: Row) -> None:
         history: Sequence[TokenId] = job.history
         if job.tokens and job.sampler.reads_history:
-            # Penalties look at the draft as if it had been said.
+            # Penalties treat the draft as part of the answer.
             history = [*history, *job.tokens]
         depth = len(job.tokens)
         choice = job.sampler.sample(row[: self._n_vocab], history, job.position + depth)
@@ -118,7 +121,7 @@ class DraftModel:
         job.margins.append(choice.margin)
         # A sibling that ends the answer would give no further token.
         is_end = choice.second != NO_TOKEN and self._vocabulary.is_eog(choice.second)
-        job.seconds.append(NO_TOKEN if is_end else choice.second)
+        job.second_best.append(NO_TOKEN if is_end else choice.second)
 
     def _should_continue(self, job: DraftJob) -> bool:
         if len(job.tokens) >= job.n_max or self._vocabulary.is_eog(job.tokens[-1]):

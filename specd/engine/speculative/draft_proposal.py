@@ -1,4 +1,4 @@
-"""A draft that a request could send in one step, and how much of it is sent."""
+"""Draft proposals: what each request could send in a step, and the cuts to its budget."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from specd.engine.speculative.siblings import RowAllocation, RowCandidates, sibl
 class DraftProposal:
     """A draft that one request could send in this step.
 
-    chances: for each token, that it and all before it are accepted.  rate: the request's tokens per
-    second.  n: tokens to send.  siblings: indices of the tokens whose siblings are sent too.
+    chances: for each token, the probability that it and all before it are accepted.
+    rate: the request's tokens per second.  n: tokens to send.
+    siblings: indices of the tokens whose siblings are sent too.
     """
 
     drafter: str
@@ -35,8 +36,8 @@ class DraftProposal:
     def candidates(self, place: SiblingLimits, chance: float, row_price: float) -> RowCandidates:
         """Return the rows that could be sent, each with its worth in tokens.
 
-        chance: that a sibling is right if its token is wrong.  row_price: cost in tokens of
-        evaluating an accepted sibling again.
+        chance: probability that a sibling is right if its token is wrong.
+        row_price: cost in tokens of evaluating an accepted sibling again.
         """
         if self.drafter != DrafterKind.MODEL:
             return RowCandidates(self.chances)
@@ -44,7 +45,7 @@ class DraftProposal:
         return RowCandidates(self.chances, worths, place.n_leaves, place.n_rows)
 
     def take(self, share: RowAllocation) -> DraftProposal:
-        """Return the offer cut to the share, and further if the threshold demands it."""
+        """Return the proposal cut to `share`, and further if the acceptance threshold demands."""
         n = share.n
         if self.stats is not None:
             expected = list(accumulate(self.chances[:n]))
@@ -53,17 +54,17 @@ class DraftProposal:
         return replace(self, n=n, siblings=[at for at in share.siblings if at <= n])
 
     def shorter(self) -> DraftProposal:
-        """Return the offer without its last sibling, or without its last token if it has none."""
+        """Return the proposal without its last sibling, or without its last token if none."""
         if self.siblings:
             return replace(self, siblings=self.siblings[:-1])
         return replace(self, n=self.n - 1)
 
 
 def split_drafting_time(step_s: float, lengths: Sequence[int]) -> list[float]:
-    """Return the seconds that each request answers for of the draft model's passes.
+    """Return the seconds of the draft model's passes that each request is charged.
 
-    step_s: seconds of one pass.  lengths: tokens drafted for each.  At each depth, the requests
-    that still draft share the pass equally.
+    step_s: seconds of one pass.  lengths: tokens drafted for each request.  At each depth, the
+    requests that still draft share the pass equally.
     """
     shares = [0.0]
     for depth in range(max(lengths)):
@@ -79,11 +80,11 @@ def cut_to_budgets(
 ) -> tuple[list[DraftProposal], list[float]]:
     """Cut drafts that could exceed their request's loss budget.
 
-    Return the offers, and for each request the seconds of the pass that it is charged: an equal
+    Return the proposals, and for each request the seconds of the pass that it is charged: an equal
     part of a plain pass, and its rows' part of the extra time.  Fewer rows may each cost more,
-    since a pass gets slower in steps, so every cut makes all requests be checked again.
-    spare_s: seconds that each request's rows may add.  n_owed: rows of each that are evaluated
-    again.
+    since a pass gets slower in steps, so all requests are checked again after every cut.
+    spare_s: seconds that each request's rows may add.
+    n_reevaluated: rows of each request that are evaluated again.
     """
     proposals, n_slots = list(proposals), len(proposals)
     plain_s = costs.target_s(n_slots)

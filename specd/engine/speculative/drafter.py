@@ -1,4 +1,4 @@
-"""What the loop needs of a draft model (prompt lookup needs no passes: prompt_lookup.py)."""
+"""The interface of a draft model.  Prompt lookup needs no passes and has its own module."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from specd.engine.sampler import Sampler
 
 @dataclass(slots=True)
 class DraftJob:
-    """A draft in the making for one slot.
+    """A draft in progress for one slot.
 
-    history: prompt and answer so far; its last token has not been evaluated by anyone.
+    history: prompt and answer so far; neither model has evaluated its last token yet.
     position: index, among the generated tokens, of the first one to draft.
-    extend: asked with the margins so far before each further token.
-    seconds: of each token the drafter's second best, NO_TOKEN where it has none to offer.
+    extend: called with the margins so far before each further token; False ends the draft.
+    second_best: for each drafted token the drafter's second-best, or NO_TOKEN.
     """
 
     slot: int
@@ -28,15 +28,15 @@ class DraftJob:
     extend: Callable[[list[float]], bool]
     tokens: list[TokenId] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
-    seconds: list[TokenId] = field(default_factory=list)
+    second_best: list[TokenId] = field(default_factory=list)
 
 
 class SiblingLimits(NamedTuple):
     """Limits on the siblings of a draft.
 
-    at: indices of the drafted tokens that may have one.  n_leaves: most siblings.  n_rows: most
-    rows of drafted tokens and siblings together.  n_owed: rows of the pass that evaluate again what
-    an earlier pass accepted.
+    at: indices of the drafted tokens that may have one.  n_leaves: most siblings.
+    n_rows: most rows of drafted tokens and siblings together.
+    n_reevaluated: rows of the pass that evaluate tokens again that an earlier pass accepted.
     """
 
     at: Sequence[int] = ()
@@ -46,25 +46,25 @@ class SiblingLimits(NamedTuple):
 
 
 class Drafter(Protocol):
-    """Guesses what the target will say next; it may be wrong but must never change what is said."""
+    """A model that guesses the target's next tokens; its guesses never change the answer."""
 
     @property
     def native_ns(self) -> int:
-        """Nanoseconds that all passes so far took; the rest of drafting is ours."""
+        """Nanoseconds of all passes so far, without the work in Python."""
         ...
 
     def n_missed(self, slot: int, n_history: int) -> int:
-        """Tokens of a history of that length that the drafter has yet to read, but for the last."""
+        """Return how many tokens the drafter has yet to read, without the last of the history."""
         ...
 
     def draft(self, jobs: Sequence[DraftJob]) -> int:
-        """Fill tokens and margins of all jobs together; returns the passes it took."""
+        """Fill in tokens and margins of all jobs together; return the number of passes."""
         ...
 
     def rewind(self, slot: int, n_past: int) -> None:
-        """The slot's history is now the same as before only up to n_past tokens."""
+        """Note that only the first n_past tokens of the slot's history are unchanged."""
         ...
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        """n_discard tokens after the first n_keep have left the slot's history."""
+        """Remove n_discard tokens after the first n_keep from the slot's history."""
         ...

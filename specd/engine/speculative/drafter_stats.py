@@ -1,4 +1,4 @@
-"""One drafter in one request: how often it is right, and what its drafts are worth."""
+"""Statistics of one drafter in one request: acceptance, speed, and the worth of its drafts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ LOW_ACCEPTANCE = "low_acceptance"
 
 #: Memory of the running speeds, in steps.
 _SPEED_MEMORY = 32.0
-#: Drafts that the running mean of what a draft is worth remembers.
+#: Memory of the running mean of a draft's worth, in drafts.
 _WORTH_MEMORY = 24.0
-#: Tokens that a draft is taken to be worth before anything is known, and as how many drafts that
-#: counts; a history of losses does not change it, for texts, versions and machines do.
+#: Worth of a draft in tokens before anything is known, and its weight in drafts.  Losses in the
+#: history do not change it, because texts, versions and machines change.
 UNTRIED_WORTH, _UNTRIED_WEIGHT = 0.1, 2.0
-#: Tokens over which acceptance is measured, and how many it takes to fall below a threshold.
+#: Tokens over which acceptance is measured, and the fewest that can miss a threshold.
 _WINDOW, _MIN_JUDGED = 48, 32
-#: Where a threshold is missed, the drafter is probed once in so many steps.
+#: While the threshold is missed, the drafter is probed once in this many steps.
 _PROBE_EVERY = 16
-#: Drafts are kept so short that their expected acceptance exceeds the threshold by this much.
+#: Drafts are cut until their expected acceptance exceeds the threshold by this much.
 _THRESHOLD_MARGIN = 0.05
 
 
 @dataclass(slots=True)
 class Speed:
-    """Tokens and seconds of recent steps, and the seconds of as many tokens in plain passes."""
+    """Tokens and seconds of recent steps, with the seconds of the same tokens in plain passes."""
 
     tokens: float = 0.0
     seconds: float = 0.0
@@ -36,6 +36,7 @@ class Speed:
     steps: float = 0.0
 
     def add(self, tokens: int, seconds: float, plain_s: float) -> None:
+        """Note a step.  plain_s: seconds of one plain pass."""
         keep = 1.0 - 1.0 / _SPEED_MEMORY
         self.tokens = self.tokens * keep + tokens
         self.seconds = self.seconds * keep + seconds
@@ -44,16 +45,16 @@ class Speed:
 
     @property
     def gain(self) -> float:
-        """Plain seconds for the same tokens ÷ seconds they took; 1 before anything is known."""
+        """Return plain seconds ÷ seconds of the same tokens; 1 before anything is known."""
         return self.plain_s / self.seconds if self.seconds else 1.0
 
 
 @dataclass(slots=True)
 class Worth:
-    """The running mean of what drafts are expected to add, less their price, in tokens.
+    """The running mean of the tokens that drafts are expected to add, less their price.
 
-    It starts from a guess that counts as `weight` drafts, so that a drafter of no use is given up
-    after a few.
+    It starts from a guess that counts as `weight` drafts.  The weight is low, so that a useless
+    drafter is parked after a few drafts.
     """
 
     mean: float = UNTRIED_WORTH
@@ -62,8 +63,8 @@ class Worth:
     def add(self, worth: float, memory: float) -> None:
         """Note one more draft.  memory: the number of drafts that the mean remembers.
 
-        One draft speaks against the drafter at most as much as an untried one speaks for it: a
-        request that expects too many tokens per second at first must not park it at once.
+        One draft lowers the mean at most as if it were worth −UNTRIED_WORTH.  Otherwise a request
+        that at first expects too many tokens per second could park the drafter at once.
         """
         self.weight = min(self.weight + 1.0, memory)
         self.mean += (max(worth, -UNTRIED_WORTH) - self.mean) / self.weight
@@ -71,9 +72,9 @@ class Worth:
 
 @dataclass(slots=True)
 class MeasuredSteps:
-    """The steps of one request that one drafter drafted for, by the clock.
+    """Measured times of the steps of one request in which one drafter drafted.
 
-    seconds: of these steps.  plain_s: the sum of what a plain pass would have taken at each.
+    seconds: of these steps.  plain_s: sum over these steps of the seconds of one plain pass.
     """
 
     n_steps: int = 0
@@ -89,16 +90,16 @@ class MeasuredSteps:
 
     @property
     def passes(self) -> float:
-        """How many plain passes would have taken as long."""
+        """Return the number of plain passes that take as long as these steps."""
         return self.seconds * self.n_steps / self.plain_s if self.plain_s else 0.0
 
 
 @dataclass(slots=True)
 class Threshold:
-    """The least share of drafted tokens that must be accepted, as a user has set it.
+    """The acceptance threshold that the user set: accepted ÷ drafted tokens.
 
     n_unsent: drafts in a row of which nothing was sent.  n_waited: steps since the last probe.
-    window: of the last tokens that the target judged, which were accepted.
+    window: for each of the last judged tokens, whether it was accepted.
     """
 
     min_acceptance: float
@@ -108,28 +109,28 @@ class Threshold:
 
     @property
     def is_missed(self) -> bool:
-        """Whether recent acceptance is below it, or many drafts in a row were too poor to send."""
+        """Return whether recent acceptance is too low, or too many drafts in a row were unsent."""
         n = len(self.window)
         return self.n_unsent >= _MIN_JUDGED or (
             n >= _MIN_JUDGED and sum(self.window) < self.min_acceptance * n
         )
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Whether the threshold allows n_sent tokens, of which n_expected should be accepted.
+        """Return whether the threshold allows n_sent tokens if n_expected should be accepted.
 
-        Tokens that earlier drafts had accepted beyond the threshold count in its favour.
+        Tokens that were accepted earlier beyond the threshold count in favour of the draft.
         """
         wanted = min(self.min_acceptance + _THRESHOLD_MARGIN, 1.0)
         spare = sum(self.window) - wanted * len(self.window)
         return n_expected + max(spare, 0.0) >= wanted * n_sent
 
     def may_probe(self) -> bool:
-        """Whether to draft once although the threshold is missed; call it once a step."""
+        """Return whether to draft once although the threshold is missed; call it once a step."""
         self.n_waited = (self.n_waited + 1) % _PROBE_EVERY
         return not self.n_waited
 
     def observe(self, n_sent: int, n_accepted: int) -> None:
-        """Note a draft and how many of its tokens were sent; none is 0."""
+        """Note a draft: how many of its tokens were sent, and how many of them accepted."""
         self.n_unsent = 0 if n_sent else self.n_unsent + 1
         self.observe_judged(n_sent, n_accepted)
 
@@ -140,10 +141,10 @@ class Threshold:
 
 @dataclass(slots=True)
 class DrafterStats:
-    """One drafter in one request; it is parked while its drafts are not worth their price.
+    """Statistics of one drafter in one request.
 
     worth: tokens that one more draft is expected to add, less its price.
-    threshold: None where the user has set none.
+    threshold: None if the user set none.
     """
 
     acceptance: TextAcceptance
@@ -156,17 +157,17 @@ class DrafterStats:
 
     @property
     def parked(self) -> str:
-        """Why it drafts only in probes; "" while it drafts normally."""
+        """Return why the drafter drafts only in probes; "" while it drafts normally."""
         if self.threshold is not None and self.threshold.is_missed:
             return LOW_ACCEPTANCE
         return DOES_NOT_PAY if self.worth.mean <= 0.0 else ""
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Whether the threshold allows a draft of which n_expected tokens should be accepted."""
+        """Return whether the threshold, if any, allows n_sent tokens with n_expected accepted."""
         return self.threshold is None or self.threshold.allows(n_sent, n_expected)
 
     def observe_worth(self, worth: float) -> None:
-        """Note what a finished draft was expected to add, less its price."""
+        """Note the expected worth of a finished draft, in tokens."""
         self.worth.add(worth, _WORTH_MEMORY)
 
     def learn(
@@ -174,15 +175,15 @@ class DrafterStats:
     ) -> None:
         """Learn from a draft, sent or not, of which the target's text judged n_judged tokens.
 
-        teaches: whether later requests learn from it, too.
+        teaches: whether the estimates for later requests change as well.
         """
         if self.threshold is not None and self.threshold.is_missed:
-            # Nothing is sent now that could show that the text has become easier.
+            # No draft is sent now, so only unsent drafts can show that the text became easier.
             self.threshold.observe_judged(n_judged, n_right)
         self.acceptance.observe(confidences, n_right, n_judged, teaches=teaches)
 
     def observe(self, n_sent: int, n_accepted: int, seconds: float, plain_s: float) -> None:
-        """Note a step that this drafter drafted for; n_sent is 0 if its draft was not sent."""
+        """Note a step in which this drafter drafted; n_sent is 0 if its draft was not sent."""
         self.n_drafted += n_sent
         self.n_accepted += n_accepted
         if self.threshold is not None:

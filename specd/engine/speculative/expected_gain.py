@@ -1,7 +1,7 @@
-"""What drafts are worth in one step, in tokens: of one request while it drafts, of all in the end.
+"""The expected gain of a draft in one step, in tokens.
 
-Worth of a draft of length k: tokens(k) − 1 − λ·(seconds(k) − seconds(0)), with λ the request's
-tokens per second: zero for a plain step.
+The worth of a draft of length k is tokens(k) − 1 − λ·(seconds(k) − seconds(0)).  λ is the request's
+tokens per second.  The worth of a plain step is zero.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from specd.engine.speculative.budget import LossBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter_stats import DrafterStats
 
-#: How many tokens beyond those drafted so far a longer draft may have to be considered.
+#: A draft is extended if one of up to this many more tokens is expected to be worth it.
 _LOOKAHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BestLength:
-    """A length, and how many tokens it is worth more than a plain step; 0 where none is."""
+    """A draft length and its worth in tokens beyond a plain step; 0 if no draft pays."""
 
     n: int = 0
     worth: float = 0.0
 
 
 class ExpectedGain:
-    """The prices of one step for one of n_slots requests, and the draft that grows in it.
+    """The costs of one step for one of n_slots requests, and the worth of its draft so far.
 
-    What the others will send is not known yet.  Each is assumed to send as many rows as this one:
-    a pass gets slower in steps, so one more row alone would often look too expensive.
+    What the other requests will send is not known yet.  Each is assumed to send as many rows as
+    this one.  A pass gets slower in steps, so one more row alone would often look too expensive.
     """
 
     def __init__(
@@ -43,18 +43,19 @@ class ExpectedGain:
         n_sharing: float = 1.0,
         budget: LossBudget | None = None,
     ) -> None:
-        """speed: recent tokens per second of the request.
+        """Compute the costs of the step.
 
+        speed: recent tokens per second of the request.
         n_missed: tokens the draft model must read first.
         n_sharing: requests that share a pass of the draft model, on average.
-        budget: what the request may still lose; None is no limit.
+        budget: time that the request may still lose; None: no limit.
         """
         self._costs = costs
         self._n_slots = n_slots
         self._step_s = costs.draft_s(1)
         self._n_sharing = min(max(n_sharing, 1.0), n_slots)
         self._reading_s = costs.reading_s(n_missed)
-        #: Seconds of a plain step that this request answers for: an equal share of the pass.
+        #: Seconds of a plain step that are charged to this request: an equal share of the pass.
         self.plain_s = costs.target_s(n_slots) / n_slots
         #: Seconds that the step may take beyond a plain one.
         self.spare_s = math.inf if budget is None else budget.left_s(self.plain_s)
@@ -69,9 +70,9 @@ class ExpectedGain:
         return self._step_s + self._reading_s
 
     def n_affordable(self, n_max: int) -> int:
-        """Return the longest draft whose making and sending the budget allows.
+        """Return the longest draft that the budget allows to make and to send.
 
-        It assumes the worst: all of the draft is refused, and no pass of the drafter is shared.
+        It assumes the worst: all of the draft is rejected, and no draft pass is shared.
         """
         n = n_max
         while n and n * self._step_s + self._reading_s + self._added_s(n) > self.spare_s:
@@ -79,15 +80,15 @@ class ExpectedGain:
         return n
 
     def price(self, n_drafted: int) -> float:
-        """Return the cost in tokens of drafting so many, without reading missed tokens first."""
+        """Return the cost in tokens of drafting n_drafted tokens, without reading missed ones."""
         return self.rate * n_drafted * self._step_s / self._n_sharing
 
     def reading_price(self) -> float:
-        """Return the cost in tokens of reading what the draft model has missed."""
+        """Return the cost in tokens of reading the tokens that the draft model has missed."""
         return self.rate * self._reading_s
 
     def best_length_of(self, stats: DrafterStats, confidences: Sequence[float]) -> BestLength:
-        """Return the best length of a draft that exists already and was free to make."""
+        """Return the best length of a draft that took no time to make (prompt lookup)."""
         tokens, best = 1.0, BestLength()
         for n, chance in enumerate(chances(stats.acceptance, confidences), start=1):
             tokens += chance
@@ -97,7 +98,7 @@ class ExpectedGain:
         return best
 
     def best_drafted(self, stats: DrafterStats, margins: Sequence[float]) -> BestLength:
-        """Return the best length of the model's draft so far, not counting the time to draft it."""
+        """Return the best length of the model's draft so far, without the time to draft it."""
         for margin in margins[self._n :]:
             self._n += 1
             self._chance *= stats.acceptance.of_confidence(margin)
@@ -110,7 +111,7 @@ class ExpectedGain:
     def should_extend(
         self, stats: DrafterStats, margins: Sequence[float], n_max: int, worth: float
     ) -> bool:
-        """Whether a longer draft may be worth more than `worth`, the time to draft it included."""
+        """Return whether a longer draft may be worth more than `worth`, drafting time included."""
         worth = max(worth, self.best_drafted(stats, margins).worth)
         chance, tokens, n = self._chance, self._tokens, self._n
         for ahead in range(1, min(_LOOKAHEAD, n_max - n) + 1):
@@ -122,14 +123,14 @@ class ExpectedGain:
         return False
 
     def _may_send(self, stats: DrafterStats, n: int, tokens: float) -> bool:
-        """Whether budget and threshold allow n tokens that are expected to give `tokens`."""
+        """Return whether budget and threshold allow n tokens that should give `tokens`."""
         return self._added_s(n) <= self.spare_s and stats.allows(n, tokens - 1.0)
 
     def _worth(self, tokens: float, n: int) -> float:
         return tokens - 1.0 - self.rate * self._added_s(n)
 
     def _added_s(self, n: int) -> float:
-        """Return the seconds that sending n tokens adds to a plain step."""
+        """Return the seconds that verifying n tokens adds to a plain step."""
         while len(self._pass_s) <= n:
             width = self._n_slots * (1 + len(self._pass_s))
             self._pass_s.append(max(self._costs.target_s(width) / self._n_slots, self.plain_s))
@@ -137,7 +138,7 @@ class ExpectedGain:
 
 
 def chances(acceptance: TextAcceptance, confidences: Sequence[float]) -> Iterator[float]:
-    """Yield for each token the chance that it and all before it are accepted."""
+    """Yield for each token the probability that it and all before it are accepted."""
     chance = 1.0
     for confidence in confidences:
         chance *= acceptance.of_confidence(confidence)

@@ -1,4 +1,4 @@
-"""What a controller knows of its pair beyond single requests, and what is kept across restarts."""
+"""Statistics of a pair over all its requests, and their conversion to and from its history."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from specd.engine.speculative.budget import ProbeBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, UNTRIED_WORTH, DrafterStats, Worth
 
-#: What all earlier requests together count as beside a new one, in plain passes.
+#: Weight of all earlier requests together beside a new one, in plain passes.
 _EARLIER_PASSES = 200.0
-#: What was learned before a restart counts as no more observations than this.
+#: Largest weight of an estimate from before a restart, in observations.
 _TRUSTED = 4.0
-#: Drafts that the running mean of what a draft is worth remembers.
+#: Memory of the running mean of a draft's worth, in drafts.
 _WORTH_MEMORY = 32.0
-#: Share of the way back to that, with each request that could not try the drafter.
+#: Share by which the worth returns to UNTRIED_WORTH with each request that could not probe.
 _UNTRIED_SHARE = 1.0 / 16.0
-#: No pass gives more tokens: what a damaged history claims must not drive new requests.
+#: Largest gain taken from a history, so that a damaged one does no harm.
 _MAX_GAIN = 32.0
 
 
 @dataclass(slots=True)
 class BandStats:
-    """One drafter in one band of temperatures.
+    """Statistics of one drafter in one temperature band.
 
-    tokens, passes: of the steps that it drafted for, and how many plain passes would have taken as
-    long; the newest requests count most.  worth: what a draft is expected to add, in tokens.
-    probes: what may be spent on trying again while that is nothing.
+    tokens: of the steps in which it drafted.  passes: number of plain passes that take as long as
+    these steps.  The newest requests count most in both.  worth: tokens that a draft is expected
+    to add, less its price.  probes: the budget for probes while the drafter is parked.
     """
 
     acceptance: Acceptance
@@ -43,29 +43,30 @@ class BandStats:
 
     @property
     def gain(self) -> float | None:
-        """Tokens/s ÷ plain tokens/s; None while unknown."""
+        """Return tokens/s ÷ plain tokens/s; None while unknown."""
         return self.tokens / self.passes if self.passes else None
 
     @property
     def parked(self) -> str:
-        """The reason why a new request begins with a probe, "" where drafting should pay."""
+        """Return why a new request starts parked; "" if drafting should pay."""
         return DOES_NOT_PAY if self.worth.mean <= 0.0 else ""
 
     def observe_worth(self, worth: float) -> None:
         self.worth.add(worth, _WORTH_MEMORY)
 
     def end_request(self, stats: DrafterStats, *, is_probe_unaffordable: bool) -> None:
-        """Add what a request came to.
+        """Add the statistics of a request that has ended.
 
-        is_shut_out: it was too dear to probe the drafter.  Where it never drafted, nothing can show
-        that it pays, so that what was known of it fades, and later requests try it as a new one.
+        is_probe_unaffordable: a probe was too expensive in this request.  If the drafter never
+        drafted either, its worth moves back to that of an untried one: otherwise requests in which
+        probes are too expensive would keep it parked for ever.
         """
         if is_probe_unaffordable and not stats.speed.steps:
             self.worth.mean += (UNTRIED_WORTH - self.worth.mean) * _UNTRIED_SHARE
         self.n_requests += 1
         self.n_drafted += stats.n_drafted
         self.n_accepted += stats.n_accepted
-        # As measured by the clock, else as the costs say.
+        # Prefer measured times to estimates.
         measured, speed = stats.measured, stats.speed
         if measured.n_steps:
             self._add_gain(measured.tokens, measured.passes)
@@ -81,7 +82,7 @@ class BandStats:
 
 
 class PairStats:
-    """Bands by drafter; made when first asked for, or taken from a history."""
+    """The statistics of a pair by drafter and temperature band, created on first use."""
 
     def __init__(self, history: PairHistory | None) -> None:
         self._bands: dict[tuple[DrafterKind, int], BandStats] = {}
@@ -91,12 +92,14 @@ class PairStats:
                 self._bands[kind, band.band] = _restored(kind, band)
 
     def of(self, kind: DrafterKind, band: int) -> BandStats:
+        """Return the statistics of a drafter in a temperature band."""
         key = kind, band
         if key not in self._bands:
             self._bands[key] = BandStats(Acceptance.of(kind))
         return self._bands[key]
 
     def history(self, costs: CostModel) -> PairHistory:
+        """Return the statistics and the costs of target passes in the form that is saved."""
         target_s, _, _ = costs.measured()
         return PairHistory(
             bands=tuple(_history(*key, self._bands[key]) for key in sorted(self._bands)),
@@ -123,9 +126,11 @@ def _pairs(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], ...]:
 
 
 def _restored(kind: DrafterKind, band: BandHistory) -> BandStats:
-    """If the number of bins differs, another version wrote the file; then only its gain is used.
+    """Return the statistics that a history holds for one band.
 
-    Chances by depth are learned anew in a few drafts, and wrong ones would hinder long drafts.
+    If the number of bins differs, another version wrote the history, and its chances by confidence
+    are ignored.  Chances by depth always start anew: a few drafts suffice to learn them, and wrong
+    ones would prevent long drafts.
     """
     acceptance = Acceptance.of(kind)
     if len(band.by_confidence) == len(acceptance.by_confidence):

@@ -1,7 +1,7 @@
-"""Prompt lookup: what followed these tokens the last time?  A drafter without a model.
+"""Prompt lookup: a drafter without a model, which proposes what followed the same tokens before.
 
-It wins where the answer repeats its prompt or itself: edits, copies, quotations.  The idea is
-Saxena's (prompt lookup decoding, 2023); here the table is kept token by token, so that a draft
+It gains where the answer repeats its prompt or itself: edits, copies, quotations.  The idea is
+Saxena's (prompt lookup decoding, 2023).  Here the index is updated token by token, so a draft
 costs the same in a context of a hundred thousand tokens as in one of a hundred.
 """
 
@@ -12,17 +12,20 @@ from dataclasses import dataclass, field
 
 from specd.core import TokenId
 
-#: Lengths of the token sequences that are remembered, the most telling first.
+#: Lengths of the indexed n-grams, the most reliable first.
 NGRAM_SIZES = (8, 3)
-#: Matches are measured no further back: more would say nothing new.
+#: Longest match that is measured, in tokens; longer ones are not more reliable.
 MAX_MATCH = 32
-#: Tokens entered per call, so that a long prompt never holds up the other slots.
+#: Tokens indexed per call, so that a long prompt does not delay the other slots.
 _MAX_ENTERED_PER_CALL = 4096
 
 
 @dataclass(slots=True)
 class _Table:
-    """ends: where each remembered sequence last ended; n_entered: how far the history was read."""
+    """The n-gram index of one slot.
+
+    ends: position after the last occurrence of each n-gram.  n_indexed: tokens indexed so far.
+    """
 
     ends: dict[tuple[TokenId, ...], int] = field(default_factory=dict)
     n_indexed: int = 0
@@ -30,33 +33,39 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class LookupMatch:
-    """tokens: what followed last time.  matches: for each, how many tokens before it agree."""
+    """A lookup draft.
+
+    tokens: those that followed the last time.  matches: number of equal tokens before each.
+    """
 
     tokens: Sequence[TokenId] = ()
     matches: Sequence[float] = ()
 
 
 class PromptLookup:
-    """One table per slot.
+    """A drafter with one n-gram index per slot.
 
-    Positions in a table may be stale after a rewind: a match is always checked against the history
-    itself, so a stale one costs a guess and never a wrong claim.
+    Positions in an index may be stale after a rewind.  Every match is checked against the history
+    itself, so a stale position can only cost a draft.
     """
 
     def __init__(self, n_slots: int) -> None:
         self._tables = [_Table() for _ in range(n_slots)]
 
     def begin(self, slot: int) -> None:
-        """Another history begins in the slot."""
+        """Clear the slot's index for a new history."""
         self._tables[slot] = _Table()
 
     def rewind(self, slot: int, n_past: int) -> None:
-        """The slot's history is the same as before only up to n_past tokens."""
+        """Note that only the first n_past tokens of the slot's history are unchanged."""
         table = self._tables[slot]
         table.n_indexed = min(table.n_indexed, n_past)
 
     def find(self, slot: int, history: Sequence[TokenId], n_max: int) -> LookupMatch:
-        """At most n_max tokens that followed the longest remembered end of the history."""
+        """Return at most n_max tokens that followed the last n-gram of the history before.
+
+        Longer n-grams go first; the result is empty if none occurred before.
+        """
         table = self._tables[slot]
         self._index(table, history)
         if n_max <= 0:
@@ -71,7 +80,7 @@ class PromptLookup:
         return LookupMatch()
 
     def _index(self, table: _Table, history: Sequence[TokenId]) -> None:
-        """Remember every sequence that has a successor: all but the one at the very end."""
+        """Index every n-gram that has a successor: all but the one at the very end."""
         first = max(table.n_indexed, 1)
         last = min(len(history), first + _MAX_ENTERED_PER_CALL)
         for end in range(first, last):
@@ -82,9 +91,9 @@ class PromptLookup:
 
 
 def _following(history: Sequence[TokenId], at: int, n: int) -> list[TokenId]:
-    """N tokens from `at` on; past the end of the history the repetition goes on.
+    """Return n tokens from `at` on; past the end of the history, continue the repetition.
 
-    Fewer where an image follows, which nobody can say.
+    The result ends before an image, since a draft cannot contain one.
     """
     tokens = list(history[at : at + n])
     period = len(history) - at
@@ -96,7 +105,7 @@ def _following(history: Sequence[TokenId], at: int, n: int) -> list[TokenId]:
 
 
 def _n_matching(history: Sequence[TokenId], at: int) -> int:
-    """How many tokens before `at` are the same as at the end of the history, up to MAX_MATCH."""
+    """Return how many tokens before `at` equal those at the end of the history, up to MAX_MATCH."""
     end = len(history)
     n_most = min(at, MAX_MATCH)
     for n in range(n_most):

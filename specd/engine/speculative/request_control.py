@@ -1,4 +1,4 @@
-"""What the controller knows of one request, from its beginning to its end."""
+"""The controller's state of one request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from specd.engine.speculative.expected_gain import BestLength, ExpectedGain
 
 @dataclass(slots=True)
 class RequestControl:
-    """What the controller knows of one request.
+    """The controller's state of one request.
 
-    n_max: tokens that a draft of it may have.  band: its band of temperatures.
-    drafter_stats: its drafters, in order of preference.  found: what its lookup draft is worth.
-    n_missed: tokens that the draft model has yet to read.  n_emitted: tokens of its answer so far.
-    siblings: indices of the drafted tokens whose siblings are sent too in this step.
+    n_max: longest draft in tokens.  band: its temperature band.
+    drafter_stats: its drafters, in order of preference.  found: the best length of its lookup
+    draft.  n_missed: tokens that the draft model has yet to read.  n_emitted: tokens of its answer
+    so far.  siblings: indices of the drafted tokens whose siblings are sent too in this step.
+    pass_s, draft_s: seconds of this step's pass and of its drafting that the request is charged.
     """
 
     n_max: int
@@ -30,7 +31,6 @@ class RequestControl:
     speed: Speed = field(default_factory=Speed)
     matches: Sequence[float] = ()
     found: BestLength = field(default_factory=BestLength)
-    #: Of this step: seconds of its pass and of drafting that the request answers for.
     pass_s: float = 0.0
     draft_s: float = 0.0
     is_probe: bool = False

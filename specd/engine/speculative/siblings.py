@@ -1,8 +1,8 @@
 """The draft model's second-best tokens: how likely one is to be right, and which to verify.
 
 A sibling is the second-best token for the position of a drafted token.  If the drafted token is
-wrong and its sibling right, the step keeps the sibling and the target's token after it.  How often
-that is so depends on the pair and the temperature and hardly on the margin, so one figure is
+wrong and its sibling right, the step keeps the sibling and the target's token after it.  That
+probability depends on the pair and the temperature and hardly on the margin, so one number is
 learned per temperature band.  The margin says how likely the drafted token is to be wrong.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: Most siblings of a draft.  Each is a sequence of its own in the cache, and a pass with a sibling
-#: searches all cells for those of its sequence.
+#: Most siblings of a draft.  Each needs its own sequence in the cache, and a pass with a sibling
+#: searches all cells for those of that sequence.
 MAX_SIBLINGS = 7
 #: The estimate before anything is observed: an average over many pairs.
 _PRIOR, _PRIOR_WEIGHT = 0.4, 8.0
@@ -34,12 +34,12 @@ class SiblingChance:
 
 @dataclass(frozen=True, slots=True)
 class RowCandidates:
-    """Rows that one request could send.
+    """The rows that one request could send.
 
-    line: for each drafted token, the chance that it and all before it are right; it never rises.
-    siblings: worth of each, by the index of its drafted token: the chance that the sibling is right
-    and the token wrong, less the cost of evaluating it again.  It never exceeds the chance of the
-    token before.  n_siblings, n_rows: limits on the siblings, and on all rows.
+    line: for each drafted token, the probability that it and all before it are right; it never
+    rises.  siblings: worth of each, by the index of its drafted token: the probability that the
+    sibling is right and the token wrong, less the cost of evaluating it again.  It never exceeds
+    the probability of the token before.  n_siblings, n_rows: limits on siblings and on all rows.
     """
 
     line: Sequence[float]
@@ -50,7 +50,7 @@ class RowCandidates:
 
 @dataclass(slots=True)
 class RowAllocation:
-    """What a request sends: the first n tokens of its line, and siblings by index, in order."""
+    """The rows that a request sends: the first n tokens of its line, and siblings by index."""
 
     n: int = 0
     siblings: list[int] = field(default_factory=list)
@@ -76,11 +76,11 @@ def sibling_worths(
 def allocate_rows(
     several: Sequence[RowCandidates], price: Callable[[int], float]
 ) -> list[RowAllocation]:
-    """Return what each request sends so that the pass is worth most.
+    """Return the rows that each request sends so that the pass is worth most.
 
-    price: number of rows beyond a plain pass → their cost in tokens.  It depends on the number
-    alone, and chances fall along a line, so the best n rows are the n likeliest.  Rows that exceed
-    a request's limits are skipped.
+    price: number of rows beyond a plain pass → their cost in tokens.  The cost depends on the
+    number alone, and probabilities fall along a line, so the best n rows are the n likeliest.
+    Rows that exceed a request's limits are skipped.
     """
     worth, best, best_n = 0.0, 0.0, 0
     taken = list(_rows_by_worth(several))

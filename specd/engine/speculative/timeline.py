@@ -1,4 +1,4 @@
-"""What became of speculation in each request, told from a trace's calls as a person reads it."""
+"""A readable summary of speculation in each request, made from the calls of a trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specd.core import TEMPERATURE_BANDS
 from specd.engine.speculative.controller import MAX_DRAFT, temperature_band
 from specd.engine.speculative.trace import Call, Close, ObserveStep, Open, Standing, State
 
-#: Figures in the line of draft lengths, and what stands for each length.
+#: Characters in the line of draft lengths, and the character for each length.
 _WIDTH = 60
 _LENGTH_DIGITS = ".123456789abcdefg"
 
@@ -23,7 +23,11 @@ class _DrafterCounts:
 
 @dataclass(slots=True)
 class _Request:
-    """lengths: tokens sent in each step.  turns: when a drafter was parked or resumed, in words."""
+    """A request of the trace.
+
+    lengths: tokens sent in each step.
+    state_changes: one line for each time a drafter was parked or drafted again.
+    """
 
     opened: Open
     parked: dict[str, str]
@@ -37,15 +41,15 @@ class _Request:
 
 
 class Timelines:
-    """Requests while they are open; each one's lines are had when it ends."""
+    """The open requests of a trace; a request's lines are returned when it ends."""
 
     def __init__(self, longest: int = MAX_DRAFT) -> None:
-        """longest: draft that the controller makes."""
+        """Start without requests.  longest: the controller's longest draft, in tokens."""
         self._longest = longest
         self._requests: dict[int, _Request] = {}
 
     def add_call(self, call: Call) -> list[str]:
-        """Lines on the request that ended with this call, if one did."""
+        """Note a call; return the lines on the request that it ended, if it ended one."""
         match call:
             case Open():
                 self._requests[call.request_id] = _begin(call)
@@ -60,16 +64,16 @@ class Timelines:
         return []
 
     def unfinished(self) -> Iterator[str]:
-        """Lines on the requests that had not ended."""
+        """Yield the lines on the requests that are still open."""
         for request in self._requests.values():
             yield from _lines(request, self._longest)
-            yield "    had not ended"
+            yield "    not ended"
 
 
 def _begin(call: Open) -> _Request:
     parked = {drafter: reason for drafter, reason, _ in call.standings}
     state_changes = [
-        f"step 1: {drafter} starts parked, because of earlier requests: {reason}"
+        f"step 1: {drafter} starts parked because of earlier requests: {reason}"
         for drafter, reason in parked.items()
         if reason
     ]
@@ -79,8 +83,8 @@ def _begin(call: Open) -> _Request:
 def _step(request: _Request, call: ObserveStep) -> None:
     request.lengths.append(call.n_sent)
     request.n_tokens += call.n_accepted + 1
-    request.step_s += call.reckoned.step_s
-    request.plain_s += call.reckoned.plain_s * (call.n_accepted + 1)
+    request.step_s += call.estimate.step_s
+    request.plain_s += call.estimate.plain_s * (call.n_accepted + 1)
     for drafter, confidences, *_ in call.guesses:
         request.counts_by_drafter.setdefault(drafter, _DrafterCounts()).n_guessed += len(
             confidences
@@ -89,16 +93,16 @@ def _step(request: _Request, call: ObserveStep) -> None:
         counts = request.counts_by_drafter.setdefault(call.sent_by, _DrafterCounts())
         counts.n_sent += call.n_sent
         counts.n_accepted += call.n_accepted
-    _note_state_changes(request, call.reckoned.standings)
+    _note_state_changes(request, call.estimate.standings)
 
 
 def _note_state_changes(request: _Request, standings: Sequence[Standing]) -> None:
     for drafter, reason, gain in standings:
         was, request.parked[drafter] = request.parked.get(drafter, ""), reason
         if reason and not was:
-            words = f"{drafter} parked: {reason} (so far {gain:.2f}× by the costs)"
+            words = f"{drafter} parked: {reason} (estimated gain so far {gain:.2f}×)"
         elif was and not reason:
-            words = f"{drafter} drafts again (so far {gain:.2f}× by the costs)"
+            words = f"{drafter} drafts again (estimated gain so far {gain:.2f}×)"
         else:
             continue
         request.state_changes.append(f"step {len(request.lengths)}: {words}")
@@ -114,9 +118,9 @@ def _lines(request: _Request, longest: int) -> Iterator[str]:
         f" drafters {drafters}, mode {opened.mode.value}, at most {longest}"
     )
     if request.lengths:
-        # Of plain decoding nothing was reckoned.
-        reckoned = opened.standings and request.step_s
-        gain = f", gain {request.plain_s / request.step_s:.2f}×" if reckoned else ""
+        # Without drafters there is no estimate.
+        has_estimate = opened.standings and request.step_s
+        gain = f", gain {request.plain_s / request.step_s:.2f}×" if has_estimate else ""
         yield f"    {len(request.lengths)} steps, {request.n_tokens} tokens{gain}"
     for drafter, counts in request.counts_by_drafter.items():
         share = f" ({counts.n_accepted / counts.n_sent:.0%})" if counts.n_sent else ""
@@ -128,11 +132,14 @@ def _lines(request: _Request, longest: int) -> Iterator[str]:
         yield f"    lengths {length_digits(request.lengths)}"
     yield from (f"    {state_change}" for state_change in request.state_changes)
     if request.final_state:
-        yield f"    the answer said: {request.final_state}"
+        yield f"    final state: {request.final_state}"
 
 
 def length_digits(lengths: Sequence[int]) -> str:
-    """A figure for each step, or the mean of several; a to g are 10 to 16, none sent is a dot."""
+    """Return a character for each draft length, or for the mean of several steps.
+
+    A dot is 0, a digit itself, and a to g are 10 to 16.
+    """
     n_each = -(-len(lengths) // _WIDTH)
     shown = ""
     for at in range(0, len(lengths), n_each):

@@ -1,6 +1,6 @@
-"""What the controller was told and answered, call by call, and its replay.
+"""A trace of the calls of a controller, with arguments and results, and its replay.
 
-Counts, confidences and seconds only: no token and no text is in a trace.
+A trace contains counts, confidences and seconds, but no tokens and no text.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter import SiblingLimits
 
-#: After a call: (drafter, why it is parked or "", its gain in the request).
+#: State of a drafter after a call: (drafter, why it is parked or "", its gain in the request).
 Standing = tuple[str, str, float]
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a controller started from.
+    """The first line of a trace: the state in which the controller started.
 
     specd: the version.  target_s: width → seconds; draft_step_s, catch_up_s: seconds (CostModel).
-    threshold: the least acceptance that the user set; None is auto.
+    threshold: the acceptance threshold that the user set; None is auto.
     """
 
     specd: str
@@ -46,14 +46,14 @@ class Header(msgspec.Struct, frozen=True):
         return cls(specd.__version__, *costs.measured(), threshold, history, max_draft)
 
     def controller(self, write: Callable[[Call], None]) -> TracingController:
-        """A controller in the state that the traced one began in."""
+        """Return a controller in the state in which the traced one started."""
         costs = CostModel(self.target_s, self.draft_step_s, self.catch_up_s)
         return TracingController(costs, self.threshold, self.history, write, self.max_draft)
 
 
 # --------------------------------------------------------------------------- calls
 
-# The tag is the method's name, the fields are its arguments, the last field is what came of it.
+# The tag is the method's name; the fields are its arguments, and last its result.
 
 
 class _Call(msgspec.Struct, frozen=True, array_like=True):
@@ -127,10 +127,10 @@ class ObserveDraft(_Call, frozen=True, tag="observe_draft"):
     answer: None = None
 
 
-class Reckoned(msgspec.Struct, frozen=True, array_like=True):
-    """A step as the controller judged it.
+class StepEstimate(msgspec.Struct, frozen=True, array_like=True):
+    """The controller's estimate of a step.
 
-    step_s: the request's share of it.  plain_s: its share of a plain one, per token.
+    step_s: the request's share of the step.  plain_s: its share of a plain one, per token.
     """
 
     step_s: float
@@ -144,7 +144,7 @@ class ObserveStep(_Call, frozen=True, tag="observe_step"):
     n_sent: int
     n_accepted: int
     guesses: list[tuple[str, list[float], int, int]]
-    reckoned: Reckoned
+    estimate: StepEstimate
 
 
 class Measure(_Call, frozen=True, tag="measure"):
@@ -172,11 +172,11 @@ Call = (
 )
 
 
-# --------------------------------------------------------------------------- both ways
+# --------------------------------------------------------------------------- record and replay
 
 
 class TracingController(Controller):
-    """A controller that hands on its calls: `write` is called after each."""
+    """A controller that passes each of its calls to `write`, after the call."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class TracingController(Controller):
     ) -> None:
         super().observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
         control = self._requests[request_id]
-        reckoned = Reckoned(
+        estimate = StepEstimate(
             control.pass_s + control.draft_s,
             control.expected_gain.plain_s,
             self._standings(request_id),
@@ -268,7 +268,7 @@ class TracingController(Controller):
         guess_list = [
             (drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses
         ]
-        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, guess_list, reckoned))
+        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, guess_list, estimate))
 
     def measure(
         self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
@@ -282,31 +282,32 @@ class TracingController(Controller):
 
 
 class Replay:
-    """A controller of today, told what the traced one was told."""
+    """A controller of this version that gets the same calls as the traced one."""
 
     def __init__(self, header: Header) -> None:
         self._calls_made: list[Call] = []
         self._controller = header.controller(self._calls_made.append)
 
     def find_difference(self, call: Call) -> str | None:
-        """What came of the call today where that is something else, None where it is the same.
+        """Repeat a call and return the new record of it if it differs, else None.
 
-        After a difference the controllers have parted, and no further one means anything.
+        Differences after the first one mean nothing, because the two states differ from then on.
         """
         *args, _ = msgspec.structs.astuple(call)
         self._calls_made.clear()
         try:
             getattr(self._controller, call.method)(*args)
-        except Exception as error:  # noqa: BLE001 - a trace may say what no engine would
+        except Exception as error:  # noqa: BLE001 - an edited trace may hold impossible calls
             return f"{type(error).__name__}: {error}"
         [replayed] = self._calls_made
-        # Compared as it is read: an enum is its text in a trace, a tuple is a list.
+        # Convert before comparing: in a trace an enum is its text and a tuple is a list.
         if msgspec.convert(msgspec.to_builtins(replayed), type(call)) == call:
             return None
         return encode(replayed).decode()
 
 
 def encode(line: Header | Call) -> bytes:
+    """Return one line of a trace as JSON, without the newline."""
     return msgspec.json.encode(line)
 
 
@@ -314,10 +315,10 @@ _calls: msgspec.json.Decoder[Call] = msgspec.json.Decoder(Call)
 
 
 def decode(line: bytes) -> Call:
-    """Raises msgspec.MsgspecError."""
+    """Return the call in one line of a trace.  Raises msgspec.MsgspecError."""
     return _calls.decode(line)
 
 
 def decode_header(line: bytes) -> Header:
-    """Raises msgspec.MsgspecError."""
+    """Return the header in the first line of a trace.  Raises msgspec.MsgspecError."""
     return msgspec.json.decode(line, type=Header)

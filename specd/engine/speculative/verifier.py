@@ -1,9 +1,9 @@
-"""Keep a draft while the target would have said the same (arXiv 2408.07978).
+"""Verification: a draft is kept while the target samples the same tokens (arXiv 2408.07978).
 
-Words: a drafted token is *accepted* when it equals the target's own; at the first difference the
-target's token is the *correction*; after a full match the extra token is the *bonus*.  A *sibling*
-is a second guess for the position of a drafted token, verified as a leaf: if the correction equals
-it, a bonus follows as well.
+Terms: a drafted token is *accepted* if it equals the target's.  At the first difference, the
+target's token is the *correction*.  After a full match, the extra token is the *bonus*.  A
+*sibling* is a second guess for the position of a drafted token, verified as a leaf.  If the
+correction equals the sibling, a bonus follows as well.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ def verify(
 ) -> Iterator[tuple[TokenId, Row]]:
     """Yield the target's tokens, one per accepted draft token and one more, each with its row.
 
-    rows: k+1 target rows [n_vocab], after history and after each drafted token.
-    siblings: by the index in the draft at which each stands (k is behind its end), with the row
-    after the draft up to there and the sibling.
-    history: prompt and answer so far; the caller appends each token it keeps before asking for
-    the next, so that penalties see what plain decoding would have seen.
+    rows: k+1 target rows [n_vocab], after the history and after each drafted token.
+    siblings: (token, row after it) by the index of its drafted token; index k is after the last.
+    history: prompt and answer so far.  The caller appends each token it keeps before it asks for
+    the next, so that penalties see the same history as in plain decoding.
     position: index of the first yielded token among the generated ones.
-    Raises NoAllowedToken instead of a token where the request's grammar leaves none.
+    Raises NoAllowedToken if the request's grammar allows no token.
     """
     for i, row in enumerate(rows):
         token = sampler.token(row, history, position + i)
