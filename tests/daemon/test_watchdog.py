@@ -104,7 +104,8 @@ async def test_a_daemon_that_always_has_something_to_tell_pings_all_the_same(
 
 
 @pytest.mark.parametrize(
-    "watchdog_s, status_s, pause_s", [(8.0, 60.0, 1.0), (8.0, 0.5, 0.5), (None, 60.0, 60.0)]
+    "watchdog_s, status_interval_s, pause_s",
+    [(8.0, 60.0, 1.0), (8.0, 0.5, 0.5), (None, 60.0, 60.0)],
 )
 async def test_it_looks_in_time_for_a_ping(
     tmp_path: Path, watchdog_s: float | None, status_interval_s: float, pause_s: float
