@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-#: The distribution's name, which pip takes: the package index has another project called specd.
+#: Name of the distribution for pip: another project on the package index is called specd.
 DISTRIBUTION = "specd-llm"
 
 #: The Ollama level whose REST API specd answers; clients gate features on /api/version.

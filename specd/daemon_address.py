@@ -1,7 +1,7 @@
-"""Where the daemon listens and which keys it takes: `OLLAMA_HOST` and `SPECD_API_KEYS`.
+"""The daemon's address and API keys: `OLLAMA_HOST` and `SPECD_API_KEYS`.
 
-The settings read both variables by these rules, and so does a command that only asks the daemon:
-it starts without pydantic, which takes longer to import than the answer takes to come.
+The settings and the commands read both variables by these rules.  Commands import this module
+alone, because importing pydantic takes longer than the daemon takes to answer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from specd.errors import BadSetting
 HOST_VARIABLE: Final = "OLLAMA_HOST"
 DEFAULT_HOST: Final = "127.0.0.1:11434"
 KEYS_VARIABLE: Final = "SPECD_API_KEYS"
-#: A shorter key is guessed sooner than it is typed.
+#: Characters of a key; shorter ones are easy to guess.
 _SHORTEST_KEY: Final = 16
 #: Completes "must be ...".
 KEYS_ALLOWED: Final = (
-    f"a list with commas, each of {_SHORTEST_KEY} or more visible characters of ASCII"
+    f"keys separated by commas, each of {_SHORTEST_KEY} or more visible ASCII characters"
 )
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """Where the daemon listens; an empty host is all interfaces, port 0 any free port."""
+    """The address that the daemon listens on.
+
+    host: empty for all interfaces.  port: 0 for any free port.
+    """
 
     scheme: str
     host: str
@@ -40,7 +43,7 @@ class HostAddress:
 
     @property
     def url(self) -> str:
-        """Where a client of this machine reaches the daemon; no trailing slash."""
+        """Return the URL for clients on this machine, without a trailing slash."""
         host = self.host
         if host in {"", "0.0.0.0"}:  # noqa: S104 - compared, not bound
             host = "127.0.0.1"
@@ -52,16 +55,19 @@ class HostAddress:
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """url: without a trailing slash.  key: sent as a bearer token; "" where no key is set."""
+    """The daemon's URL and the API key that a command sends.
+
+    url: without a trailing slash.  key: sent as a bearer token; "" if none is set.
+    """
 
     url: str
     key: str
 
 
 def daemon_address(environment: Mapping[str, str] | None = None) -> DaemonAddress:
-    """Return where a command finds the daemon, and the first key of SPECD_API_KEYS.
+    """Return the daemon's URL and the first key of SPECD_API_KEYS.
 
-    environment: this process's own where it is None.  Raises BadSetting for keys that are none.
+    environment: None for this process's own.  Raises BadSetting for invalid keys.
     """
     variables = os.environ if environment is None else environment
     host = strip_quotes(variables.get(HOST_VARIABLE, "")) or DEFAULT_HOST
@@ -79,7 +85,10 @@ def strip_quotes(value: str) -> str:
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Return the keys of a list with commas.  Raises ValueError, which shows none of them."""
+    """Return the keys of a list separated by commas.
+
+    Raises ValueError, whose text shows no key.
+    """
     keys = tuple(key.strip() for key in text.split(","))
     if any(not re.fullmatch(rf"[!-~]{{{_SHORTEST_KEY},}}", key) for key in keys):
         raise ValueError
@@ -87,7 +96,7 @@ def parse_keys(text: str) -> tuple[str, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a daemon bound to `host` is reached from this machine alone."""
+    """Return whether only this machine can reach a daemon that is bound to `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -95,7 +104,10 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_host(text: str) -> HostAddress:
-    """`[scheme://]host[:port][/path]` as Ollama reads it; never fails."""
+    """Parse `[scheme://]host[:port][/path]` as Ollama does.
+
+    An invalid port is logged and replaced by the scheme's default.
+    """
     if text == "ollama.com":
         return HostAddress("https", "ollama.com", 443)
     scheme, found, rest = text.partition("://")
@@ -115,7 +127,7 @@ def parse_host(text: str) -> HostAddress:
 
 
 def _split_host_port(hostport: str) -> tuple[str, str | None]:
-    """Host and port text; port None where there is none (Go: net.SplitHostPort)."""
+    """Return host and port text; None if there is no port (Go: net.SplitHostPort)."""
     if bracketed := re.fullmatch(r"\[([^\[\]]*)\]:([^:]*)", hostport):
         return bracketed[1], bracketed[2]
     if hostport.count(":") == 1 and "[" not in hostport:

@@ -1,4 +1,4 @@
-"""Durations as Go writes them ("1h30m", "-1m", "250ms"): the form Ollama's clients send."""
+"""Parser for Go durations ("1h30m", "-1m", "250ms"), which Ollama's clients send."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TERM = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.
 
 
 def parse_go_duration(text: str) -> float:
-    """Seconds of a Go duration; "0" alone needs no unit (Go: time.ParseDuration).
+    """Return a Go duration in seconds; only "0" needs no unit (Go: time.ParseDuration).
 
-    Raises ValueError with Go's own sentence, which Ollama's clients are shown.
+    Raises ValueError with Go's own text, which Ollama returns to its clients.
     """
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
@@ -48,10 +48,10 @@ def _term_ns(term: re.Match[str], text: str) -> int:
     scale = _NANOSECONDS.get(unit)
     if scale is None:
         raise ValueError(f"time: unknown unit {_quote(unit)} in duration {_quote(text)}")
-    # Nineteen digits exceed 2^63 ns in any unit: refuse before int() meets a million of them.
+    # Nineteen digits exceed 2^63 ns in any unit.  Refuse them before int() parses a long text.
     if len(whole.lstrip("0")) > 19:
         raise _invalid(text)
-    # Eighteen digits reach below a nanosecond in any unit.
+    # Eighteen digits are finer than a nanosecond in any unit.
     part = int(fraction[:18].ljust(18, "0")) * scale // 10**18
     return int(whole or "0") * scale + part
 
@@ -61,7 +61,7 @@ def _invalid(text: str) -> ValueError:
 
 
 def _quote(text: str) -> str:
-    r"""Go's quoting: `"` and `\` escaped, control and non-ASCII bytes as `\xNN`."""
+    r"""Quote as Go does: escape `"` and `\`, write control and non-ASCII bytes as `\xNN`."""
     return '"' + "".join(map(_quote_character, text)) + '"'
 
 

@@ -1,28 +1,28 @@
-"""Everything that can go wrong, by name.  Knows no HTTP: `api/*/errors.py` maps it to statuses.
+"""All exceptions of specd.  `api/*/errors.py` maps them to HTTP statuses.
 
 SpecdError
-├── BadSetting                     a value of the environment that cannot be used
+├── BadSetting                     an environment variable has an invalid value
 ├── InvalidRequest                 the caller must change the request
-│   ├── InvalidOption              one entry of `options` has the wrong type
-│   ├── ContextLengthExceeded      prompt longer than the context, and it may not be cut
-│   ├── Unsupported                the model cannot do what was asked (tools, thinking, images)
+│   ├── InvalidOption              an entry of `options` has the wrong type
+│   ├── ContextLengthExceeded      the prompt exceeds the context and must not be truncated
+│   ├── Unsupported                the model lacks a capability (tools, thinking, images)
 │   │   └── EmbeddingsUnsupported
-│   └── InvalidName                a model name outside the grammar
+│   └── InvalidName                a model name does not match the grammar
 ├── ModelNotFound
-├── StoreError                     a manifest or blob that cannot be read or written
-├── InstallError                   the service cannot be put in place, or taken away
-├── WorkerDied                     a process that works beside the daemon ended, twice
-├── RegistryError                  what a registry answered
-│   └── RegistryUnreachable        or that it did not answer: later it may
+├── StoreError                     a manifest or blob cannot be read or written
+├── InstallError                   the service cannot be installed or uninstalled
+├── WorkerDied                     a worker process died twice on the same work
+├── RegistryError                  a registry answered with an error
+│   └── RegistryUnreachable        a registry did not answer; a retry may succeed
 ├── Unavailable
 │   ├── QueueFull
 │   ├── ShuttingDown
-│   └── Cancelled                  the caller went away while waiting
+│   └── Cancelled                  the caller left while it waited
 └── EngineError
-    ├── LoadFailed                 the engine said why
-    │   └── OutOfMemory            there was no room for it
+    ├── LoadFailed                 the engine reported why it cannot load
+    │   └── OutOfMemory            the device had too little memory
     ├── LoadStalled
-    └── EngineCrashed              the engine process is gone; its answer is lost
+    └── EngineCrashed              the engine process died, and its answers are lost
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import re
 
 
 class SpecdError(Exception):
-    """Base of all errors that carry a sentence for the user in `str(error)`."""
+    """Base of all errors; `str(error)` is the text for the user."""
 
 
 class BadSetting(SpecdError):
@@ -47,7 +47,10 @@ class InvalidOption(InvalidRequest):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """n_prompt tokens do not fit the n_ctx tokens of a slot."""
+    """A prompt that does not fit into a slot's context.
+
+    n_prompt: tokens of the prompt.  n_ctx: tokens of a slot's context.
+    """
 
     def __init__(self, n_prompt: int, n_ctx: int) -> None:
         self.n_prompt = n_prompt
@@ -63,10 +66,10 @@ class Unsupported(InvalidRequest):
 
 
 class EmbeddingsUnsupported(Unsupported):
-    """The model gives text and no vectors."""
+    """A request for embeddings to a model that only generates text."""
 
     def __init__(self) -> None:
-        # llama-server's words, which Ollama passes on.
+        # llama-server's text, which Ollama passes on.
         super().__init__("This server does not support embeddings. Start it with `--embeddings`")
 
 
@@ -75,7 +78,7 @@ class InvalidName(InvalidRequest):
 
 
 class ModelNotFound(SpecdError):
-    """No manifest under that name; `name` is what the caller sent."""
+    """A model name without a manifest.  name: as the caller sent it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -91,9 +94,9 @@ class InstallError(SpecdError):
 
 
 class WorkerDied(SpecdError):
-    """A process for templates or grammars ended before its answer, and so did a second one.
+    """The death of two worker processes on the same template or grammar.
 
-    It is no fault of the request: what the request may cause has limits of its own.
+    The request is not at fault: work that exceeds its limits is reported differently.
     """
 
 
@@ -111,7 +114,7 @@ class Unavailable(SpecdError):
 
 class QueueFull(Unavailable):
     def __init__(self) -> None:
-        # The two spaces are Ollama's; clients match on the text.
+        # The two spaces are Ollama's; clients compare the text.
         super().__init__("server busy, please try again.  maximum pending requests exceeded")
 
 
@@ -132,7 +135,7 @@ class LoadFailed(EngineError):
 
 
 class OutOfMemory(LoadFailed):
-    """A load that more room, or a smaller context, could make good."""
+    """A failed load that could succeed with more free memory or a smaller context."""
 
 
 _NO_MEMORY = re.compile(
@@ -142,9 +145,9 @@ _NO_MEMORY = re.compile(
 )
 
 
-def is_out_of_memory_message(words: str) -> bool:
-    """Whether what an engine wrote, or llama.cpp in it, tells of memory that was refused."""
-    return _NO_MEMORY.search(words) is not None
+def is_out_of_memory_message(text: str) -> bool:
+    """Return whether a message of an engine or of llama.cpp reports a failed allocation."""
+    return _NO_MEMORY.search(text) is not None
 
 
 class LoadStalled(EngineError):

@@ -1,6 +1,6 @@
-"""Ollama's variables that change nothing here, and why (contract 9).
+"""Ollama's variables that have no effect in specd, each with the reason.
 
-`docs/settings.md` lists them; the daemon names at its start those that are set.
+`docs/settings.md` lists them.  The daemon logs a warning at its start for each one that is set.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from typing import Final
 
 _LIBRARY: Final = "llama.cpp is built for this machine when specd is installed (`SPECD_ACCEL`)."
-_NO_CLOUD: Final = "specd never asks Ollama's cloud."
-_CLIENTS: Final = "Read by Ollama's own command alone."
+_NO_CLOUD: Final = "specd never contacts Ollama's cloud."
+_CLIENTS: Final = "Only Ollama's own command reads it."
+_NO_LLAMA_SERVER: Final = "specd does not start a llama-server, which would take this argument."
 
 IGNORED_VARIABLES: Final[Mapping[str, str]] = {
     "OLLAMA_LLM_LIBRARY": _LIBRARY,
     "OLLAMA_LIBRARY_PATH": _LIBRARY,
     "OLLAMA_VULKAN": _LIBRARY,
-    "LLAMA_ARG_FIT": "There is no llama-server here whose arguments these are.",
-    "LLAMA_ARG_FIT_TARGET": "There is no llama-server here whose arguments these are.",
-    "OLLAMA_MAX_TRANSFER_STREAMS": "Of MLX's transfers; a GGUF always comes in up to 16 streams.",
-    "OLLAMA_DEBUG_LOG_REQUESTS": "The daemon never writes to a disk what users write.",
+    "LLAMA_ARG_FIT": _NO_LLAMA_SERVER,
+    "LLAMA_ARG_FIT_TARGET": _NO_LLAMA_SERVER,
+    "OLLAMA_MAX_TRANSFER_STREAMS": "For MLX models alone; a GGUF is pulled in up to 16 streams.",
+    "OLLAMA_DEBUG_LOG_REQUESTS": "The daemon never writes the text of users to a disk.",
     "OLLAMA_NO_CLOUD": _NO_CLOUD,
     "OLLAMA_REMOTES": _NO_CLOUD,
     "OLLAMA_CLOUD_BASE_URL": _NO_CLOUD,
@@ -28,5 +29,5 @@ IGNORED_VARIABLES: Final[Mapping[str, str]] = {
     "OLLAMA_EDITOR": _CLIENTS,
     "OLLAMA_EXPERIMENT": "Ollama itself no longer reads it.",
 }
-#: Read while specd is installed.
+#: Variables that only the installation reads.
 INSTALL_VARIABLES: Final = frozenset({"SPECD_ACCEL"})

@@ -1,7 +1,7 @@
 """Ollama's `options`: names, types, defaults and precedence.
 
-One declaration per option; types, defaults and error texts are those of the contract (Ollama's
-`api.Options`), with llama-server's spelling `speculative.n_max` understood as well.
+Each option is declared once.  Types, defaults and error texts are those of Ollama's `api.Options`;
+llama-server's name `speculative.n_max` is read too.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from specd.errors import InvalidOption, InvalidRequest
 log = logging.getLogger(__name__)
 
 _INT64_MAX: Final = 2**63 - 1
-#: Every token of an answer is looked at for each stop text, between two steps of all answers.
+#: Limits: each token of an answer is searched for every stop text, and all answers wait meanwhile.
 MAX_STOPS: Final = 1024
 MAX_STOP_CHARACTERS: Final = 1024
-#: Of what nobody knows so many are named in the log, and so much of each name.
+#: How many unknown options the log names, and how many characters of each.
 _MAX_NAMED: Final = 5
 _MAX_NAME: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a request runs with, after defaults, the Modelfile's PARAMETERs and its own options.
+    """The options of one request: defaults, then the Modelfile's PARAMETERs, then its own.
 
-    draft_num_predict: None lets the controller decide, 0 is plain decoding, n caps the draft
-    length.  Unlike Ollama's it is no runner option: changing it reloads nothing.
-    num_ctx: None is automatic.  0 is automatic for a prompt, and no room at all for a vector.
-    seed: −1 asks for a random one.  num_predict: < 0 is without limit.
+    draft_num_predict: most tokens per draft; None lets the controller decide, 0 disables drafting.
+    A change does not reload the model, unlike in Ollama.
+    num_ctx: tokens; None is automatic.  0 is automatic for a prompt, and no context for embeddings.
+    seed: −1 for a random one.  num_predict: tokens; below 0 there is no limit.
     """
 
     num_ctx: int | None = None
@@ -60,10 +60,10 @@ class Options:
 
     @classmethod
     def merge(cls, *maps: Mapping[str, object]) -> Options:
-        """Defaults overlaid by each map in turn: the Modelfile's parameters, then the request's.
+        """Return the defaults overridden by each map in turn: Modelfile first, then request.
 
-        null is skipped, an unknown name is ignored with a warning.  Raises InvalidOption with
-        Ollama's own text for a value of the wrong type.
+        null is skipped; an unknown name is ignored with a warning.
+        Raises InvalidOption with Ollama's own text for a value of the wrong type.
         """
         merged: dict[str, object] = {}
         for options in maps:
@@ -91,7 +91,7 @@ _ALIASES: Final = {"speculative.n_max": "draft_num_predict"}
 
 
 def _read(options: Mapping[str, object]) -> dict[str, object]:
-    """The known options of one map, typed; a name of Ollama's wins over its alias."""
+    """Return the known options of one map, typed; Ollama's name wins over its alias."""
     read: dict[str, object] = {}
     unknown: list[str] = []
     for key in sorted(options, key=lambda key: key not in _ALIASES):
@@ -108,7 +108,7 @@ def _read(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _integer(key: str, value: object) -> int:
-    """A fraction is cut off, as Go does; what 64 bits cannot hold becomes their end."""
+    """Truncate a fraction as Go does, and clamp to 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124
         raise InvalidOption(f'option "{key}" must be of type integer')
     return math.trunc(max(-_INT64_MAX - 1, min(value, _INT64_MAX)))
@@ -138,16 +138,16 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
     if not all(isinstance(item, str) for item in value):
         raise InvalidOption(f'option "{key}" must be of an array of strings')
     if len(value) > MAX_STOPS:
-        raise InvalidRequest(f'option "{key}" has {len(value)} texts, and may have {MAX_STOPS}')
+        raise InvalidRequest(f'option "{key}" has {len(value)} texts; at most {MAX_STOPS} allowed')
     if max(map(len, value), default=0) > MAX_STOP_CHARACTERS:
         raise InvalidRequest(
-            f'option "{key}" has a text of more than {MAX_STOP_CHARACTERS} characters'
+            f'option "{key}" has a text longer than {MAX_STOP_CHARACTERS} characters'
         )
     return tuple(value)
 
 
 def _base_type(hint: object) -> type:
-    """The type of a field: without its None, and without what a tuple is of."""
+    """Return a field's type without None, and without the element type of a tuple."""
     [plain] = set(get_args(hint) if isinstance(hint, UnionType) else (hint,)) - {NoneType}
     found = get_origin(plain) or plain
     assert isinstance(found, type)
@@ -160,11 +160,11 @@ _READERS: Final[Mapping[type, Callable[[str, object], object]]] = {
     bool: _boolean,
     tuple: _strings,
 }
-#: Every option by its name: int, float, bool, or tuple for a list of texts.
+#: Option name → type: int, float, bool, or tuple for a list of texts.
 TYPES: Final[Mapping[str, type]] = {
     name: _base_type(hint) for name, hint in get_type_hints(Options).items()
 }
-#: Ollama's own of old: a Modelfile may still have them, and they change nothing.
+#: Former options of Ollama: a Modelfile may still set them, without effect.
 DEPRECATED: Final = frozenset(
     (
         *("penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock"),

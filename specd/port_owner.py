@@ -1,4 +1,4 @@
-"""Who listens on a port: what is told to whoever wanted it for specd."""
+"""Finds the process that listens on a port, for the error that the port is in use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _ALL = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 @dataclass(frozen=True, slots=True)
 class PortOwner:
-    """pid 0 and empty texts: somebody whom this user may not see.
+    """A process that listens on a port.
 
-    unit: of the system, "ollama.service"; or of a user, "ollama.service of user 1000".
+    pid: 0 if this user may not see the process; name and unit are then empty.
+    unit: "ollama.service", or "ollama.service of user 1000" for a user's service.
     """
 
     pid: int = 0
@@ -32,22 +33,25 @@ class PortOwner:
 
 
 def find_port_owner(address: HostAddress) -> PortOwner | None:
-    """None where the port is free, or where that cannot be told: the daemon will say it then."""
+    """Return the process that uses the port.
+
+    None if the port is free or cannot be checked: then the daemon reports the failure to listen.
+    """
     if not address.port or not _is_in_use(address):
         return None
     return find_listener(address) or PortOwner()
 
 
 def addresses_overlap(one: HostAddress, other: HostAddress) -> bool:
-    """Whether two programs that are to listen there are in each other's way."""
+    """Return whether two programs cannot listen on these two addresses at once."""
     return one.port == other.port != 0 and _hosts_overlap(one.host, other.host)
 
 
 def find_listener(address: HostAddress) -> PortOwner | None:
-    """The process that listens there; None where nobody does, or somebody who cannot be seen."""
+    """Return the process that listens on the address; None if there is none, or it is hidden."""
     try:
         return _listener(address)
-    except psutil.Error:  # where root alone may ask
+    except psutil.Error:  # only root may list connections
         return None
 
 
@@ -89,7 +93,7 @@ def _is_bound(family: int, address_tuple: tuple[object, ...]) -> bool:
 def _hosts_overlap(one: str, other: str) -> bool:
     if one == other or one in _ALL or other in _ALL:
         return True
-    is_named = "localhost" in {one.lower(), other.lower()}  # whichever address that is
+    is_named = "localhost" in {one.lower(), other.lower()}
     return is_named and is_loopback(one) and is_loopback(other)
 
 
@@ -103,7 +107,7 @@ def _port_owner(pid: int) -> PortOwner:
 
 
 def parse_systemd_unit(groups: str) -> str:
-    """PortOwner.unit, by the text of /proc/PID/cgroup; "" where it is in no service."""
+    """Return PortOwner.unit for the text of /proc/PID/cgroup; "" outside of a service."""
     for line in groups.splitlines():
         match line.split(":", 2):
             case [_, "" | "name=systemd", path] if unit := _outermost_unit(path):
@@ -112,7 +116,7 @@ def parse_systemd_unit(groups: str) -> str:
 
 
 def _outermost_unit(path: str) -> str:
-    """The outermost: what a service has below itself, a container say, is the service's."""
+    """Return the outermost service of a cgroup path, which owns containers below it."""
     above, is_users, below = path.partition("/user@")
     if unit := _first_service(above):
         return "" if above.startswith("/user.slice/") else unit
@@ -126,5 +130,5 @@ def _first_service(path: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A program names itself, and the groups below its own."""
+    """Replace unprintable characters: programs choose their names and cgroups freely."""
     return "".join(character if character.isprintable() else "?" for character in text)

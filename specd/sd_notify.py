@@ -1,4 +1,4 @@
-"""What systemd hands to the daemon, and what it is told: sd_notify(3), sd_listen_fds(3)."""
+"""Socket activation and notifications of systemd: sd_listen_fds(3), sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _VARIABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Systemd:
-    """Without systemd: nobody listens, nothing is watched, no socket is there.
+    """The connection to systemd; without systemd all fields are empty.
 
-    watchdog_s: after so long without a `WATCHDOG=1` the daemon is ended; None is never.
-    sockets: those that it listens on for the daemon; whoever takes them closes them.
+    watchdog_s: seconds without a `WATCHDOG=1` after which systemd kills the daemon; None is never.
+    sockets: listening sockets that systemd passed on; the caller closes them.
     """
 
     notify_address: str = ""
@@ -36,9 +36,10 @@ class Systemd:
 
     @classmethod
     def from_environment(cls, variables: MutableMapping[str, str] = os.environ) -> Systemd:
-        """Once, before any child is started: the variables are gone, the sockets not inherited.
+        """Read and remove systemd's variables; make the sockets not inheritable.
 
-        Raises OSError where a file descriptor is no socket.
+        Call it once, before any child process starts.  Raises OSError if a file descriptor is not
+        a socket.
         """
         values = {name: variables.pop(name, "") for name in _VARIABLES}
         return cls(
@@ -48,28 +49,28 @@ class Systemd:
         )
 
     def notify(self, *lines: str, timeout_s: float = 0.0) -> bool:
-        """Send `READY=1`, `STATUS=...`; False where nobody listens.
+        """Send lines like `READY=1` or `STATUS=...`; return whether they were sent.
 
-        patience_s: how long to wait where systemd is behind with reading; then it is not told.
-        Why it cannot be reached is logged once, for it may be tried every second.
+        timeout_s: how long to wait while systemd's queue is full; then the lines are dropped.
+        Each error is logged once, because callers may retry every second.
         """
         address = self.notify_address
         if not address.startswith(("/", "@")):
             return False
         if address.startswith("@"):
-            address = "\0" + address[1:]  # an abstract socket: no file, and a zero in front
+            address = "\0" + address[1:]  # an abstract socket begins with a zero byte
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(timeout_s)
                 sock.connect(address)
                 sock.sendall("\n".join(lines).encode())
         except (BlockingIOError, TimeoutError):
-            log.debug("systemd does not listen now: %s is lost", lines)
+            log.debug("systemd's notification queue is full: dropped %s", lines)
             return False
         except OSError as error:
             if str(error) not in self._logged_errors:
                 self._logged_errors.add(str(error))
-                log.warning("systemd cannot be notified: %s", error)
+                log.warning("cannot notify systemd: %s", error)
             return False
         self._logged_errors.clear()
         return True

@@ -1,8 +1,7 @@
-"""Work that need not end, done in processes that can be ended.
+"""Worker processes for work that may not end, such as untrusted templates and schemas.
 
-A template or a schema of a stranger may take minutes and gigabytes, and the libraries that read it
-cannot be interrupted.  A process can: it answers one line with another, under limits, until its
-stdin ends.
+They may take minutes and gigabytes, and the libraries that read them cannot be interrupted.  A
+process can be killed.  It answers each line of its stdin with one line, under limits.
 """
 
 from __future__ import annotations
@@ -28,30 +27,31 @@ log = logging.getLogger(__name__)
 _Process = subprocess.Popen[bytes]
 _Idle = queue.LifoQueue[_Process]
 
-#: Before each answer: whether the process can be asked again, or keeps too much of its memory.
+#: Prefix of each answer: whether the process can be reused, or holds too much memory.
 _REUSABLE: Final = b"+"
 _NOT_REUSABLE: Final = b"-"
 
-#: What ends a process whose work takes too much time: the signals of its two clocks.
+#: Signals of the CPU timer and the wall timer, which end work that takes too long.
 _TIMEOUT_SIGNALS: Final = (signal.SIGPROF, signal.SIGALRM)
 
-#: Seconds between two looks at a process that works; how many there may be, which is longer than
-#: any work is given; and in how many of them it may be stopped.
+#: Seconds between two checks of a busy process; checks before it is killed, which is longer than
+#: any wall limit; and consecutive checks that may find it stopped.
 _POLL_S: Final = 1.0
 _MAX_POLLS: Final = 100
 _MAX_STOPPED_POLLS: Final = 5
 
 
-#: What such a process inherits: how to run, and how to write a date.  No keys, no proxies, no home.
+#: Variables that workers inherit: how to run, and the locale.  No keys, no proxies, no home.
 _INHERITED_VARIABLES: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "TZ"})
 _INHERITED_PREFIXES: Final = ("LC_", "PYTHON", "COV_", "COVERAGE_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one piece of work.  wall_s: for a machine without time, or a process that stands still.
+    """Limits of one piece of work.
 
-    memory_bytes: of address space; the work gets a MemoryError.
+    cpu_s: seconds of CPU time.  wall_s: seconds, for an overloaded machine or a blocked process.
+    memory_bytes: address space; the work gets a MemoryError beyond it.
     """
 
     cpu_s: float
@@ -60,7 +60,7 @@ class Limits:
 
 
 class WorkerPool:
-    """The parent's side.  Safe to use from several threads, blocking."""
+    """A pool of worker processes.  Its methods block; any thread may call them."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class WorkerPool:
         max_idle: int,
         limit_signals: Collection[signal.Signals] = (),
     ) -> None:
-        """module: what `python -m` starts, and what calls `work`.
+        """Create an empty pool.
 
-        n_most: processes at once.  n_idle: of those that have nothing to do, so many are kept.
-        work_ends_by: what work that exceeds its limits may end the process with, besides the
-        signals of its two clocks.  Native code that is refused memory aborts, for instance.
+        module: name for `python -m`; it must call `run_worker`.  max_workers: busy processes.
+        max_idle: idle processes to keep.  limit_signals: signals that also mean exceeded limits,
+        beside those of the two timers.  For instance, native code aborts if memory is refused.
         """
         self._limit_statuses = {-number for number in (*_TIMEOUT_SIGNALS, *limit_signals)}
         self._command = (sys.executable, "-m", module)
@@ -84,15 +84,15 @@ class WorkerPool:
         weakref.finalize(self, _end_all, self._idle)
 
     def start(self) -> None:
-        """Have a process ready, so that the first line need not wait for it."""
+        """Start a process, so that the first call need not wait for it."""
         if self._idle.qsize() < self._max_idle:
             self._idle.put(self._start_process())
 
     def call(self, line: bytes) -> bytes | None:
-        """Return the answer to a line, neither with its end; None where it exceeds its limits.
+        """Return the answer to a line, both without line feed; None if it exceeds the limits.
 
-        A process that ended in another way did not end by the limits of its work: a second one
-        does that work.  Raises WorkerDied where the second one ends so, too.
+        If the process dies of anything else, a second process gets the line.
+        Raises WorkerDied if the second one dies too.
         """
         with self._slots:
             answer, status = self._ask(line)
@@ -100,13 +100,13 @@ class WorkerPool:
                 answer, status = self._ask(line)
         if answer is None and status not in self._limit_statuses:
             raise WorkerDied(
-                "the server's process for it crashed twice"
+                "the server's worker process for this request crashed twice"
                 f" (it {_describe_exit(status)}); try again, and see the server's log"
             )
         return None if answer is None else answer[1:]
 
     def _ask(self, line: bytes) -> tuple[bytes | None, int]:
-        """The answer, or None and the status that the process ended with."""
+        """Return the answer and 0, or None and the exit status of the process."""
         process = self._idle_process()
         try:
             with _kill_if_stalled(process, self._command[-1]):
@@ -117,7 +117,7 @@ class WorkerPool:
         if answer is None:
             _wait(process)
             status = _end(process)
-            log.warning("%s %s over its work", self._command[-1], _describe_exit(status))
+            log.warning("%s %s during its work", self._command[-1], _describe_exit(status))
             return None, status
         if answer.startswith(_NOT_REUSABLE) or self._idle.qsize() >= self._max_idle:
             _end(process)
@@ -129,7 +129,7 @@ class WorkerPool:
         _end_all(self._idle)
 
     def _idle_process(self) -> _Process:
-        """One that waits for work; those that died meanwhile are forgotten."""
+        """Return an idle process that still runs, or a new one."""
         while True:
             try:
                 process = self._idle.get_nowait()
@@ -165,9 +165,9 @@ def _exchange_line(process: _Process, line: bytes) -> bytes | None:
 
 @contextlib.contextmanager
 def _kill_if_stalled(process: _Process, name: str) -> Iterator[None]:
-    """Kills it where its own clock cannot: stopped by a signal, or held by the kernel.
+    """Kill a process that its own timers cannot end: stopped, or blocked in the kernel.
 
-    In looks, as a parent that was stopped itself must not blame the child.
+    Checks are counted instead of seconds, because the daemon itself may have been stopped.
     """
     done = threading.Event()
 
@@ -179,7 +179,7 @@ def _kill_if_stalled(process: _Process, name: str) -> Iterator[None]:
             n_stopped = n_stopped + 1 if _is_stopped(process.pid) else 0
             if n_stopped >= _MAX_STOPPED_POLLS:
                 break
-        log.warning("%s stands still and is ended", name)
+        log.warning("killing %s: it makes no progress", name)
         process.kill()
 
     watcher = threading.Thread(target=watch, name="worker_pool", daemon=True)
@@ -192,7 +192,7 @@ def _kill_if_stalled(process: _Process, name: str) -> Iterator[None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """By SIGSTOP, as far as can be seen."""
+    """Return whether a signal stopped the process; False where /proc does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - imports nothing
             return file.read().rpartition(b")")[2].split()[0] == b"T"
@@ -201,13 +201,13 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _wait(process: _Process) -> None:
-    """Let a process that has hung up end by itself, so that its status says why."""
+    """Wait briefly for a process that closed its stdout, so that its status shows the cause."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_POLL_S)
 
 
 def _describe_exit(status: int) -> str:
-    """In words: "ended by SIGSEGV", "ended with status 1"."""
+    """Return a text like "ended by SIGSEGV" or "ended with status 1"."""
     if status >= 0:
         return f"ended with status {status}"
     try:
@@ -217,7 +217,7 @@ def _describe_exit(status: int) -> str:
 
 
 def _end(process: _Process) -> int:
-    """What it ended with."""
+    """Kill the process and return its exit status."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
@@ -235,13 +235,12 @@ def _end_all(processes: _Idle) -> None:
 
 
 def run_worker(handler: Callable[[bytes], bytes], limits: Limits) -> int:
-    """Answer the lines of stdin by `do` until there are no more: the exit status."""
-    # Ctrl-C in a terminal reaches the whole group, as a hangup may; the parent decides when this
-    # ends.
+    """Answer the lines of stdin with `handler` until it ends; return the exit status."""
+    # Ctrl-C and a hangup reach the whole process group; the parent decides when this process ends.
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes to pipes alone
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it only writes to pipes
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     serve_lines(handler, limits, sys.stdin.buffer, sys.stdout.buffer)
@@ -252,13 +251,13 @@ def serve_lines(
     handler: Callable[[bytes], bytes], limits: Limits, lines: BinaryIO, output: BinaryIO
 ) -> None:
     for line in lines:
-        # The signals of both clocks end a process that does not handle them.
+        # The signals of both timers end a process that does not handle them.
         signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
         signal.setitimer(signal.ITIMER_REAL, limits.wall_s)
         answer = handler(line[:-1])
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        # What earlier work has left behind is not the next one's to pay for.
+        # Memory that earlier work left behind must not count against the next.
         flag = _NOT_REUSABLE if _address_space_bytes() > limits.memory_bytes // 2 else _REUSABLE
         output.writelines((flag, answer, b"\n"))  # joined they would be a copy
         output.flush()

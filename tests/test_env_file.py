@@ -94,7 +94,7 @@ def test_a_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "specd.env").mkdir()
-    with pytest.raises(BadSetting, match=r"specd\.env cannot be read: Is a directory"):
+    with pytest.raises(BadSetting, match=r"cannot read .*specd\.env: Is a directory"):
         read_env_file(tmp_path / "specd.env")
     (tmp_path / "other").write_bytes(b"A=\xff\n")
     with pytest.raises(BadSetting, match="is not UTF-8"):

@@ -128,8 +128,8 @@ def test_of_many_unknown_options_few_are_named_and_none_whole(
 @pytest.mark.parametrize(
     "stop, said",
     [
-        (["x"] * (MAX_STOPS + 1), 'option "stop" has 1025 texts, and may have 1024'),
-        (["x" * (MAX_STOP_CHARACTERS + 1)], "a text of more than 1024 characters"),
+        (["x"] * (MAX_STOPS + 1), 'option "stop" has 1025 texts; at most 1024 allowed'),
+        (["x" * (MAX_STOP_CHARACTERS + 1)], "a text longer than 1024 characters"),
     ],
 )
 def test_stop_texts_have_bounds(stop: list[str], said: str) -> None:

@@ -55,7 +55,7 @@ def test_a_systemd_that_has_gone_is_lamented_once(
         return len(caplog.messages)
 
     assert n_said() == 1
-    assert caplog.messages == ["systemd cannot be notified: [Errno 2] No such file or directory"]
+    assert caplog.messages == ["cannot notify systemd: [Errno 2] No such file or directory"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         assert ours.notify("STATUS=x")
@@ -112,7 +112,7 @@ _TAKES = """
 import os, subprocess, sys
 from specd.sd_notify import Systemd
 os.environ["LISTEN_PID"] = str(os.getpid())  # systemd knows it after the fork
-taken = Systemd.take()
+taken = Systemd.from_environment()
 print([sock.getsockname() for sock in taken.sockets], taken.watchdog_s)
 # Whoever keeps all its file descriptors still does not get these.
 subprocess.run(["sh", "-c", "env; ls -l /proc/self/fd"], close_fds=False)
@@ -159,7 +159,7 @@ def test_what_is_no_socket_is_an_error() -> None:
     code = (
         "import os; from specd.sd_notify import Systemd;"
         "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()));"
-        "Systemd.take()"
+        "Systemd.from_environment()"
     )
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 3</dev/null', "_", sys.executable, "-c", code],

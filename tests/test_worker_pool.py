@@ -62,7 +62,7 @@ def test_one_that_hangs_up_over_its_work_is_replaced(
     process.stdout.close()
     process.stdout = io.BytesIO(rest)  # an end where its answer should be
     assert workers.call(PING) is not None
-    assert caplog.messages == ["specd.prompt ended by SIGKILL over its work"]
+    assert caplog.messages == ["specd.prompt ended by SIGKILL during its work"]
     assert process.poll() is not None
 
 
@@ -89,7 +89,9 @@ def test_work_over_which_two_processes_die_is_an_error_that_says_how(
     how = f"ended with status {by}"
     if isinstance(by, signal.Signals):
         how = f"ended by {by.name}"
-    with pytest.raises(WorkerDied, match=rf"process for it crashed twice \(it {how}\); try again"):
+    with pytest.raises(
+        WorkerDied, match=rf"worker process for this request crashed twice \(it {how}\); try again"
+    ):
         workers.call(PING)
 
 
@@ -125,8 +127,13 @@ def test_one_that_is_ended_from_outside_costs_its_work_nothing(
     ending = signal.SIGKILL if number == signal.SIGSTOP else number
     assert process.wait() == -ending
     assert idle(workers) is not process
-    stands_still = ["specd.prompt stands still and is ended"] if number == signal.SIGSTOP else []
-    assert caplog.messages == [*stands_still, f"specd.prompt ended by {ending.name} over its work"]
+    stands_still = (
+        ["killing specd.prompt: it makes no progress"] if number == signal.SIGSTOP else []
+    )
+    assert caplog.messages == [
+        *stands_still,
+        f"specd.prompt ended by {ending.name} during its work",
+    ]
 
 
 def test_a_prompt_longer_than_a_pipe_holds_up_nobody(

@@ -1,1 +1,1 @@
-"""The only words that daemon and engine share, and how they travel."""
+"""Messages between the daemon and its engine processes, and their transport."""

@@ -1,6 +1,6 @@
-"""The two ends of one socketpair: blocking for the engine's threads, asyncio for the daemon.
+"""The two ends of a socketpair: blocking for the engine's threads, asyncio for the daemon.
 
-The child's stdout is never a channel: native code prints there when it dies.
+The engine's stdout is not used, because native code prints there when it crashes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 18
 class EngineChannel:
     """The engine's end.  One thread receives, any thread sends.
 
-    outbox: for messages that are to be sent together.
+    outbox: sends several messages together.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -36,7 +36,10 @@ class EngineChannel:
         self.outbox = Outbox(sock)
 
     def receive(self) -> ToEngine | None:
-        """The next message; None once the daemon's end is closed.  BadFrame on damage."""
+        """Return the next message; None once the daemon's end is closed.
+
+        Raises BadFrame for an invalid message.
+        """
         try:
             header = self._read(codec.HEADER.size)
             body = self._read(codec.body_length(header))
@@ -45,7 +48,7 @@ class EngineChannel:
         return codec.decode_to_engine(body)
 
     def _read(self, n: int) -> bytearray:
-        """Read exactly n bytes.  EOFError if the other end closes before."""
+        """Read exactly n bytes.  Raises EOFError if the other end closes earlier."""
         received = bytearray()
         while len(received) < n:
             self._input.poll()
@@ -60,8 +63,8 @@ class EngineChannel:
         self.outbox.send(message)
 
     def close(self) -> None:
-        """Wakes a thread that is blocked in `receive`, which then returns None."""
-        with contextlib.suppress(OSError):  # the other end went first
+        """Close the channel.  A thread that is blocked in `receive` gets None."""
+        with contextlib.suppress(OSError):  # the other end closed first
             self._sock.shutdown(socket.SHUT_RDWR)
         self.outbox.drain()
         self._sock.close()
@@ -70,8 +73,8 @@ class EngineChannel:
 class DaemonChannel(asyncio.Protocol):
     """The daemon's end.  One task receives or listens, any task sends.
 
-    It is a protocol, not a stream: the read that completes a message calls the listener at once,
-    while a waiting task would run one turn of the event loop later.
+    It is a protocol, not a stream: the read that completes a message calls the listener at once.
+    A task that waits on a stream would run one turn of the event loop later.
     """
 
     def __init__(self) -> None:
@@ -79,7 +82,7 @@ class DaemonChannel(asyncio.Protocol):
         self._buffer = bytearray()
         self._messages: deque[ToDaemon] = deque()
         self._deliver: Callable[[ToDaemon], None] = self._messages.append
-        self._has_moved = asyncio.Event()  # a message has come, or the end
+        self._has_moved = asyncio.Event()  # a message or the end has arrived
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,7 +94,10 @@ class DaemonChannel(asyncio.Protocol):
         return channel
 
     async def send(self, message: ToEngine) -> None:
-        """OSError once the engine is gone; BadFrame, and nothing sent, for a message too large."""
+        """Send a message, waiting while the socket's buffer is full.
+
+        Raises OSError once the engine is gone, and BadFrame for a message that is too large.
+        """
         frame = codec.encode(message)
         if not self._transport.is_closing():
             self._transport.write(frame)
@@ -100,12 +106,15 @@ class DaemonChannel(asyncio.Protocol):
             raise ConnectionResetError("the engine has closed its end")
 
     def send_nowait(self, message: ToEngine) -> None:
-        """Send without waiting: for small words that must also go out while a task is cancelled."""
+        """Send without waiting, for small messages, also while a task is being cancelled."""
         if not self._transport.is_closing():
             self._transport.write(codec.encode(message))
 
     async def receive(self) -> ToDaemon | None:
-        """The next message; None once the engine's end is closed, even in mid-frame.  BadFrame."""
+        """Return the next message; None once the engine's end is closed, even within a frame.
+
+        Raises BadFrame for an invalid message.
+        """
         while not self._messages:
             if self._ended.done():
                 self._ended.result()
@@ -115,7 +124,10 @@ class DaemonChannel(asyncio.Protocol):
         return self._messages.popleft()
 
     async def listen(self, deliver: Callable[[ToDaemon], None]) -> None:
-        """Hand over each message as it comes, until the engine's end is closed.  BadFrame."""
+        """Pass each message to `deliver` until the engine's end is closed.
+
+        Raises BadFrame for an invalid message.
+        """
         while self._messages:
             deliver(self._messages.popleft())
         self._deliver = deliver
@@ -138,11 +150,11 @@ class DaemonChannel(asyncio.Protocol):
         self._buffer += data
         try:
             self._deliver_all()
-        except Exception as error:  # noqa: BLE001 - the border: it is raised where one listens
+        except Exception as error:  # noqa: BLE001 - `receive` or `listen` raises it
             self._end(error)
             self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is the end anyway
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._end(None)
 
     def pause_writing(self) -> None:
@@ -152,7 +164,7 @@ class DaemonChannel(asyncio.Protocol):
         self._has_room.set()
 
     def _deliver_all(self) -> None:
-        """Deliver every message that is whole."""
+        """Deliver every complete message of the buffer."""
         buffer, at = self._buffer, 0
         while len(buffer) >= at + codec.HEADER.size:
             begin = at + codec.HEADER.size
@@ -170,6 +182,6 @@ class DaemonChannel(asyncio.Protocol):
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(error)
-                self._ended.exception()  # retrieved, or asyncio logs it
+                self._ended.exception()  # asyncio logs exceptions that are never retrieved
         self._has_moved.set()
         self._has_room.set()

@@ -1,6 +1,6 @@
-"""Messages ⇄ frames: a four-byte big-endian length, then msgpack.
+"""Encodes messages as frames and back: a four-byte big-endian length, then msgpack.
 
-The only place that knows how words look on the socket.
+No other module knows the wire format.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from specd.ipc import messages
 from specd.ipc.messages import ToDaemon, ToEngine
 
 HEADER = struct.Struct(">I")
-MAX_FRAME_BYTES = 64 * 1024 * 1024  # far above any prompt: more is damage
+MAX_FRAME_BYTES = 64 * 1024 * 1024  # far above any prompt: a longer frame is corrupt
 
 
 class BadFrame(Exception):
-    """Bytes that are no message, or a message beyond `MAX_FRAME_BYTES`."""
+    """Bytes that are not a message, or a message longer than `MAX_FRAME_BYTES`."""
 
 
 class _Finished(msgspec.Struct, frozen=True, tag="Finished", array_like=True):
-    """`messages.Finished` on the wire: msgspec cannot tell two dataclasses of a union apart."""
+    """`messages.Finished` on the wire: msgspec cannot distinguish two dataclasses of a union."""
 
     request_id: int
     done: core.Done | None
@@ -48,7 +48,7 @@ _to_daemon: msgspec.msgpack.Decoder[_WireToDaemon] = msgspec.msgpack.Decoder(_Wi
 
 
 def encode(message: ToEngine | ToDaemon) -> bytes:
-    """A whole frame, header included; BadFrame where it would be too large."""
+    """Return the frame of a message, header included.  Raises BadFrame if it is too large."""
     wire: object = message
     if isinstance(message, messages.Finished):
         event = message.event
@@ -65,7 +65,7 @@ def encode(message: ToEngine | ToDaemon) -> bytes:
 
 
 def body_length(header: bytes | bytearray) -> int:
-    """Bytes that follow a header; BadFrame where they would be too many."""
+    """Return how many bytes follow a header.  Raises BadFrame if they are too many."""
     (length,) = HEADER.unpack(header)
     if length > MAX_FRAME_BYTES:
         raise BadFrame(f"a frame of {length} bytes exceeds {MAX_FRAME_BYTES}")

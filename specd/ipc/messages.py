@@ -1,9 +1,9 @@
-"""Every message between the daemon and an engine process.
+"""The messages between the daemon and an engine process.
 
 Daemon → engine: Load once, then Submit or Embed, Cancel, Tokenize, Detokenize, Ping, Shutdown.
-Engine → daemon: LoadProgress*, Loaded or LoadRefused. Then for each request Started, Tokens* and
-one Finished, or one Embedded, Tokenized or Detokenized. PairHistoryUpdate at any time, and once
-more after Shutdown. Pong at once after each Ping.
+Engine → daemon: LoadProgress*, then Loaded or LoadRefused.  For each request: Started, Tokens* and
+one Finished, or one Embedded, Tokenized or Detokenized.  PairHistoryUpdate at any time, and once
+after Shutdown.  Pong immediately after each Ping.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Load(_Message, frozen=True):
-    """history: what an earlier engine learned of the same pair, where it is known."""
+    """Ask the engine to load a model.
+
+    history: what an earlier engine learned about the same pair; None if unknown.
+    """
 
     spec: core.EngineSpec
     history: core.PairHistory | None = None
@@ -32,8 +35,8 @@ class Submit(_Message, frozen=True):
 class Embed(_Message, frozen=True):
     """Ask for the vector of a text; answered by Embedded, or by Finished with a Failed.
 
-    truncate: whether what does not fit the context may be cut off.  n_ctx: tokens of the text at
-    most; None is the whole context.
+    truncate: whether a text that exceeds the limit may be truncated.
+    n_ctx: limit of the text in tokens; None is the whole context.
     """
 
     request_id: int
@@ -43,7 +46,7 @@ class Embed(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """The caller has left: free the slot at the next step, answer nothing more."""
+    """Ask to free the request's slot at the next step, without another message about it."""
 
     request_id: int
 
@@ -51,7 +54,7 @@ class Cancel(_Message, frozen=True):
 class Tokenize(_Message, frozen=True):
     """Ask for the tokens of a prompt; answered by Tokenized, or by Finished with a Failed.
 
-    An image has as many as it takes, all negative; one that cannot be read has no number.
+    An image becomes as many tokens as it occupies, all negative; none if it cannot be read.
     """
 
     request_id: int
@@ -62,7 +65,7 @@ class Tokenize(_Message, frozen=True):
 class Detokenize(_Message, frozen=True):
     """Ask for the text of tokens; answered by Detokenized, or by Finished with a Failed.
 
-    Control tokens are spelled as a prompt spells them.
+    Control tokens are written as in a prompt.
     """
 
     request_id: int
@@ -70,7 +73,7 @@ class Detokenize(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Ask whether the loop moves."""
+    """Ask how many steps the engine has made, to detect a stalled one."""
 
 
 class Shutdown(_Message, frozen=True):
@@ -86,14 +89,17 @@ class Loaded(_Message, frozen=True):
 
 
 class LoadRefused(_Message, frozen=True):
-    """out_of_memory: it might load with more room, or with a smaller context."""
+    """A load that failed.
+
+    out_of_memory: whether it could succeed with more memory or a smaller context.
+    """
 
     message: str
     out_of_memory: bool = False
 
 
 class Started(_Message, frozen=True):
-    """A slot has the request.  Who waits for one until the end has none."""
+    """The assignment of a slot to a request; a request that ends in the queue has none."""
 
     request_id: int
     n_prompt: int
@@ -101,7 +107,7 @@ class Started(_Message, frozen=True):
 
 
 class Tokens(_Message, frozen=True):
-    """One step's worth of answer for one slot."""
+    """The tokens that one step produced for one slot."""
 
     request_id: int
     token: core.Token
@@ -128,13 +134,16 @@ class Embedded(_Message, frozen=True):
 
 
 class PairHistoryUpdate(_Message, frozen=True):
-    """All that is known of the pair by now; each one replaces those before it."""
+    """The full history of the pair; each update replaces the one before."""
 
     history: core.PairHistory
 
 
 class Pong(_Message, frozen=True):
-    """n_steps: the loop's passes, and messages it took.  Said by another thread than the loop's."""
+    """The answer to a Ping, sent by another thread than the loop's.
+
+    n_steps: passes of the loop plus messages that it has taken.
+    """
 
     n_steps: int
 

@@ -1,4 +1,4 @@
-"""No engine outlives its daemon: the kernel is told to kill it with its parent."""
+"""Ends an engine when its daemon dies, through Linux's parent-death signal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """For the first line of an engine: a busy loop hears the end of its socket too late.
+    """Ask the kernel to kill this process when its parent dies.  Linux only.
 
-    Linux only.  A parent that died before the call is seen by the end of the socket.
+    Engines call it first: a busy loop notices the end of its socket too late.  If the parent died
+    before the call, the end of the socket tells.  Raises OSError.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""Every setting of specd, from the environment."""
+"""The settings of specd, read from the environment."""
 
 from specd.daemon_address import HostAddress, is_loopback, parse_host
 from specd.settings.env_file import read_env_file

@@ -1,8 +1,8 @@
-"""A file of variables as systemd's `EnvironmentFile=` reads it (systemd.exec(5), env-file.c).
+"""Parser for environment files in systemd's format (`EnvironmentFile=`, env-file.c).
 
-No library reads this format: a `#` within a value is part of it, backslashes escape outside of
-quotes too, and `export` is no word of it.  A backslash at the end of a comment joins nothing, as
-since systemd 254.
+No library reads this format: a `#` within a value belongs to the value, backslashes escape outside
+of quotes too, and `export` is not a keyword.  A backslash at the end of a comment does not continue
+it, as since systemd 254.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specd.errors import BadSetting
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BLANK: Final = " \t\n\r"
-#: What a backslash within double quotes takes the meaning from.
+#: Characters that a backslash escapes within double quotes.
 _ESCAPED: Final = '"\\`$'
 
 
@@ -31,31 +31,34 @@ class _State(Enum):
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Its variables; none where there is no file.  Raises BadSetting where it cannot be read."""
+    """Return the file's variables; none if it does not exist.
+
+    Raises BadSetting if it cannot be read.
+    """
     try:
         return parse_env(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise BadSetting(f"{path} cannot be read: {error.strerror}") from error
+        raise BadSetting(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadSetting(f"{path} is not UTF-8: {error}") from error
 
 
 def parse_env(text: str) -> dict[str, str]:
-    """Lines that set nothing are passed over, as systemd does."""
+    """Return the variables of an environment file; skip invalid lines, as systemd does."""
     return {key: value for key, value in _EnvFileParser(text).pairs() if _NAME.fullmatch(key)}
 
 
 class _EnvFileParser:
-    """One character after the other, like systemd's own."""
+    """A state machine that takes one character at a time, like systemd's parser."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = _State.LINE
         self._key: list[str] = []
         self._value: list[str] = []
-        self._n_kept = 0  # characters of the value that no blanks at its end take away
+        self._n_kept = 0  # characters of the value before its trailing blanks
         self._pairs: list[tuple[str, str]] = []
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -70,7 +73,7 @@ class _EnvFileParser:
         return self._pairs
 
     def _escape(self, character: str) -> None:
-        """What follows a backslash; before the end of a line it joins the lines."""
+        """Take the character after a backslash; a line feed joins two lines."""
         if self._at is _State.DOUBLE and character not in {*_ESCAPED, "\n", ""}:
             self._value.append("\\")
         if character != "\n":

@@ -1,4 +1,4 @@
-"""How the text of each kind of variable becomes a value, and what is said where it cannot."""
+"""Parse rules for each kind of variable, with the texts that describe the allowed values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from specd.durations import parse_go_duration
 
 @dataclass(frozen=True, slots=True)
 class ParseRule:
-    """How the text of a variable becomes a value.
+    """A parser for the text of a variable.
 
-    parse: raises ValueError for a text that it cannot use.  allowed: completes "must be ...".
-    unset: what gives the value where neither the environment nor the declaration does.
-    is_secret: no error shows what was given.
+    parse: raises ValueError for an invalid text.  allowed: completes "must be ...".
+    unset: returns the value if neither the environment nor the declaration gives one.
+    is_secret: whether errors must not show the text.
     """
 
     parse: Callable[[str], object]
@@ -37,19 +37,19 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def _parse_bool(text: str) -> bool:
-    """Go: strconv.ParseBool."""
+    """Parse a boolean like Go's strconv.ParseBool."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise ValueError
 
 
 def _parse_ollama_bool(text: str) -> bool:
-    """What is set and is not a word for false is true (Ollama: envconfig.BoolWithDefault)."""
+    """Return True unless the text means false (Ollama: envconfig.BoolWithDefault)."""
     return text not in _FALSE
 
 
 def _parse_uint(text: str) -> int:
-    """Go: strconv.ParseUint, 64 bits."""
+    """Parse a 64-bit integer like Go's strconv.ParseUint."""
     if not re.fullmatch(r"[0-9]{1,20}", text) or int(text) >= 2**64:
         raise ValueError
     return int(text)
@@ -69,7 +69,7 @@ def _parse_kv_cache_type(text: str) -> str:
 
 
 def _parse_seconds(text: str) -> float:
-    """A Go duration, or a bare whole number of seconds."""
+    """Parse a Go duration or a whole number of seconds; return seconds."""
     if re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         return float(int(text))
     return parse_go_duration(text)
@@ -93,7 +93,7 @@ def _parse_grace(text: str) -> float:
 
 
 def _parse_debug(text: str) -> int:
-    """0 info, 1 debug, 2 trace; what is neither true nor a number is info."""
+    """Return 0 (info), 1 (debug) or 2 (trace); an unknown text is info."""
     if text in _TRUE:
         return 1
     return min(2, int(text)) if re.fullmatch(r"\+?[0-9]{1,18}", text) else 0
@@ -118,7 +118,7 @@ def _parse_path(text: str) -> Path:
 
 
 def _default_state_dir() -> Path | None:
-    """Where systemd or the XDG rules put it; None for a user who has no home."""
+    """Return the folder of systemd or the XDG rules; None for a user without a home."""
     if of_service := os.environ.get("STATE_DIRECTORY", ""):
         return Path(of_service.split(":")[0])
     of_user = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -129,7 +129,7 @@ def _default_state_dir() -> Path | None:
 
 
 def _default_converter_dir() -> Path | None:
-    """Where systemd or the XDG rules put it; None for a user who has no home."""
+    """Return the folder of systemd or the XDG rules; None for a user without a home."""
     if of_service := os.environ.get("STATE_DIRECTORY", ""):
         return Path(of_service.split(":")[0]) / "converter"
     of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -141,7 +141,7 @@ def _default_converter_dir() -> Path | None:
 
 
 def own_config_dir() -> Path | None:
-    """Where the XDG rules put a user's own configuration; None for a user who has no home."""
+    """Return the XDG folder of the user's configuration; None for a user without a home."""
     of_user = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     try:
         return (of_user if of_user.is_absolute() else Path("~/.config").expanduser()) / "specd"
@@ -150,14 +150,14 @@ def own_config_dir() -> Path | None:
 
 
 def _parse_device(text: str) -> str:
-    """Which of the devices it names is known only when the machine was looked at."""
+    """Check the syntax; whether the device exists is only known after the GPUs are probed."""
     if not re.fullmatch(r"auto|cpu|[0-9]{1,3}|[A-Za-z][\w.:-]*", text, re.ASCII):
         raise ValueError
     return text
 
 
 def _parse_secret_keys(text: str) -> tuple[SecretStr, ...]:
-    """Secrets, so that no log and no error shows them."""
+    """Parse keys as secrets, so that no log and no error shows them."""
     return tuple(map(SecretStr, parse_keys(text)))
 
 
@@ -189,17 +189,17 @@ StrictFlagSetting = Annotated[bool | None, ParseRule(_parse_bool, _BOOL_WORDS)]
 UintSetting = Annotated[int, ParseRule(_parse_uint, "a whole number from 0 to 2^64−1")]
 CountSetting = Annotated[int, ParseRule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
 KeepAliveSetting = Annotated[
-    float, ParseRule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is for ever")
+    float, ParseRule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is forever")
 ]
 LoadTimeoutSetting = Annotated[
-    float, ParseRule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is for ever")
+    float, ParseRule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is forever")
 ]
 GraceSetting = Annotated[float, ParseRule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
 DebugSetting = Annotated[int, ParseRule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
 KvCacheTypeSetting = Annotated[str, ParseRule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
 ListSetting = Annotated[
     tuple[str, ...],
-    ParseRule(lambda text: tuple(text.split(",")), "a list with commas", unset=tuple),
+    ParseRule(lambda text: tuple(text.split(",")), "a list separated by commas", unset=tuple),
 ]
 ThresholdSetting = Annotated[
     float | None, ParseRule(_parse_threshold, "auto, or a number from 0 to 1")

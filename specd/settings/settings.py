@@ -1,9 +1,9 @@
-"""Every setting of specd, declared once.  Nothing else reads the environment, but for two variables
-that daemon_address.py reads by the same rules.
+"""The declarations of all settings.
 
-OLLAMA_* follow Ollama's own parse rules (envconfig): a value that cannot be read is a warning and
-the default.  SPECD_* are ours: a value that cannot be used is an error.  `docs/settings.md` and
-`configs/specd.env` are generated from the declarations below.
+Only daemon_address.py reads the environment too: two of the variables, by the same rules.
+OLLAMA_* follow Ollama's parse rules (envconfig): an invalid value is a warning, and the default
+applies.  SPECD_*: an invalid value is an error.  `docs/settings.md` and `configs/specd.env` are
+generated from these declarations.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ log = logging.getLogger(__name__)
 
 
 def _setting(variable: str, default: str, description: str, *, live: bool = False) -> Any:
-    """Declare a setting; `default` is what a user would write, empty for none.
+    """Declare a setting.
 
-    live: SIGHUP changes it in a running daemon; the others wait for the next start.
+    default: as a user would write it; empty for none.
+    live: whether SIGHUP changes it in a running daemon; other settings need a restart.
     """
     return Field(
         default=default,
@@ -64,9 +65,10 @@ def _setting(variable: str, default: str, description: str, *, live: bool = Fals
 
 
 class Settings(BaseSettings):
-    """`Settings()` reads the environment; keyword arguments (typed values) win over it.
+    """The settings of one process.
 
-    Raises BadSetting, naming the variable, what was given and what is allowed.
+    `Settings()` reads the environment; keyword arguments (typed values) override it.  Raises
+    BadSetting, which names the variable, its value and what is allowed.
     """
 
     model_config = SettingsConfigDict(
@@ -80,7 +82,8 @@ class Settings(BaseSettings):
     host: HostSetting = _setting(
         HOST_VARIABLE,
         DEFAULT_HOST,
-        "Where the daemon listens and where the commands look for it. `:11434` is all interfaces.",
+        "Address that the daemon listens on and the commands connect to. `:11434` is all"
+        " interfaces.",
     )
     models: PathSetting = _setting(
         "OLLAMA_MODELS", "~/.ollama/models", "The model store, shared with Ollama."
@@ -94,63 +97,68 @@ class Settings(BaseSettings):
     load_timeout_s: LoadTimeoutSetting = _setting(
         "OLLAMA_LOAD_TIMEOUT",
         "5m",
-        "How long a load or a quantization may show no progress before it ends.",
+        "How long a load or a quantization may make no progress before it is stopped.",
     )
     num_parallel: CountSetting = _setting(
-        "OLLAMA_NUM_PARALLEL", "1", "Requests that one model answers at the same time."
+        "OLLAMA_NUM_PARALLEL", "1", "Requests that one model answers in parallel."
     )
     max_loaded_models: UintSetting = _setting(
         "OLLAMA_MAX_LOADED_MODELS",
         "0",
-        "Models that may be loaded at the same time; 0 is three per GPU, or three without one.",
+        "Models that may be loaded at the same time; 0 means three per GPU, or three without a"
+        " GPU.",
     )
     max_queue: UintSetting = _setting(
         "OLLAMA_MAX_QUEUE",
         "512",
-        "Requests that may wait for a load; more are answered 503.",
+        "Requests that may wait for a load; further ones are refused with status 503.",
         live=True,
     )
     context_length: UintSetting = _setting(
-        "OLLAMA_CONTEXT_LENGTH", "0", "Context of a request in tokens; 0 chooses by GPU memory."
+        "OLLAMA_CONTEXT_LENGTH",
+        "0",
+        "Context of a request in tokens; 0 chooses it by the GPU's memory.",
     )
     flash_attention: AutoFlagSetting = _setting(
-        "OLLAMA_FLASH_ATTENTION", "", "Flash attention; unset uses it where the device can."
+        "OLLAMA_FLASH_ATTENTION", "", "Flash attention; unset uses it if the device supports it."
     )
     kv_cache_type: KvCacheTypeSetting = _setting(
         "OLLAMA_KV_CACHE_TYPE", "f16", "Number format of the KV cache."
     )
     gpu_overhead_bytes: UintSetting = _setting(
-        "OLLAMA_GPU_OVERHEAD", "0", "Bytes of every GPU that are left alone."
+        "OLLAMA_GPU_OVERHEAD", "0", "Bytes to leave free on every GPU."
     )
     sched_spread: FlagSetting = _setting(
-        "OLLAMA_SCHED_SPREAD", "0", "Spread every model over all GPUs, though one could hold it."
+        "OLLAMA_SCHED_SPREAD", "0", "Spread every model over all GPUs, even if it fits on one."
     )
     igpu: AutoFlagSetting = _setting(
         "OLLAMA_IGPU_ENABLE",
         "",
-        "Use a GPU that shares the main memory; unset uses it where there is no other.",
+        "Use an integrated GPU, which shares the main memory; unset uses it if there is no other"
+        " GPU.",
     )
     go_template: AutoFlagSetting = _setting(
         "OLLAMA_GO_TEMPLATE",
         "",
-        "Whether a model's Go template wins over its GGUF's Jinja template; unset lets the better"
-        " one win.",
+        "Prefer a model's Go template to the Jinja template of its GGUF; unset chooses the better"
+        " one.",
     )
-    debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "How much is logged.", live=True)
+    debug: DebugSetting = _setting("OLLAMA_DEBUG", "0", "Log level.", live=True)
     origins: ListSetting = _setting(
         "OLLAMA_ORIGINS",
         "",
-        "Browser origins that may call the API beside the local ones; `*` in one is any text.",
+        "Browser origins that may call the API, in addition to the local ones; `*` stands for any"
+        " text.",
         live=True,
     )
     noprune: FlagSetting = _setting(
-        "OLLAMA_NOPRUNE", "0", "Keep blobs that no model names any more, at start and afterwards."
+        "OLLAMA_NOPRUNE", "0", "Keep blobs that no model uses any more."
     )
     nohistory: FlagSetting = _setting(
         "OLLAMA_NOHISTORY",
         "0",
-        "`specd run` does not remember what is typed; else it does, in `prompts` below"
-        " `SPECD_STATE_DIR`, readable by its owner alone.",
+        "Do not store the prompts typed in `specd run`. Otherwise they are stored in `prompts` in"
+        " `SPECD_STATE_DIR`, readable only by their owner.",
     )
     speculative_decode: FlagSetting = _setting(
         "OLLAMA_SPECULATIVE_DECODE", "1", "Speculative decoding, for all models.", live=True
@@ -158,51 +166,53 @@ class Settings(BaseSettings):
     draft_device: DeviceSetting = _setting(
         "SPECD_DRAFT_DEVICE",
         "auto",
-        "Where drafters lie; auto is beside their targets, and never on the CPU when these are on a"
-        " GPU.",
+        "Device of the drafters; auto is the device of the target, and never the CPU for a target"
+        " on a GPU.",
     )
     auto_pull_drafts: FlagSetting = _setting(
         "SPECD_AUTO_PULL_DRAFTS",
         "0",
-        "Pull the drafter that a rule names for a model that is loaded without one, or with one"
-        " from the shelf; it drafts from the next load on.",
+        "Pull the drafter that a rule names, if a model is loaded without one or with another one"
+        " from the local store. The next load uses it.",
         live=True,
     )
     mlock: FlagSetting = _setting(
         "SPECD_MLOCK",
         "0",
-        "Keep weights in main memory from being swapped out; needs `LimitMEMLOCK`.",
+        "Lock weights in main memory, so that they are not swapped out; needs `LimitMEMLOCK`.",
     )
     prompt_lookup: FlagSetting = _setting(
         "SPECD_PROMPT_LOOKUP",
         "1",
-        "Draft what followed the same tokens earlier in prompt or answer, where that pays.",
+        "Draft tokens by prompt lookup: what followed the same tokens earlier in the prompt or"
+        " answer, where that saves time.",
     )
     exact: FlagSetting = _setting(
         "SPECD_EXACT",
         "0",
-        "Make the text for a seed the same with drafts and without, alone and beside other"
-        " requests, for a prompt read anew and one found in the cache. A check at every load finds"
-        " what that takes on this machine, at times drafts: the price is in `docs/speculation.md`;"
-        " `specd ps` says what holds without it.",
+        "Produce the same text for a seed with and without drafts, with and without parallel"
+        " requests, and with and without a cached prompt. A check at every load finds what this"
+        " requires; it may disable drafting. `docs/speculation.md` shows the cost, and `specd ps`"
+        " what holds without this setting.",
     )
     pairs_file: FileSetting = _setting(
         "SPECD_PAIRS",
         "",
-        "A file of your own pairs (target and drafter), read before the registry; unset is"
-        " `$XDG_CONFIG_HOME/specd/pairs.toml`, else `~/.config/specd/pairs.toml`, where it exists."
-        " One that is named here must be there when the daemon starts; `specd pairs add` makes it.",
+        "File of your own pairs (target and drafter), which take precedence over the packaged ones;"
+        " unset is `$XDG_CONFIG_HOME/specd/pairs.toml`, else `~/.config/specd/pairs.toml`, if it"
+        " exists. A file named here must exist when the daemon starts; `specd pairs add` creates"
+        " it.",
     )
     state_dir: StateSetting = _setting(
         "SPECD_STATE_DIR",
         "",
-        "Where what was learned of the pairs is kept; unset is systemd's `$STATE_DIRECTORY`, else"
+        "Folder of the pairs' measured history; unset is systemd's `$STATE_DIRECTORY`, else"
         " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
     )
     converter_dir: ConverterSetting = _setting(
         "SPECD_CONVERTER_DIR",
         "",
-        "Folder of the safetensors converter (PyTorch, some gigabytes), which"
+        "Folder of the safetensors converter (PyTorch, several gigabytes), which"
         " `specd create --prepare-converter` installs; unset is `converter` in systemd's"
         " `$STATE_DIRECTORY`, else"
         " `$XDG_CACHE_HOME/specd/converter`, else `~/.cache/specd/converter`.",
@@ -210,57 +220,56 @@ class Settings(BaseSettings):
     trace_dir: FolderSetting = _setting(
         "SPECD_TRACE_DIR",
         "",
-        "Where each engine writes down what its controller saw and decided, at most 64 MiB, without"
-        " text or tokens, for `specd trace`; unset writes nothing.",
+        "Folder in which each engine records the measurements and decisions of its controller, for"
+        " `specd trace`: at most 64 MiB each, without text or tokens; unset records nothing.",
     )
     demo: StrictFlagSetting = _setting(
         "SPECD_DEMO",
         "",
-        "List the model `specd-demo`; unset lists it while the store is empty.",
+        "List the model `specd-demo`; unset lists it only while the store is empty.",
     )
     acceptance_threshold: ThresholdSetting = _setting(
         "SPECD_ACCEPTANCE_THRESHOLD",
         "auto",
-        "Accepted ÷ drafted below which a request stops drafting, even where drafts save time."
-        " `auto` sets no such limit: drafts are judged by the time they are expected to save."
+        "Acceptance rate (accepted ÷ drafted) below which a request stops drafting, even if drafts"
+        " save time. `auto` sets no such limit: a draft is made if it is expected to save time."
         " Answers and `specd ps` then show the acceptance at which drafting breaks even here.",
     )
     shutdown_grace_s: GraceSetting = _setting(
-        "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may go on after SIGTERM."
+        "SPECD_SHUTDOWN_GRACE", "10s", "How long running answers may continue after SIGTERM."
     )
     client_timeout_s: LoadTimeoutSetting = _setting(
         "SPECD_CLIENT_TIMEOUT",
         "5m",
-        "How long a client may keep the daemon waiting before its connection is closed: for a"
-        " request, for the rest of one, or by taking nothing of its answer.",
+        "How long a connection may stay idle before it is closed: without a request, within a"
+        " request, or while the client reads nothing of its answer.",
     )
     engine_timeout_s: LoadTimeoutSetting = _setting(
         "SPECD_ENGINE_TIMEOUT",
         "5m",
-        "How long an engine that owes an answer may make no step before it is ended; its answers"
-        " end with an error, and the next request has a new engine.",
+        "How long a busy engine may make no step before it is killed. Its answers end with an"
+        " error, and the next request starts a new engine.",
     )
     api_keys: KeysSetting = _setting(
         KEYS_VARIABLE,
         "",
-        "Keys of which a client must send one (`Authorization: Bearer ...`, or `x-api-key`);"
-        " unset asks for none.",
+        "API keys. Clients must send one of them (`Authorization: Bearer ...`, or `x-api-key`);"
+        " unset requires none.",
         live=True,
     )
     log_format: LogFormatSetting = _setting(
-        "SPECD_LOG_FORMAT", "text", "How the daemon's lines look: for people, or as JSON."
+        "SPECD_LOG_FORMAT", "text", "Format of the daemon's log lines."
     )
     env_file: FileSetting = _setting(
         "SPECD_ENV_FILE",
         "/etc/specd/specd.env",
-        "What SIGHUP (`systemctl reload specd`) reads again, where it exists: the file of"
-        " settings with which the service was started. What it no longer sets stays until the"
-        " next start.",
+        "Environment file of the service, which SIGHUP (`systemctl reload specd`) reads again if it"
+        " exists. A variable removed from it keeps its value until the next start.",
     )
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Settings:
-        """What `Settings()` would be in an environment of these variables.  Raises BadSetting."""
+        """Return the settings for these environment variables.  Raises BadSetting."""
         names = [variable_of(field) for field in cls.model_fields.values()]
         texts: dict[str, Any] = {name: variables.get(name, "") for name in names}
         return cls(**texts)
@@ -277,15 +286,15 @@ class Settings(BaseSettings):
             return _parse(rule, text or default)
         except ValueError as error:
             given = variable if rule.is_secret else f"{variable}={value!r}"
-            said = f"{given} must be {rule.allowed}"
+            message = f"{given} must be {rule.allowed}"
             if text in {"", default} or variable.startswith("SPECD_"):
-                raise BadSetting(said) from (None if rule.is_secret else error)
-            log.warning("%s; using the default %s", said, default)
+                raise BadSetting(message) from (None if rule.is_secret else error)
+            log.warning("%s; using the default %s", message, default)
             return _parse(rule, default)
 
 
 def find_ineffective() -> dict[str, str]:
-    """Variables of Ollama's that are set and change nothing here, each with the reason."""
+    """Return Ollama's variables that are set but have no effect, each with the reason."""
     return {
         name: why
         for name, why in IGNORED_VARIABLES.items()
@@ -294,9 +303,9 @@ def find_ineffective() -> dict[str, str]:
 
 
 def unknown_variables(environment: Iterable[str] | None = None) -> dict[str, str]:
-    """What is set and nobody reads, each with the setting it may stand for, or "".
+    """Return the variables that are set but unknown, each with a similar setting or "".
 
-    environment: names; None is this process's own.
+    environment: names of variables; None for this process's own.
     """
     known = [variable_of(field) for field in Settings.model_fields.values()]
     return {
@@ -317,7 +326,7 @@ def variable_of(field: FieldInfo) -> str:
 
 
 def is_live(field: FieldInfo) -> bool:
-    """Whether SIGHUP changes it in a running daemon."""
+    """Return whether SIGHUP changes the setting in a running daemon."""
     return isinstance(field.json_schema_extra, dict) and field.json_schema_extra["live"] is True
 
 

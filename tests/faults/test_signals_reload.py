@@ -136,7 +136,7 @@ async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: 
     "lines, sentence",
     [
         (["SPECD_SHUTDOWN_GRACE=soon"], "SPECD_SHUTDOWN_GRACE='soon' must be a duration"),
-        (["SPECD_API_KEYS=short"], "SPECD_API_KEYS must be a list with commas"),
+        (["SPECD_API_KEYS=short"], "SPECD_API_KEYS must be keys separated by commas"),
     ],
 )
 async def test_a_bad_value_refuses_all_of_it(
