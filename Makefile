@@ -58,7 +58,7 @@ check: dev
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: dev
-	@$(BIN)/specd bench --targets --report docs
+	@$(BIN)/python -m benchmarks.targets --report docs
 	@$(BIN)/python -m scripts.benchmarks_page --write
 
 simulate: dev

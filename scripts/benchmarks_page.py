@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.simulator.page import summary
 from benchmarks.simulator.report import read
-from specd.bench.targets_folder import PAGE, read_all, rendered
-from specd.bench.targets_page import END, readme_table
+from benchmarks.targets.docs_folder import PAGE, read_all, rendered
+from benchmarks.targets.page import END, readme_table
 
 ROOT = Path(__file__).resolve().parents[1]
 _BEGIN = "<!-- measured: begin"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,31 +25,8 @@ if TYPE_CHECKING:
     from specd.bench.session import BenchStep
     from specd.settings import Settings
 
-T = TypeVar("T")
-
 _MAX_DRAFT = 16
 _MAX_STREAMS = 64
-#: What is asked where an option is not given, and with --quick.
-_DEFAULTS: dict[str, object] = {
-    "prompts": 2,
-    "tokens": 48,
-    "temperature": [0.8],
-    "drafts": "1,3,7",
-    "peer_drafts": "1,3,7",
-}
-_QUICK_DEFAULTS: dict[str, object] = _DEFAULTS | {"prompts": 1, "tokens": 32, "drafts": "3"}
-#: With --targets: lengths that fill passes of four and eight rows, the widths that suit a CPU.
-_TARGETS_DEFAULTS: dict[str, object] = _DEFAULTS | {
-    "tokens": 48,
-    "temperature": [0.0, 0.8],
-    "drafts": "3,7",
-    "peer_drafts": "3,7",
-}
-_QUICK_TARGETS_DEFAULTS: dict[str, object] = _TARGETS_DEFAULTS | {
-    "prompts": 1,
-    "tokens": 32,
-    "drafts": "3",
-}
 
 
 def bench(
@@ -99,11 +76,8 @@ def bench(
     ] = "",
     peer_drafts: Annotated[
         str,
-        typer.Option(
-            help="The peer's --spec-draft-n-max, a server each; three at most.",
-            show_default="1,3,7",
-        ),
-    ] = "",
+        typer.Option(help="The peer's --spec-draft-n-max, a server each; three at most."),
+    ] = "1,3,7",
     threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
@@ -127,13 +101,6 @@ def bench(
             help="A first look: fewer prompts and modes. It says at once how long it takes.",
         ),
     ] = False,
-    targets: Annotated[
-        bool,
-        typer.Option(
-            "--targets",
-            help="Judge the ten targets on the demo pair; `--report docs` keeps the page.",
-        ),
-    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all figures and runs to this file.")
     ] = None,
@@ -146,8 +113,6 @@ def bench(
 ) -> None:
     from specd.bench.config import BenchConfig
     from specd.bench.workload import WORKLOADS
-    from specd.cli.bench_targets import TARGET_SIZE, OutputPaths, find_peer
-    from specd.cli.bench_targets import targets as judge_targets
     from specd.settings import Settings
 
     output = _OutputFiles(json_file, report_folder, markdown=markdown)
@@ -155,49 +120,28 @@ def bench(
     settings = Settings()
     if kv_type:
         settings = settings.model_copy(update={"kv_cache_type": kv_type})
-    default_options = _default_options(targets=targets, quick=quick)
-    temperatures: list[float] = _value_or(temperature, default_options["temperature"])
     config = BenchConfig(
         model=model,
         target=target,
         drafter=drafter,
-        target_size=target_size or (TARGET_SIZE if targets else ""),
+        target_size=target_size,
         target_type=_file_type(target_type),
         workloads=_names(workloads) or WORKLOADS,
-        n_prompts=_value_or(prompts, default_options["prompts"]),
+        n_prompts=prompts or (1 if quick else 2),
         n_repeats=runs,
-        n_tokens=_value_or(tokens, default_options["tokens"]),
-        temperatures=tuple(dict.fromkeys(temperatures)),
-        draft_lengths=parse_numbers(
-            "--drafts", _value_or(drafts, default_options["drafts"]), _MAX_DRAFT
-        ),
+        n_tokens=tokens or (32 if quick else 48),
+        temperatures=tuple(dict.fromkeys(temperature or [0.8])),
+        draft_lengths=parse_numbers("--drafts", drafts or ("3" if quick else "1,3,7"), _MAX_DRAFT),
         streams=parse_numbers("--streams", streams, _MAX_STREAMS),
         prompt_lookup=settings.prompt_lookup,
         each_drafter=each_drafter,
-        peer=find_peer() if targets and not peer else _peer(peer),
-        peer_lengths=parse_numbers(
-            "--peer-drafts", _value_or(peer_drafts, default_options["peer_drafts"]), _MAX_DRAFT
-        ),
+        peer=_peer(peer),
+        peer_lengths=parse_numbers("--peer-drafts", peer_drafts, _MAX_DRAFT),
         overhead=overhead,
         n_threads=threads,
         n_gpu_layers=gpu_layers,
     )
-    if targets:
-        judge_targets(
-            config, settings, OutputPaths(json_file=json_file, folder=report_folder), quick=quick
-        )
-    else:
-        output.write_report(_measure(config, settings))
-
-
-def _default_options(*, targets: bool, quick: bool) -> Mapping[str, object]:
-    if targets:
-        return _QUICK_TARGETS_DEFAULTS if quick else _TARGETS_DEFAULTS
-    return _QUICK_DEFAULTS if quick else _DEFAULTS
-
-
-def _value_or(value: T | None, otherwise: object) -> T:
-    return value or otherwise  # type: ignore[return-value]  # of the same type, by the tables above
+    output.write_report(_measure(config, settings))
 
 
 def _names(text: str) -> tuple[str, ...]:

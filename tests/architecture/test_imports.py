@@ -33,7 +33,6 @@ COMMANDS = {
     "cli/create_files.py": {"pairs", "store"},
     "cli/doctor.py": {"doctor"},
     "cli/audit.py": {"doctor"},
-    "cli/bench_targets.py": {"bench"},
     "cli/pairs_show.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},
     "cli/pairs_suggest.py": {"pairs", "store"},

@@ -1,4 +1,4 @@
-"""All that `specd bench --targets` found on one machine: what its page is rendered from."""
+"""All figures of the ten targets from one machine, and their JSON in docs/benchmarks/."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Self
 
 import msgspec
 
+from benchmarks.targets.output_equality import OutputEquality
+from benchmarks.targets.round_time import RoundTime
+from benchmarks.targets.sampling_check import SamplingCheck
+from benchmarks.targets.second_turn import SecondTurn
 from specd.bench.comparison import compare
 from specd.bench.mix import mixes
-from specd.bench.output_equality import OutputEquality
 from specd.bench.report import Report
-from specd.bench.round_time import RoundTime
 from specd.bench.runs import Run
-from specd.bench.sampling_check import SamplingCheck
-from specd.bench.second_turn import SecondTurn
 from specd.errors import InvalidRequest
 
 #: The layout of the file; raised when an older one could not be read.

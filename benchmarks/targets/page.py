@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from specd.bench.findings import Findings
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.judge import judge
+from benchmarks.targets.verdict import Verdict
 from specd.bench.summary import format_range, heading, title, verdict
 from specd.bench.tables import Table, mixed, overview
-from specd.bench.target_verdicts import judge
-from specd.bench.targets import Verdict
 from specd.core import ModelMemory
 
 BEGIN = "<!-- measured: begin (generated from docs/benchmarks/ by scripts/benchmarks_page.py) -->"
 END = "<!-- measured: end -->"
 
 _INTRO = """\
-<!-- Generated from docs/benchmarks/*.json by `specd bench --targets --report docs` and
-     scripts/benchmarks_page.py: run the bench, change nothing here. -->
+<!-- Generated from docs/benchmarks/*.json by `python -m benchmarks.targets --report docs`
+     and scripts/benchmarks_page.py: run the bench, change nothing here. -->
 # Benchmarks
 
 The ten targets of the design, each measured side by side in one run, with all that the figures mean
@@ -47,8 +47,8 @@ _GPU_COMMANDS = """\
 ```
 SPECD_ACCEL=cuda make install    # llama.cpp with CMAKE_ARGS="-DGGML_CUDA=on"
 make peer
-.venv/bin/specd bench --targets --gpu-layers -1 --target-size 8b --report docs
-.venv/bin/specd bench --targets --gpu-layers -1 --target-size 8b --target-type Q4_0 --report docs
+.venv/bin/python -m benchmarks.targets --target-size 8b --report docs
+.venv/bin/python -m benchmarks.targets --target-size 8b --target-type Q4_0 --report docs
 ```
 """
 
@@ -76,7 +76,7 @@ def page(found: Sequence[Findings], pictures: Mapping[str, Sequence[str]]) -> st
 def _machine(found: Findings, pictures: Sequence[str]) -> Iterator[str]:
     verdicts = judge(found)
     yield f"## {found.where}\n"
-    yield "\n".join(f"- {line}" for line in where_words(found)) + "\n"
+    yield "\n".join(f"- {line}" for line in describe_run(found)) + "\n"
     yield "### The ten targets\n"
     yield _of_words(_table_of_ten(verdicts))
     for each in verdicts:
@@ -95,8 +95,8 @@ def _machine(found: Findings, pictures: Sequence[str]) -> Iterator[str]:
         yield f"![{words}]({picture})\n"
 
 
-def where_words(found: Findings) -> Iterator[str]:
-    """What was measured, where, with what, and how to do it again."""
+def describe_run(found: Findings) -> Iterator[str]:
+    """Yield lines that say what was measured, where, with what and by which commands."""
     yield from heading(found.report)
     if found.llama_commit:
         yield f"llama.cpp of the engine: commit {found.llama_commit}"

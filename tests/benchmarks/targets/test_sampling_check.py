@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.bench.sampling_check import chi_square, filtered, p_value
+from benchmarks.targets.sampling_check import chi_square, filtered, p_value, token_ids
 from specd.bench.subject import demo_subject
-from specd.bench.vocabulary import token_ids
 from specd.core import SamplingParams
 
 PROBS = {1: 0.5, 2: 0.3, 3: 0.15, 4: 0.04, 5: 0.01}

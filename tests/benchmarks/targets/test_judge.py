@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from specd.bench.findings import Findings
-from specd.bench.output_equality import OutputEquality
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.judge import judge
+from benchmarks.targets.output_equality import OutputEquality
+from benchmarks.targets.round_time import RoundTime
+from benchmarks.targets.sampling_check import SamplingCheck
+from benchmarks.targets.second_turn import SecondTurn
+from benchmarks.targets.verdict import Figure, Outcome, Verdict
 from specd.bench.peer import PeerBinary
-from specd.bench.round_time import RoundTime
 from specd.bench.run_grid import MedianRange
 from specd.bench.runs import Run
-from specd.bench.sampling_check import SamplingCheck
-from specd.bench.second_turn import SecondTurn
-from specd.bench.target_verdicts import judge
-from specd.bench.targets import Figure, Outcome, Verdict
-from tests.bench.report_builders import MODES, findings, report, run
+from tests.bench.report_builders import MODES, report, run
+from tests.benchmarks.targets.findings_builder import findings
 
 Speeds = dict[str, float]
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from specd.bench.findings import Findings
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.page import page
 from specd.bench.plots import draw_plots
-from specd.bench.targets_page import page
 
 PAGE = "benchmarks.md"
 DATA = "benchmarks"
 PICTURES = "images"
 
 
-def keep(found: Findings, folder: Path) -> None:
+def write_docs(found: Findings, folder: Path) -> None:
     """Replace this machine's data and pictures, and render the page of all machines anew."""
     (folder / DATA).mkdir(parents=True, exist_ok=True)
     (folder / DATA / f"{found.slug}.json").write_text(found.to_json(), encoding="utf-8")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.judge import judge
+from benchmarks.targets.output_equality import prompts, sameness
+from benchmarks.targets.sampling_check import run_sampling_check
+from benchmarks.targets.second_turn import second_turns
+from benchmarks.targets.session import Progress, SampleSizes, run_targets, stream_run_sets
+from benchmarks.targets.verdict import Outcome
 from specd.bench.config import BenchConfig
-from specd.bench.findings import Findings
-from specd.bench.output_equality import prompts, sameness
 from specd.bench.rendering import Renderer
-from specd.bench.sampling_check import run_sampling_check
-from specd.bench.second_turn import second_turns
 from specd.bench.subject import demo_subject
-from specd.bench.target_verdicts import judge
-from specd.bench.targets import Outcome
-from specd.bench.targets_session import Progress, SampleSizes, run_targets, stream_run_sets
 from specd.settings import Settings
 
 TINY = SampleSizes(

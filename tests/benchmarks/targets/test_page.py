@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from specd.bench.findings import Findings
-from specd.bench.target_verdicts import judge
-from specd.bench.targets_folder import keep, read_all, rendered
-from specd.bench.targets_page import BEGIN, END, page, readme_table
+from benchmarks.targets.docs_folder import read_all, rendered, write_docs
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.judge import judge
+from benchmarks.targets.page import BEGIN, END, page, readme_table
 from specd.core import ModelMemory
 from specd.errors import InvalidRequest
-from tests.bench.report_builders import K1, findings, report, run, runs
+from tests.bench.report_builders import K1, report, run, runs
+from tests.benchmarks.targets.findings_builder import findings
 
 GREEDY = {"plain": [20, 21], "k = 3": [25, 26], "auto": [30, 31], "peer plain": [19, 20]}
 FOUND = findings(report([*runs(GREEDY), *runs(GREEDY, "chat")]))
@@ -103,7 +104,7 @@ def test_a_gpu_gets_its_section_and_keeps_the_cpus() -> None:
 
 def test_a_folder_keeps_one_file_per_machine_and_its_pictures(tmp_path: Path) -> None:
     for found in (FOUND, on_gpu(), FOUND):
-        keep(found, tmp_path)
+        write_docs(found, tmp_path)
     assert len(read_all(tmp_path)) == 2
     text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
     assert text == rendered(tmp_path)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specd.bench.findings import Findings
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.round_time import RoundTime
+from benchmarks.targets.verdict import Figure, Verdict
 from specd.bench.mode import AUTO
-from specd.bench.round_time import RoundTime
-from specd.bench.targets import Figure, Verdict
 
 #: Milliseconds by slots.
 _ROUND_MS = {1: 0.5, 8: 2.0}

@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.output_equality import OutputEquality, sameness
+from benchmarks.targets.round_time import RoundTime, round_times
+from benchmarks.targets.sampling_check import SamplingCheck, run_sampling_check
+from benchmarks.targets.second_turn import second_turns
+from benchmarks.targets.speed_targets import PEER_DEFAULT
+from benchmarks.targets.wide_vocabulary import wide_vocabulary_pair
 from specd.bench import peer_build
 from specd.bench.config import BenchConfig
-from specd.bench.findings import Findings
-from specd.bench.output_equality import OutputEquality, sameness
-from specd.bench.round_time import RoundTime, round_times
-from specd.bench.sampling_check import SamplingCheck, run_sampling_check
 from specd.bench.schedule import RunSet
-from specd.bench.second_turn import second_turns
 from specd.bench.session import BenchStep, run_bench
 from specd.bench.subject import Subject, demo_subject
-from specd.bench.targets_speed import PEER_DEFAULT
-from specd.bench.wide_vocabulary import wide_vocabulary_pair
 from specd.bench.workload import HOSTILE
 from specd.errors import InvalidRequest
 from specd.settings import Settings

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specd.bench.findings import Findings
-from specd.bench.targets import Verdict
-from specd.bench.targets_exact import exact_targets
-from specd.bench.targets_speed import speed_targets
+from benchmarks.targets.exact_targets import exact_targets
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.speed_targets import speed_targets
+from benchmarks.targets.verdict import Verdict
 
 
 def judge(findings: Findings) -> tuple[Verdict, ...]:

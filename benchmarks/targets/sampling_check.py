@@ -12,16 +12,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from specd import core
 from specd.bench.engine_request import Engine, ask
+from specd.bench.gguf_file import open_gguf
 from specd.bench.measure import engine_process
 from specd.bench.mode import Mode
 from specd.bench.subject import Subject
-from specd.bench.vocabulary import token_ids
 
 PROMPT = "    def __init__(self, name"
 #: Of an answer: the first token comes from the prompt, the others are drafted.
@@ -35,6 +36,8 @@ _MIN_DRAWS = 30
 _MIN_EXPECTED = 5.0
 #: More than any filter keeps.
 _N_LOGPROBS = 64
+#: Bytes that stand for themselves in such a vocabulary; the others are written from U+0100 on.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 
 Probabilities = npt.NDArray[np.float64]
 Ids = tuple[core.TokenId, ...]
@@ -234,3 +237,27 @@ def p_value(statistic: float, n_free: int) -> float:
     from scipy import stats  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra, slow
 
     return float(stats.chi2.sf(statistic, n_free)) if n_free else 1.0
+
+
+# --------------------------------------------------------------------------- the vocabulary
+
+
+def token_ids(file: Path) -> dict[bytes, int]:
+    """Bytes → token; control tokens and others that are no plain text are left out.
+
+    StoreError: no such GGUF.
+    """
+    tokens = open_gguf(file).get_field("tokenizer.ggml.tokens").contents()
+    spelled = _spelled()
+    return {
+        bytes(spelled[letter] for letter in token): i
+        for i, token in enumerate(tokens)
+        if spelled.keys() >= set(token) and not token.startswith("<|")
+    }
+
+
+def _spelled() -> dict[str, int]:
+    """Letter → byte."""
+    others = [byte for byte in range(256) if byte not in _PRINTABLE]
+    letters = {chr(0x100 + i): byte for i, byte in enumerate(others)}
+    return letters | {chr(byte): byte for byte in _PRINTABLE}

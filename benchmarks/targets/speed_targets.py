@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.targets.findings import Findings
+from benchmarks.targets.verdict import Figure, Verdict
 from specd.bench.comparison import Comparison
-from specd.bench.findings import Findings
 from specd.bench.mix import Mix, Ratio, mix_ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
 from specd.bench.report import Report
 from specd.bench.runs import Run
 from specd.bench.summary import format_ratio
-from specd.bench.targets import Figure, Verdict
 from specd.bench.workload import HOSTILE
 
 #: What llama-server drafts where nobody says otherwise.

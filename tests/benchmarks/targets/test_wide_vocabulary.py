@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.targets.wide_vocabulary import N_VOCAB, wide_vocabulary_pair
 from specd.bench.subject import demo_subject
-from specd.bench.wide_vocabulary import N_VOCAB, wide_vocabulary_pair
 from specd.core import SpeculationMode, StopReason
 from specd.errors import StoreError
 from tests.engine.llama.conftest import Engine, load
