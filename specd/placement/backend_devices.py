@@ -1,4 +1,4 @@
-"""Which GPUs llama.cpp can use here, each by the name that an engine is told."""
+"""Find the GPUs that llama.cpp can use, each with the name that selects it in an engine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class DeviceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableDevice:
-    """A GPU, without the memory that is free just now; fields as in `Device`.
+    """A GPU that engines may use, without its memory; fields as in `Device`.
 
-    offer: llama.cpp's name of it, "" where only NVML was asked.
+    offer: llama.cpp's name for it, "" if only NVML lists it.
     """
 
     id: str
@@ -45,9 +45,10 @@ def usable_devices(
     environ: Mapping[str, str],
     root: Path = Path("/"),
 ) -> list[UsableDevice]:
-    """In the order in which llama.cpp numbers them.
+    """Return the usable GPUs in the order in which llama.cpp numbers them.
 
-    offered: what it says itself; None goes by NVML and CUDA's rules alone.  gpus None: no NVML.
+    backend_devices: llama.cpp's own list; None means that only NVML and CUDA's rules are known.
+    gpus: NVML's list; None means that there is no NVML.
     """
     shown = cuda.visible_gpus(gpus or [], environ)
     if backend_devices is None:
@@ -55,7 +56,7 @@ def usable_devices(
     by_name = _matched(backend_devices, shown, gpus or [])
     local = [offer for offer in _distinct(backend_devices) if offer.backend != _REMOTE]
     found = [_of_offer(offer, by_name.get(offer.name), root) for offer in local]
-    # One that NVML does not know beside others that it knows had been lost before we came.
+    # If NVML knows some of the CUDA devices, those that it does not know have failed.
     lost = (
         {usable_device.id for usable_device in found if usable_device.id.startswith(_CUDA)}
         if by_name
@@ -70,7 +71,10 @@ def _of_gpu(gpu: Gpu) -> UsableDevice:
 
 
 def _of_offer(offer: BackendDevice, gpu: Gpu | None, root: Path) -> UsableDevice:
-    """gpu: the same by NVML, which Vulkan offers as well, but by its own name."""
+    """Return the device for llama.cpp's entry `offer`.
+
+    gpu: NVML's entry for the same GPU.  Vulkan also lists NVIDIA's GPUs, under its own names.
+    """
     vendor = "nvidia" if gpu else _VENDORS.get(offer.backend) or pci.vendor(offer.bus_id, root)
     return UsableDevice(
         id=gpu.uuid if gpu and offer.backend == _CUDA else offer.name,
@@ -84,7 +88,7 @@ def _of_offer(offer: BackendDevice, gpu: Gpu | None, root: Path) -> UsableDevice
 
 
 def _distinct(backend_devices: Sequence[BackendDevice]) -> Iterator[BackendDevice]:
-    """A GPU that several backends offer counts once, as the first calls it: so does llama.cpp."""
+    """Yield each GPU once, under the first backend that lists it, as llama.cpp does."""
     seen: set[str] = set()
     for offer in backend_devices:
         if offer.bus_id not in seen:
@@ -95,9 +99,9 @@ def _distinct(backend_devices: Sequence[BackendDevice]) -> Iterator[BackendDevic
 def _matched(
     backend_devices: Sequence[BackendDevice], shown: Sequence[Gpu], gpus: Sequence[Gpu]
 ) -> dict[str, Gpu]:
-    """llama.cpp's names → NVML's GPUs, by their place on the bus."""
+    """Map llama.cpp's device names to NVML's GPUs by PCI address."""
     by_bus: dict[str, Gpu] = {}
-    for gpu in (*shown, *gpus):  # of a split GPU's instances, the one that CUDA shows
+    for gpu in (*shown, *gpus):  # `shown` first: CUDA shows one instance of a split GPU
         by_bus.setdefault(gpu.bus_id, gpu)
     cuda_offers = [offer for offer in backend_devices if offer.backend == _CUDA]
     if any(not offer.bus_id for offer in cuda_offers):

@@ -1,4 +1,4 @@
-"""What the settings say of where models lie."""
+"""The settings that decide where models are placed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ ON_CPU: Final = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig:
-    """draft_device: auto, cpu, or a device's id.  overhead_bytes: of every GPU."""
+    """Settings for placement.
+
+    overhead_bytes: memory that stays free on every GPU.
+    spread: use as many GPUs as possible instead of as few.
+    draft_device: auto, cpu, or a device's id.
+    """
 
     overhead_bytes: int = 0
     spread: bool = False
@@ -25,7 +30,7 @@ class PlacementConfig:
 
 
 def placement_config(settings: Settings, devices: Sequence[Device]) -> PlacementConfig:
-    """Raises BadSetting where the drafters' device is not there."""
+    """Return the placement settings; raise BadSetting if the drafters' device does not exist."""
     return PlacementConfig(
         overhead_bytes=settings.gpu_overhead_bytes,
         spread=settings.sched_spread,
@@ -34,13 +39,16 @@ def placement_config(settings: Settings, devices: Sequence[Device]) -> Placement
 
 
 def _draft_device(asked: str, devices: Sequence[Device]) -> str:
-    """By its number, llama.cpp's name, or its id or the beginning of it, as CUDA takes UUIDs."""
+    """Return auto, cpu, or the id of the device that `asked` names; raise BadSetting if none.
+
+    asked: a number, llama.cpp's name, or an id or the start of it, as CUDA accepts UUIDs.
+    """
     if asked in {AUTO, ON_CPU}:
         return asked
     if not devices:
         raise errors.BadSetting(
-            f"SPECD_DRAFT_DEVICE is {asked}, and this machine has no GPU that llama.cpp can use;"
-            " auto and cpu are always possible"
+            f"SPECD_DRAFT_DEVICE is {asked}, but this machine has no GPU that llama.cpp can use;"
+            " set it to auto or cpu"
         )
     found = [
         device.id
@@ -55,6 +63,5 @@ def _draft_device(asked: str, devices: Sequence[Device]) -> str:
     there = ", ".join(f"{device.index} ({device.name}, {device.id})" for device in devices)
     fault = "names several devices" if found else "names no device"
     raise errors.BadSetting(
-        f"SPECD_DRAFT_DEVICE is {asked} and {fault}:"
-        f" there is {there}; auto and cpu are always possible"
+        f"SPECD_DRAFT_DEVICE is {asked}, which {fault}; set it to auto, cpu, or one of: {there}"
     )

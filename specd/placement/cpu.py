@@ -1,4 +1,4 @@
-"""What the CPU side offers this process: memory and cores, within cgroup and affinity."""
+"""Read the main memory and the cores that cgroup and affinity leave to this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 
 import psutil
 
-#: Of both versions of cgroups.  Beyond memory.high the kernel slows the process down.
+#: File names of cgroups v2 and v1.  Beyond memory.high the kernel slows the process down.
 _MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
-    """n_cores: physical cores this process may run on; a second thread per core does not pay."""
+    """The main memory and the cores that this process may use.
+
+    n_cores: physical cores; a second thread per core gains nothing.
+    """
 
     total_bytes: int
     available_bytes: int
@@ -25,7 +28,7 @@ class Cpu:
 
     @classmethod
     def read(cls, root: Path = Path("/")) -> Cpu:
-        """root: where proc/ and sys/ lie."""
+        """Return the values of this moment.  root: the folder that holds proc/ and sys/."""
         memory = psutil.virtual_memory()
         bounds = list(_memory_bounds(root))
         total = min([memory.total, *(limit for limit, _ in bounds)])
@@ -37,7 +40,7 @@ class Cpu:
 
 
 def _n_cores(root: Path) -> int:
-    """Distinct cores of the affinity mask, cut to the cgroup's quota; at least 1."""
+    """Return the number of cores in the affinity mask, at most the cgroup's quota; at least 1."""
     try:
         allowed = os.sched_getaffinity(0)
     except AttributeError:  # macOS has no affinity
@@ -53,7 +56,7 @@ def _core(topology: Path, cpu: int) -> tuple[str, str]:
 
 
 def _quotas(root: Path) -> list[int]:
-    """Whole cores that each cgroup above this process allows."""
+    """Return the cores that each cgroup above this process allows, rounded up."""
     quotas = []
     for group in _cgroups(root, "cpu"):
         words = _read(group / "cpu.max").split() or [
@@ -66,7 +69,7 @@ def _quotas(root: Path) -> list[int]:
 
 
 def _memory_bounds(root: Path) -> Iterator[tuple[int, int]]:
-    """(limit, what is left of it) of each cgroup above this process that has one."""
+    """Yield (limit, free part of it) in bytes for each cgroup above this process with a limit."""
     for group in _cgroups(root, "memory"):
         limits = [n for name in _MEMORY_LIMITS if (n := _number(group / name)) is not None]
         if limits:
@@ -76,21 +79,21 @@ def _memory_bounds(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _reclaimable(group: Path) -> int:
-    """Pages of files that nobody has used for long: the kernel drops them when asked for memory."""
+    """Return the bytes of inactive file pages, which the kernel drops when memory runs short."""
     stat = dict(line.partition(" ")[::2] for line in _read(group / "memory.stat").splitlines())
-    # The first version counts subgroups apart, and their sum under another name.
+    # cgroups v1 counts subgroups separately and has their sum under another name.
     pages = stat.get("total_inactive_file") or stat.get("inactive_file") or "0"
     return int(pages) if pages.isdigit() else 0
 
 
 def _number(path: Path) -> int | None:
-    """None for "max", and where there is no such file."""
+    """Return the number in the file; None for "max" or a missing file."""
     text = _read(path)
     return int(text) if text.isdigit() else None
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """The process's own group of a controller and all above it (cgroup v2, or v1's mount)."""
+    """Yield the process's group of a controller and all above it (cgroup v2, or v1's mount)."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):

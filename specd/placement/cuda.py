@@ -1,6 +1,6 @@
-"""Which GPUs CUDA shows a process, and in which order, by its environment.
+"""Work out which GPUs CUDA shows a process, and in which order, from the environment.
 
-Asked where llama.cpp itself cannot be, and to tell the instances of a split GPU apart.
+Needed if llama.cpp cannot be asked, and to tell the instances of a split GPU apart.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from specd.core import NVIDIA_UUID
 from specd.placement.nvidia import Gpu
 
-#: What CUDA shows is named here.
+#: The variable that lists the GPUs that CUDA shows.
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
-#: A card is what CUDA counts: a whole GPU alone, or all instances of one that is split.
+#: The unit that CUDA counts: one whole GPU, or all instances of a split GPU.
 _Card = list[Gpu]
 
 #: CUDA reads a number as far as it goes: "1st" is 1.
@@ -23,9 +23,9 @@ _NUMBER = re.compile(r"\+?(\d+)", re.ASCII)
 
 
 def visible_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
-    """Those of CUDA_VISIBLE_DEVICES, in its order; without it all.
+    """Return the GPUs of CUDA_VISIBLE_DEVICES in its order, or all GPUs if it is not set.
 
-    A process sees one instance of split GPUs at most, and no other GPU beside it.
+    A process that sees an instance of a split GPU sees no other GPU.
     """
     cards = _in_cuda_order(gpus, environ.get("CUDA_DEVICE_ORDER", ""))
     variable = environ.get(VARIABLE)
@@ -42,13 +42,16 @@ def _in_cuda_order(gpus: Sequence[Gpu], order: str) -> list[_Card]:
     cards = [list(card) for _, card in groupby(by_place, key=lambda gpu: gpu.index)]
     if order == "PCI_BUS_ID" or not cards or not all(card[0].speed for card in cards):
         return cards
-    # The fastest is the first by CUDA's own guess; it promises nothing of the others.
+    # CUDA puts the fastest first by its own estimate; the order of the others is undefined.
     fastest = max(cards, key=lambda card: card[0].speed)
     return [fastest, *(card for card in cards if card is not fastest)]
 
 
 def _chosen(cards: list[_Card], entries: list[str]) -> list[Gpu]:
-    """Up to the first entry that names none, or several.  One that is named twice hides all."""
+    """Return the named GPUs up to the first entry that names none or several.
+
+    Return no GPU at all if one is named twice.
+    """
     find = _by_uuid if entries[0].startswith(NVIDIA_UUID) else _by_number
     chosen: list[Gpu] = []
     for entry in entries:
@@ -68,7 +71,10 @@ def _by_number(cards: list[_Card], entry: str) -> Gpu | None:
 
 
 def _by_uuid(cards: list[_Card], entry: str) -> Gpu | None:
-    """By the beginning of a UUID, as long as it fits one alone; a split GPU's own is its first."""
+    """Return the GPU whose UUID starts with `entry`; None if several or none do.
+
+    The UUID of a split GPU stands for its first instance.
+    """
     if not entry.startswith(NVIDIA_UUID):
         return None
     named = {gpu.uuid: gpu for card in cards for gpu in card}

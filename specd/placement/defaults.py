@@ -1,4 +1,4 @@
-"""What Ollama leaves to the machine: context length and threads, where nobody chose them."""
+"""Defaults that depend on the machine: context length, threads, number of loaded models."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _CTX_BY_VRAM = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096))
 
 
 def num_ctx_for(total_vram_bytes: int) -> int:
+    """Return Ollama's default context, in tokens, for a machine with so much VRAM."""
     return next(n_ctx for least, n_ctx in _CTX_BY_VRAM if total_vram_bytes >= least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """n_ctx: OLLAMA_CONTEXT_LENGTH, or 0 for the tier."""
+    """The defaults of this machine.  n_ctx: OLLAMA_CONTEXT_LENGTH, or 0 for Ollama's tier."""
 
     devices: Sequence[Device]
     cpu: Cpu
     n_ctx: int = 0
 
     def fill(self, spec: core.EngineSpec, n_ctx_train: int) -> core.EngineSpec:
-        """`spec` with everything that was left open decided; n_ctx_train 0 is unknown.
+        """Return `spec` with context and threads set.
 
-        No context is longer than the model was trained for, asked for or not.
+        n_ctx_train: tokens that the model was trained for, 0 if unknown; no context is longer.
         """
         n_ctx = spec.n_ctx or self.n_ctx or num_ctx_for(sum(d.total_bytes for d in self.devices))
         n_ctx = max(n_ctx, core.smallest_ctx(sees=spec.projector is not None))
@@ -43,14 +44,14 @@ class Defaults:
         )
 
     def min_ctx(self, n_ctx: int) -> int:
-        """How far a context that this machine chose may shrink: not at all if the user set it."""
+        """Return the tokens to which a default context may shrink: `n_ctx` if the user set it."""
         return n_ctx if self.n_ctx else min(n_ctx, _CTX_BY_VRAM[-1][1])
 
     def _n_threads(self, asked: int) -> int:
-        """Two per core at most: llama.cpp dies of thousands, and more only get in their way."""
+        """Return the threads, at most two per core: thousands crash llama.cpp, many slow it."""
         return min(asked, 2 * self.cpu.n_cores) if asked > 0 else self.cpu.n_cores
 
     @property
     def max_loaded(self) -> int:
-        """Models at the same time, where OLLAMA_MAX_LOADED_MODELS is 0."""
+        """The most models to load at the same time if OLLAMA_MAX_LOADED_MODELS is 0."""
         return 3 * max(len(self.devices), 1)

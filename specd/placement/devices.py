@@ -1,4 +1,4 @@
-"""The GPUs that engines may use, and how much of each is free just now."""
+"""List the GPUs that engines may use, with the memory that is free on each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from specd.placement.nvidia import Gpu, Nvml
 
 __all__ = ["Device", "DeviceKind", "Devices", "devices"]
 
-#: What llama.cpp can use; None where that cannot be found out.
+#: The GPUs that llama.cpp can use; None if it could not be asked.
 BackendDevices = Sequence[BackendDevice] | None
-#: Total and free bytes of a GPU that its backend could not open.
+#: Total and free bytes that a backend reports for a GPU that it could not open.
 _NOTHING = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """id: what `core.EngineSpec.devices` names it by: NVIDIA's UUID, else llama.cpp's name.
+    """A GPU that engines may use, with its memory at one moment.
 
-    index: its number among those that the daemon may use.  name: what the vendor calls it.
-    uuid: NVIDIA's, "" with others.
+    id: its name in `core.EngineSpec.devices`: NVIDIA's UUID, or llama.cpp's name.
+    index: its number among the GPUs that the daemon may use.  name: the vendor's product name.
+    uuid: NVIDIA's, "" for other vendors.
     """
 
     vendor: str
@@ -41,10 +42,10 @@ class Device:
 
 
 class Devices:
-    """Which GPUs there are is found out once, how much of each is free at every question.
+    """The GPUs of this machine: found once, their free memory read at every call.
 
-    One that stops answering is left out, and keeps its number until it answers again.
-    Blocks; safe to use from several threads.
+    A GPU that stops answering is left out; its number stays reserved until it answers again.
+    Blocks.  Safe to use from several threads.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Devices:
         environ: Mapping[str, str] = os.environ,
         root: Path = Path("/"),
     ) -> None:
-        """offered: by `runner.probe`.  ask_again: the same anew, where nobody else tells of memory.
+        """Keep the sources; no GPU is read before the first call.
 
-        igpu: OLLAMA_IGPU_ENABLE; None uses integrated GPUs where there are no others.
-        gpus: NVML's.  root: where sys/ lies.
+        backend_devices: the result of `runner.probe`.  probe_again: probes anew, for the memory of
+        GPUs whose driver does not report it.
+        igpu: OLLAMA_IGPU_ENABLE; None uses integrated GPUs only if there are no others.
+        gpus: returns NVML's list.  root: the folder that holds sys/.
         """
         self._backend_devices = backend_devices
         self._probe_again = probe_again
@@ -74,40 +77,44 @@ class Devices:
         self._lock = threading.Lock()
 
     def __call__(self) -> list[Device]:
+        """Return the GPUs that answer; may start a process for a second or more."""
         with self._lock:
             return self._read()
 
     def driver_devices(self) -> list[Device]:
-        """Those of whose memory the driver tells, which costs next to nothing."""
+        """Return the GPUs whose driver reports their memory; starts no process."""
         with self._lock:
             return self._read(ask_backend=False)
 
     def is_complete(self) -> bool:
-        """Whether llama.cpp will find no others: False where it did not say, nor NVML of any."""
+        """Return whether llama.cpp finds no other GPUs; False if neither it nor NVML answered."""
         with self._lock:
             return self._backend_devices is not None or bool(self._usable_devices)
 
     def unusable_gpus(self) -> list[str]:
-        """Of GPUs that are there and of no use, and why: sentences for the log."""
+        """Return log lines, each with a GPU that is present but not used, and why."""
         gpus, used = self._gpus() or [], self()
         shown = cuda.visible_gpus(gpus, self._environ)
         if gpus and not shown and not used:
             variable = self._environ.get(cuda.VARIABLE, "")
-            return [f"{cuda.VARIABLE}={variable} hides all GPUs: models lie in main memory"]
+            return [f"{cuda.VARIABLE}={variable} hides all GPUs: models run in main memory"]
         if self._backend_devices is not None and not self._backend_devices:
             return [
-                f"{gpu.name} is not used: the llama.cpp that is installed cannot use it"
+                f"{gpu.name} is not used: the installed llama.cpp does not support it"
                 for gpu in shown
             ]
         known = {device.id for device in used}
         return [
-            f"{usable_device.name} is not used: how much memory it has is not known"
+            f"{usable_device.name} is not used: its memory size is unknown"
             for usable_device in self._usable_devices
             if usable_device.id not in known
         ]
 
     def _read(self, *, ask_backend: bool = True) -> list[Device]:
-        """patient: of whom the driver does not tell, an engine is asked, for a second or more."""
+        """Return the GPUs that answer.
+
+        ask_backend: probe llama.cpp, which takes a second or more, if a driver reports no memory.
+        """
         if self._backend_devices is not None and not self._backend_devices:
             return []
         gpus = self._gpus()
@@ -128,11 +135,9 @@ class Devices:
         if ask_backend and None in memory.values():
             backend_devices = self._backend_devices if is_first else self._probe_again()
             self._backend_devices = backend_devices or self._backend_devices
-            said = {o.name: (o.total_bytes, o.free_bytes) for o in self._backend_devices or ()}
+            probed = {o.name: (o.total_bytes, o.free_bytes) for o in self._backend_devices or ()}
             memory |= {
-                i: said.get(there[i].offer)
-                for i, driver_devices in memory.items()
-                if driver_devices is None
+                i: probed.get(there[i].offer) for i, known in memory.items() if known is None
             }
         return [
             self._device(index, there[index], *known)
@@ -155,7 +160,7 @@ class Devices:
     def _driver_memory(
         self, usable_device: UsableDevice, gpu: Gpu | None
     ) -> tuple[int, int] | None:
-        """Total and free bytes by the driver, which costs nothing; None where it keeps silent."""
+        """Return the driver's total and free bytes; None if it does not report them."""
         if gpu is not None and gpu.total_bytes:
             return gpu.total_bytes, gpu.free_bytes
         if usable_device.kind is DeviceKind.DISCRETE:
@@ -163,7 +168,7 @@ class Devices:
         if gpu is not None:
             cpu = self._cpu()
             return cpu.total_bytes, cpu.available_bytes
-        return None  # AMD's driver counts but what was set aside when the machine started
+        return None  # AMD's driver counts only the memory that was reserved at boot
 
     def _device(self, index: int, usable_device: UsableDevice, total: int, free: int) -> Device:
         if usable_device.kind is DeviceKind.INTEGRATED:
@@ -182,5 +187,5 @@ class Devices:
 
 
 def devices() -> list[Device]:
-    """NVIDIA's alone, whether or not llama.cpp can use them."""
+    """Return NVIDIA's GPUs, whether or not llama.cpp can use them."""
     return Devices()()

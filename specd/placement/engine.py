@@ -1,7 +1,7 @@
-"""An engine's models, each with what it takes as that engine loads it.
+"""Estimate the memory of an engine's models from its spec and the shapes of its files.
 
-The engine itself is a process of its own, with native code: its sizes are said again here, and a
-test holds them against what it loads.
+The engine process computes these sizes itself.  They are repeated here, and a test compares them
+with what an engine loads.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from specd.store.shape import Shape
 #: The longest draft that the engine's controller makes.
 MAX_DRAFT: Final = 16
 _MIN_BATCH: Final = 32
-#: Of images whose tokens see each other all must share a pass.
+#: Tokens of one pass for models whose image tokens attend to each other: an image is one pass.
 _NON_CAUSAL_BATCH: Final = 1152
 _SEE_EACH_OTHER: Final = ("gemma3", "gemma4")
-#: What the states before the last few tokens may cost, and how many are kept whatever they cost.
+#: Share of the weights that saved recurrent states may take; states that are always saved.
 _STATES_SHARE, _LEAST_STATES = 1 / 8, 3
-#: An engine for vectors: texts in one pass, tokens of one text, and room for logits of its pass.
+#: For embeddings: most texts in one pass, least tokens of one pass, most bytes of its logits.
 _MAX_TEXTS, _MIN_WHOLE, _MAX_LOGITS_BYTES = 64, 2048, 4 * 2**30
 
 
 def footprints(
     spec: core.EngineSpec, target: Shape, drafter: Shape | None = None, *, extra_bytes: int = 0
 ) -> tuple[Footprint, Footprint | None]:
-    """Of the target and the drafter.  extra_bytes: of the target's projector and its adapters."""
+    """Return the footprints of target and drafter; None for the drafter if there is none.
+
+    extra_bytes: size of the target's projector and adapters.
+    """
     spec = replace(spec, n_ctx=min(spec.n_ctx, target.n_ctx_train or spec.n_ctx))
     if spec.embeds:
         return _encoder(spec, target, extra_bytes), None
@@ -40,7 +43,7 @@ def footprints(
     of_target = _decoder(spec, target, longest, n_rewind=n_rewind, extra_bytes=extra_bytes)
     if drafter is None:
         return of_target, None
-    # What cannot go back over its own draft makes it in another sequence.
+    # A recurrent drafter cannot rewind, so it drafts in a second sequence.
     forks = drafter.is_recurrent and longest > 0
     return of_target, _decoder(spec, drafter, longest, forks=forks)
 
@@ -74,7 +77,7 @@ def _n_batch(spec: core.EngineSpec) -> int:
 
 
 def _n_rewind(target: Shape, spec: core.EngineSpec, longest: int) -> int:
-    """States that are kept of each slot beside the present one."""
+    """Return how many earlier states are saved per slot."""
     wanted = max(min(longest, _n_batch(spec) - 2), 0)
     state_bytes = 4 * sum(layer.kv_layout.state for layer in target.layers) * max(spec.n_slots, 1)
     if not state_bytes or not target.can_rewind or not wanted:

@@ -1,6 +1,6 @@
-"""What a model will take in memory, before it is loaded: by layer, as it is split among devices.
+"""Estimate the memory of a model before it is loaded, layer by layer.
 
-Weights are the file's tensors, caches are counted as llama.cpp makes them, cell by cell.
+Weights are the sizes of the file's tensors.  Caches are counted in cells, as llama.cpp makes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from specd.placement.scratch import Pass, scratch
 from specd.store.kv_layout import LayerKv
 from specd.store.shape import Shape
 
-#: Bytes of 32 numbers in a cache, by llama.cpp's layout of each format.
+#: Bytes of a cache block of 32 numbers, by llama.cpp's format.
 _CACHE_BLOCK_BYTES = {
     "f32": 128,
     "f16": 64,
@@ -28,7 +28,7 @@ _CACHE_BLOCK_BYTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One layer.  cache_bytes: its keys and values, or running states, for all slots."""
+    """One layer of a model.  cache_bytes: keys and values, or recurrent states, of all slots."""
 
     weights_bytes: int
     cache_bytes: int
@@ -36,16 +36,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """One model as one engine would load it.
+    """The memory of one model as one engine would load it.
 
-    blocks: first to last.  input_bytes: embeddings of tokens, always in main memory.
-    output_bytes: what follows the last block; tied_bytes of that are a second copy of the
-    embeddings, which main memory has no need of.  llama.cpp counts it as a layer, and the last
-    n_gpu_layers lie on devices: the output is the first to come there and the last to leave.
-    extra_bytes: projector and adapters, on the first device where there is one.
-    device_scratch_bytes: on each device that is used.  host_scratch_bytes: in main memory, whatever
-    is used; staged_bytes: there as well, as soon as a device is used.
-    handed_bytes: of the device's scratch what comes from elsewhere with every pass.
+    llama.cpp counts the output as one more layer and puts the last n_gpu_layers on devices.
+
+    blocks: first to last.  input_bytes: token embeddings, always in main memory.
+    output_bytes: all that follows the last block.  tied_bytes: the part of output_bytes that copies
+    the embeddings; in main memory this copy is not made.
+    extra_bytes: projector and adapters, on the first device if there is one.
+    device_scratch_bytes: scratch on each used device.
+    host_scratch_bytes: scratch in main memory in all cases.
+    staged_bytes: more scratch in main memory if a device is used.
+    transfer_bytes: the part of device_scratch_bytes that is copied to the device at every pass.
     """
 
     blocks: tuple[Block, ...]
@@ -60,7 +62,7 @@ class Footprint:
 
     @property
     def total_bytes(self) -> int:
-        """On a machine without devices."""
+        """Bytes on a machine without devices."""
         return self.in_main_memory(0)
 
     @property
@@ -73,7 +75,7 @@ class Footprint:
         return blocks + self.input_bytes + self.output_bytes - self.tied_bytes
 
     def on_device(self, n_gpu_layers: int) -> int:
-        """Bytes on a single device that holds so many layers; −1 is all of them."""
+        """Return the bytes on a single device that holds `n_gpu_layers` layers; −1 means all."""
         n_layers = self._n_layers(n_gpu_layers)
         if n_layers == 0:
             return 0
@@ -81,18 +83,19 @@ class Footprint:
         return _bytes_of(last) + self.output_bytes + self.extra_bytes + self.device_scratch_bytes
 
     def in_main_memory(self, n_gpu_layers: int) -> int:
+        """Return the bytes in main memory if devices hold `n_gpu_layers` layers; −1 means all."""
         n_layers = self._n_layers(n_gpu_layers)
         first = self.blocks[: max(len(self.blocks) + 1 - n_layers, 0)]
-        kv_layout = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
+        n_bytes = self.input_bytes + self.host_scratch_bytes + _bytes_of(first)
         if n_layers == 0:
-            kv_layout += self.output_bytes - self.tied_bytes
-            kv_layout += self.extra_bytes + self.device_scratch_bytes
+            n_bytes += self.output_bytes - self.tied_bytes
+            n_bytes += self.extra_bytes + self.device_scratch_bytes
         else:
-            kv_layout += self.staged_bytes
-        return kv_layout
+            n_bytes += self.staged_bytes
+        return n_bytes
 
     def _n_layers(self, n_gpu_layers: int) -> int:
-        """The output is one more than there are blocks."""
+        """Return the layers on devices as a number ≥ 0; the output is one of them."""
         return len(self.blocks) + 1 if n_gpu_layers < 0 else n_gpu_layers
 
 
@@ -109,10 +112,11 @@ def footprint(
     extra_bytes: int = 0,
     n_sequences: int = 0,
 ) -> Footprint:
-    """n_ctx: tokens per slot.  n_batch: of one pass.  n_outputs: rows of its results.
+    """Return the memory of a model of this shape.
 
-    n_rewind: running states that are kept of each sequence beside the present one.
-    n_sequences: 0 is one for each slot.
+    n_ctx: tokens per slot.  n_batch: tokens of one pass.  n_outputs: rows of logits of one pass.
+    n_rewind: earlier recurrent states that are saved per sequence.
+    n_sequences: 0 means one per slot.
     """
     n_sequences = n_sequences or max(n_slots, 1)
     n_cells = _padded(n_ctx * n_slots)
@@ -123,7 +127,7 @@ def footprint(
         n_kept = n_cells
         if kv_layout.window:
             n_kept = min(n_cells, _padded(kv_layout.window * n_sequences + n_batch))
-        # Without flash attention the values lie in columns, as high as the largest.
+        # Without flash attention, values are stored transposed, in columns of the largest height.
         value = widest if flash_attention is False and kv_layout.value else kv_layout.value
         rows = _row_bytes(kv_layout.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
         return rows * n_kept + 4 * kv_layout.state * n_states
@@ -157,7 +161,7 @@ def footprint(
 
 
 def _padded(n: int) -> int:
-    """llama.cpp's caches have cells in steps of so many."""
+    """Return `n` rounded up to a multiple of 256, as llama.cpp sizes its caches."""
     return -(-n // 256) * 256
 
 

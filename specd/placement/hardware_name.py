@@ -1,4 +1,4 @@
-"""What a measured speed holds for: the processor and the accelerators, by name."""
+"""Name the hardware that a measured speed belongs to: processor and accelerators."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from specd.placement.devices import Device
 
 
 def machine_name(devices: Sequence[Device], cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The same on every start of the same machine, another where a speed may be another."""
+    """Return the names of processor and GPUs, joined by "; "; equal names mean equal hardware."""
     return "; ".join([cpu_name(cpuinfo), *(device.name for device in devices)])
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The marketing name where Linux says it, else the architecture's."""
+    """Return the processor's product name if Linux knows it, else its architecture."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,24 +1,25 @@
-"""How layers are shared out among devices: in one piece each, and all devices filled alike.
+"""Split layers among devices: one contiguous range each, all devices filled to the same share.
 
-llama.cpp numbers the layers that lie on devices from 0 to n - 1, the output last, and gives number
-i to the first device whose part of `tensor_split`, with those before it, is more than i / n.  With
-the counts themselves as parts that is exact.
+llama.cpp numbers the offloaded layers from 0 to n - 1, the output last.  It gives layer i to the
+first device whose cumulative share of `tensor_split` exceeds i / n.  With layer counts as shares
+the result is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: How finely rooms are filled alike.
+#: Resolution of the share to which all devices are filled.
 _STEPS = 1024
 
 
 def split_layers(
     layers: Sequence[int], capacities: Sequence[int], *, each: int = 0, once: int = 0
 ) -> tuple[int, ...] | None:
-    """How many of the layers, given in bytes, every room takes; None where they do not fit.
+    """Return the number of layers for each capacity; None if they do not fit.
 
-    each: what else lies in a room that is used.  once: what else lies in the first of them.
+    layers, capacities: bytes.  each: further bytes on every used device.
+    once: further bytes on the first used device.
     """
     if (counts := _fill(layers, capacities, each, once)) is None:
         return None
@@ -36,7 +37,10 @@ def split_layers(
 def _fill(
     layers: Sequence[int], capacities: Sequence[int], each: int, once: int
 ) -> tuple[int, ...] | None:
-    """One room after the other, up to its brim: who starts so, needs the fewest."""
+    """Return the counts if each device is filled completely before the next one; None if too much.
+
+    This uses the fewest devices.
+    """
     counts = []
     n = 0
     for capacity in capacities:

@@ -1,4 +1,4 @@
-"""Where an engine's models lie on a machine, and the bytes that this takes of each memory."""
+"""The division of an engine's models among memories, and the bytes in each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _AT_ONCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """layers: of the target on each device, by the device's place; the output is one of them.
+    """The devices of target and drafter.  A place is an index into the machine's devices.
 
-    drafter: the place of its device.  Whatever lies on none of them lies in main memory.
+    layers: (place, number of the target's layers there); the output counts as a layer.
+    drafter: the place of its device, None for main memory.  All other layers are in main memory.
     """
 
     layers: tuple[tuple[int, int], ...] = ()
@@ -29,12 +30,12 @@ class Layout:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The target's first: a projector lies on the first that an engine sees."""
+        """The places in use, the target's first: a projector is put on the first device."""
         own = tuple(at for at, _ in self.layers)
         return own if self.drafter is None or self.drafter in own else (*own, self.drafter)
 
     def on_devices(self, target: Footprint, drafter: Footprint | None) -> Counter[int]:
-        """Bytes by the device's place."""
+        """Return the bytes on each device, by its place."""
         taken: Counter[int] = Counter()
         layers = layer_bytes(target, self.n_layers)
         scratch = target.device_scratch_bytes + self._copies_bytes(target)
@@ -50,7 +51,10 @@ class Layout:
     def in_main_memory(
         self, target: Footprint, drafter: Footprint | None, mapped: tuple[bool, bool]
     ) -> int:
-        """mapped: whether the weights of target and drafter lie there anyway."""
+        """Return the bytes in main memory.
+
+        mapped: whether another engine already maps the weights of the target, of the drafter.
+        """
         taken = _in_main_memory(target, self.n_layers, mapped[0]) + self._copies_bytes(target)
         if drafter is not None:
             n_layers = 0 if self.drafter is None else len(drafter.blocks) + 1
@@ -58,7 +62,7 @@ class Layout:
         return taken
 
     def as_loaded(self, target: Footprint) -> Footprint:
-        """Scratch with all that it has where several devices work at once."""
+        """Return the target's footprint with the extra copies that several devices need."""
         copies = self._copies_bytes(target)
         return replace(
             target,
@@ -70,29 +74,32 @@ class Layout:
         return copies_bytes(target, self.n_layers, len(self.layers))
 
     def total_bytes(self, target: Footprint, drafter: Footprint | None = None) -> int:
-        """Of all memories together."""
+        """Return the bytes of all memories together."""
         on_devices = self.on_devices(target, drafter).total()
         return on_devices + self.in_main_memory(target, drafter, (False, False))
 
 
 def layer_bytes(model: Footprint, n_layers: int) -> Sequence[int]:
-    """The last layers, weights and cache, as llama.cpp counts them: the output is the very last."""
+    """Return the bytes of each of the last `n_layers` layers; the output is the last of them."""
     blocks = [block.weights_bytes + block.cache_bytes for block in model.blocks]
     return [*blocks, model.output_bytes][len(blocks) + 1 - n_layers :]
 
 
 def copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
-    """More of what is handed over, on every device and in main memory.
+    """Return the bytes of further input copies, on every device and in main memory.
 
-    Several devices that hold all of a model work at once, on so many passes.  Assumed from
-    llama.cpp's source, where a pass that finds no memory for this does without it.
+    If several devices hold a whole model, llama.cpp pipelines `_AT_ONCE` passes and copies the
+    inputs of each.  If there is no memory for the copies, llama.cpp does without them.
     """
     works_at_once = n_devices > 1 and n_layers > len(model.blocks)
     return (_AT_ONCE - 1) * model.transfer_bytes if works_at_once else 0
 
 
 def streamed_weights_bytes(model: Footprint, n_layers: int) -> int:
-    """For long prompts weights in main memory are brought to the device, one block at a time."""
+    """Return the bytes of the largest block in main memory.
+
+    For long prompts llama.cpp copies such blocks to the device, one at a time.
+    """
     kept = model.blocks[: len(model.blocks) + 1 - n_layers]
     return max((block.weights_bytes for block in kept), default=0)
 

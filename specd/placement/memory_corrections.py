@@ -1,8 +1,8 @@
-"""What engines took in truth, and how wrong the estimate was: one file, kept across restarts.
+"""Corrections of memory estimates, learned from what engines really took; kept in one file.
 
-A lesson is for one file, loaded in one way, and corrects the next estimate of the same, within
-bounds: whatever the file says, no estimate becomes absurd.  Nobody is refused anything for its
-sake: a file that cannot be read or written is a warning.
+A correction holds for one file that is loaded in one way.  It changes the next estimate within
+bounds, so that a wrong file makes no estimate absurd.  If the file cannot be read or written,
+that is logged as a warning and nothing else fails.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from specd.store.state_file import Stamp, StateFile, valid_rows
 
 log = logging.getLogger(__name__)
 
-#: Its name in the state directory.
+#: Name of the file in the state directory.
 MEMORY_FILE: Final = "memory.json"
-#: More lessons than this, and those that were used longest ago are dropped.
+#: Most corrections that are kept; the least recently used ones are dropped.
 MAX_CORRECTIONS: Final = 1000
 _MAX_BYTES: Final = 4 * 2**20
 _MAX_DEVICES: Final = 64
 _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
-#: What an estimate may be off by: caches are counted cell by cell, scratch is a rule of thumb.
+#: Bounds of measured ÷ estimated: caches are counted cell by cell, scratch is a rule of thumb.
 _CACHE, _SCRATCH = (0.5, 2.0), (0.25, 8.0)
 _LEAST_WEIGHTS, _MOST_WEIGHTS = 0.75, 1.5
-#: Of an estimate that is so small, a ratio says nothing.
+#: Bytes of an estimate below which no ratio is learned.
 _TOO_SMALL: Final = 2**20
-#: A refusal makes the next estimate so much larger; a success forgets half of them.
+#: Share by which a refusal raises the next estimate; a success halves the count of refusals.
 _REFUSED, _MOST_REFUSALS, _MIN_REFUSALS = 0.25, 8.0, 0.2
-#: What a process takes on a device before anything lies there; more is somebody else's.
+#: Most bytes that a process is believed to take on a device before it loads anything.
 _MOST_OF_A_PROCESS: Final = 2 * 2**30
 
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=_MAX_COUNT)]
@@ -48,7 +48,10 @@ _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
 
 class CorrectionKey(msgspec.Struct, frozen=True):
-    """weights, others: identities.  others: of the drafter or the target, adapters, a projector."""
+    """What a correction holds for: one file, loaded in one way.
+
+    weights, others: identities of files.  others: the drafter or the target, adapters, a projector.
+    """
 
     weights: str
     is_drafter: bool
@@ -59,13 +62,13 @@ class CorrectionKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_target(cls, spec: core.EngineSpec) -> Self:
-        """OSError where a file is not there."""
+        """Return the key of the spec's target; raise OSError if a file is missing."""
         others = (spec.drafter, *spec.adapters, spec.projector)
         return cls._of(spec, spec.weights, others, is_drafter=False)
 
     @classmethod
     def of_drafter(cls, spec: core.EngineSpec) -> Self:
-        """OSError where a file is not there."""
+        """Return the key of the spec's drafter; raise OSError if a file is missing."""
         assert spec.drafter is not None
         return cls._of(spec, spec.drafter, (spec.weights,), is_drafter=True)
 
@@ -89,9 +92,11 @@ class CorrectionKey(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """Of weights the difference in bytes, of all else measured ÷ estimated.
+    """The difference between what one file takes and its estimate.
 
-    refusals: how often memory was refused of late.  used_at: unix seconds.
+    used_at: unix seconds.  weights_bytes: measured − estimated.
+    cache, scratch: measured ÷ estimated.
+    refusals: how often memory was refused, halved at each success.
     """
 
     key: CorrectionKey
@@ -109,28 +114,29 @@ class _Context(msgspec.Struct, frozen=True):
 
 class _File(msgspec.Struct, frozen=True):
     version: int
-    lessons: list[Correction]
+    corrections: list[Correction] = msgspec.field(name="lessons")
     contexts: list[_Context] = []
 
 
 class _Rows(msgspec.Struct, frozen=True):
     version: int
-    lessons: list[msgspec.Raw]
+    corrections: list[msgspec.Raw] = msgspec.field(name="lessons")
     contexts: list[msgspec.Raw] = []
 
 
 class _Known(msgspec.Struct):
-    lessons: dict[CorrectionKey, Correction] = {}
+    corrections: dict[CorrectionKey, Correction] = {}
     contexts: dict[str, int] = {}
 
 
 class MemoryCorrections:
-    """path None keeps everything in memory alone.  unix_time: seconds.
+    """The corrections of all models, and the bytes that a process takes on each device.
 
-    Reads and writes the file: belongs into a thread.  Safe to call from several.
+    Reads and writes its file, so call it from a thread.  Safe to use from several threads.
     """
 
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
+        """Keep the path; nothing is read yet.  path: None keeps everything in memory only."""
         self._file = StateFile(path, _MAX_BYTES) if path is not None else None
         self._unix_time = unix_time
         self._known = _Known()
@@ -138,42 +144,45 @@ class MemoryCorrections:
         self._lock = threading.Lock()
 
     def correct(self, key: CorrectionKey, estimate: Footprint) -> Footprint:
-        """The estimate, made better by what was learned of the same."""
-        correction = self._look().lessons.get(key)
+        """Return the estimate, corrected by the last measurement under the same key."""
+        correction = self._look().corrections.get(key)
         return _apply_correction(correction, estimate) if correction is not None else estimate
 
     def record(self, key: CorrectionKey, estimate: Footprint, taken: core.ModelMemory) -> None:
-        """A model is loaded.  estimate: as it was before `corrected`."""
+        """Record what a loaded model took.  estimate: before `correct`."""
         self._change(key, lambda correction: _updated_correction(correction, estimate, taken))
 
     def record_refusal(self, key: CorrectionKey) -> None:
-        """It was not loaded: there was not enough memory, though there should have been."""
+        """Record that a load was refused memory although the estimate fitted."""
         self._change(key, _correction_after_refusal)
 
     def process_bytes(self) -> Mapping[str, int]:
-        """By a device's id: what a process takes there before anything lies in it."""
+        """Return by device id the bytes that a process takes before it loads anything."""
         return self._look().contexts
 
     def record_process_bytes(self, device: str, n_bytes: int) -> None:
-        """What an engine took of a device beyond what it says that it took."""
+        """Record the bytes that an engine took on a device beyond what it reports."""
         if not 0 < n_bytes <= _MOST_OF_A_PROCESS:
             return
         with self._lock:
             known = self._read_or_log()
-            # What is measured is what others did meanwhile, too: the most of late is believed.
+            # Other processes disturb the measurement, so the largest recent value is kept.
             kept = max(n_bytes, round(0.9 * known.contexts.get(device, 0)))
             contexts = {**known.contexts, device: kept}
             contexts = dict(list(contexts.items())[-_MAX_DEVICES:])
-            self._write_or_log(_Known(known.lessons, contexts))
+            self._write_or_log(_Known(known.corrections, contexts))
 
     def _change(self, key: CorrectionKey, change: Callable[[Correction], Correction]) -> None:
         with self._lock:
-            # Read again: another daemon may have learned.
+            # Read again: another daemon may have written.
             known = self._read_or_log()
             now = max(self._unix_time(), 0.0)
-            correction = change(known.lessons.get(key) or Correction(key, now))
-            lessons = {**known.lessons, key: msgspec.structs.replace(correction, used_at=now)}
-            self._write_or_log(_Known(lessons, known.contexts))
+            correction = change(known.corrections.get(key) or Correction(key, now))
+            corrections = {
+                **known.corrections,
+                key: msgspec.structs.replace(correction, used_at=now),
+            }
+            self._write_or_log(_Known(corrections, known.contexts))
 
     # ----------------------------------------------------------------------- the file
 
@@ -182,7 +191,7 @@ class MemoryCorrections:
             return self._read_or_log()
 
     def _read_or_log(self) -> _Known:
-        """What this process knows, where the file says nothing new."""
+        """Return the file's content, or what this process knows if the file cannot be read."""
         if self._file is None:
             return self._known
         try:
@@ -190,7 +199,7 @@ class MemoryCorrections:
                 self._known = self._file.read(_decode) or _Known()
                 self._stamp = stamp
         except OSError as error:
-            self._log_error("cannot read what was learned of memory in %s: %s", error)
+            self._log_error("cannot read memory corrections from %s: %s", error)
         return self._known
 
     def _write_or_log(self, known: _Known) -> None:
@@ -198,48 +207,48 @@ class MemoryCorrections:
         if self._file is None:
             return
         contexts = [_Context(device, n) for device, n in self._known.contexts.items()]
-        lessons = list(self._known.lessons.values())
+        corrections = list(self._known.corrections.values())
         try:
-            self._file.write(msgspec.json.encode(_File(_VERSION, lessons, contexts)))
+            self._file.write(msgspec.json.encode(_File(_VERSION, corrections, contexts)))
             self._stamp = self._file.stamp()
         except OSError as error:
-            self._log_error("cannot keep what was learned of memory in %s: %s", error)
+            self._log_error("cannot write memory corrections to %s: %s", error)
 
-    def _log_error(self, words: str, error: Exception) -> None:
+    def _log_error(self, message: str, error: Exception) -> None:
         assert self._file is not None
-        self._file.warn_once(words, error)
+        self._file.warn_once(message, error)
 
 
 def _decode(data: bytes) -> _Known:
-    """ValueError for bytes that are not of this version."""
+    """Return the content of the file; raise ValueError if it is damaged or of another version."""
     try:
         file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if file.version != _VERSION:
         raise ValueError(f"its version is {file.version}, not {_VERSION}")
-    lessons = {
+    corrections = {
         correction.key: correction
-        for _, correction in valid_rows(enumerate(file.lessons), Correction)
+        for _, correction in valid_rows(enumerate(file.corrections), Correction)
     }
     measured = [
         each for _, each in valid_rows(enumerate(file.contexts), _Context) if each.n_bytes > 0
     ]
     contexts = {each.device: min(each.n_bytes, _MOST_OF_A_PROCESS) for each in measured}
-    return _bounded(_Known(lessons, contexts))
+    return _bounded(_Known(corrections, contexts))
 
 
 def _bounded(known: _Known) -> _Known:
-    """The lessons that were used last, and no more of them than are wanted."""
-    lessons = sorted(
-        known.lessons.values(), key=lambda correction: correction.used_at, reverse=True
+    """Return `known` with only the most recently used corrections, at most MAX_CORRECTIONS."""
+    corrections = sorted(
+        known.corrections.values(), key=lambda correction: correction.used_at, reverse=True
     )
     return _Known(
-        {correction.key: correction for correction in lessons[:MAX_CORRECTIONS]}, known.contexts
+        {correction.key: correction for correction in corrections[:MAX_CORRECTIONS]}, known.contexts
     )
 
 
-# ------------------------------------------------------------------------------ lessons
+# -------------------------------------------------------------------------- corrections
 
 
 def _updated_correction(

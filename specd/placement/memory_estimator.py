@@ -1,4 +1,4 @@
-"""What an engine's models need, by their files and by what was learned of them."""
+"""Estimate the memory of an engine's models from their files and from earlier loads."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from specd.store.shape import Shape
 log = logging.getLogger(__name__)
 
 MIB: Final = 2**20
-#: An estimate that is off by more than both is worth a warning.
+#: An estimate that is wrong by more than both is logged as a warning.
 _WRONG_SHARE, _WRONG_BYTES = 0.05, 64 * MIB
 
 
 class MemoryEstimator:
-    """Reads files; blocks."""
+    """Estimates footprints and corrects them by what engines really took.  Reads files; blocks."""
 
     def __init__(self, shape: Callable[[Path], Shape], corrections: MemoryCorrections) -> None:
-        """shape: what a GGUF says of its memory, or StoreError."""
+        """Keep the sources.  shape: reads the shape of a GGUF, or raises StoreError."""
         self._shape = shape
         self._corrections = corrections
 
     def of(self, spec: core.EngineSpec) -> tuple[Footprint, Footprint | None]:
-        """As they are thought to be after all that was learned."""
+        """Return the corrected footprints of target and drafter; None without a drafter."""
         target, drafter = self._estimates(spec)
         try:
             target = self._corrections.correct(CorrectionKey.of_target(spec), target)
             if drafter is not None:
                 drafter = self._corrections.correct(CorrectionKey.of_drafter(spec), drafter)
         except OSError:
-            pass  # the engine will say that a file is not there
+            pass  # the engine reports a missing file
         return target, drafter
 
     def _estimates(self, spec: core.EngineSpec) -> tuple[Footprint, Footprint | None]:
@@ -55,12 +55,12 @@ class MemoryEstimator:
         try:
             return self._shape(Path(path))
         except StoreError:
-            return None  # the engine will say what is wrong with the file
+            return None  # the engine reports what is wrong with the file
 
     def record_usage(
         self, spec: core.EngineSpec, facts: core.EngineFacts, *, was_refused: bool
     ) -> None:
-        """was_refused: there was no memory for it, before there was."""
+        """Record what a loaded engine took.  was_refused: an earlier attempt got no memory."""
         self._check(spec, facts)
         target, drafter = self._estimates(spec)
         try:
@@ -68,13 +68,12 @@ class MemoryEstimator:
             layout = layout_of(spec, len(target.blocks))
             self._corrections.record(key, layout.as_loaded(target), facts.target)
             if was_refused:
-                self._corrections.record_refusal(
-                    key
-                )  # next time there is more room from the beginning
+                # The next estimate is then higher from the start.
+                self._corrections.record_refusal(key)
             if drafter is not None and facts.drafter is not None:
                 self._corrections.record(CorrectionKey.of_drafter(spec), drafter, facts.drafter)
         except OSError:
-            pass  # a file that was deleted meanwhile is not loaded again
+            pass  # the file was deleted meanwhile, so it is not loaded again
 
     def _check(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
         target, drafter = self.of(spec)
@@ -85,19 +84,19 @@ class MemoryEstimator:
             _compare(spec.drafter, layout.total_bytes(target, drafter) - alone, facts.drafter)
 
 
-def _compare(weights: str, thought: int, taken: core.ModelMemory) -> None:
-    off = abs(taken.total_bytes - thought)
-    if off > _WRONG_BYTES and off > _WRONG_SHARE * taken.total_bytes:
+def _compare(weights: str, estimated: int, taken: core.ModelMemory) -> None:
+    error = abs(taken.total_bytes - estimated)
+    if error > _WRONG_BYTES and error > _WRONG_SHARE * taken.total_bytes:
         log.warning(
             "%s takes %.0f MiB, and %.0f MiB were expected",
             short_name(weights),
             taken.total_bytes / MIB,
-            thought / MIB,
+            estimated / MIB,
         )
 
 
 def _single_block_footprint(path: str) -> Footprint:
-    """Of a file that tells nothing: all in one piece."""
+    """Return the footprint of an unreadable file: one block of its size."""
     return Footprint(
         blocks=(Block(weights_bytes=_file_bytes(path), cache_bytes=0),),
         input_bytes=0,

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML, the source of truth for their memory."""
+"""Read NVIDIA GPUs and their memory through NVML."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ log = logging.getLogger(__name__)
 class Gpu:
     """A whole GPU, or one instance of a GPU that is split (MIG).
 
-    index: of the GPU, by its place on the bus.  bus_id: as in `core.BackendDevice`.
-    parent: the UUID of the GPU that it is an instance of, "" for a whole one.
-    total_bytes: 0 where it has no memory of its own.  speed: to compare, 0 where it is not known.
+    index: number of the GPU, in the order of the bus.  bus_id: as in `core.BackendDevice`.
+    total_bytes: 0 if it has no memory of its own.
+    parent: the UUID of the split GPU, "" for a whole one.
+    speed: cores × clock, for comparison; 0 if unknown.
     """
 
     index: int
@@ -34,14 +35,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """version: such as "570.124.06".  cuda: the newest CUDA that it runs, such as "12.8"."""
+    """NVIDIA's driver.
+
+    version: such as "570.124.06".  cuda: the newest CUDA version that it runs, such as "12.8".
+    """
 
     version: str
     cuda: str
 
 
 class Nvml:
-    """Every question is asked anew; whoever stops answering is warned of once.
+    """The NVML library.  Reads anew at every call and logs once if a GPU stops answering.
 
     Safe to use from several threads.
     """
@@ -53,7 +57,7 @@ class Nvml:
         self._lock = threading.Lock()
 
     def gpus(self) -> list[Gpu] | None:
-        """All that answer, in the order of the bus; None without the library or its driver."""
+        """Return all GPUs that answer, in the order of the bus; None without library or driver."""
         silent: dict[int, str] = {}
         failure = ""
         gpus = None
@@ -64,12 +68,12 @@ class Nvml:
             except pynvml.NVMLError as error:
                 failure = str(error)
                 if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-                    self._warn_once(f"NVML says nothing of NVIDIA's GPUs: {error}")
+                    self._warn_once(f"NVML cannot list NVIDIA's GPUs: {error}")
             self._compare(gpus or [], silent, failure)
         return gpus
 
     def driver(self) -> Driver | None:
-        """None where NVIDIA's driver does not answer."""
+        """Return the driver's versions; None if NVIDIA's driver does not answer."""
         with self._lock:
             try:
                 with _session():
@@ -80,7 +84,7 @@ class Nvml:
         return Driver(version, f"{cuda // 1000}.{cuda % 1000 // 10}")
 
     def _compare(self, gpus: list[Gpu], silent: dict[int, str], failure: str) -> None:
-        """Say who is gone and who is back since the last question."""
+        """Log the GPUs that are gone or back since the last call."""
         present = {gpu.uuid: gpu for gpu in gpus}
         for uuid in sorted(self._lost & present.keys()):
             log.info("%s (%s) answers again", present[uuid].name, uuid)
@@ -112,7 +116,7 @@ def _session() -> Iterator[None]:
 
 
 def _all_gpus(silent: dict[int, str]) -> Iterator[Gpu]:
-    """One that fails hides no other: `silent` gets its index and the reason."""
+    """Yield all GPUs that answer; put the index of each other one and the reason in `silent`."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             found = _gpus_at(index)
@@ -123,7 +127,7 @@ def _all_gpus(silent: dict[int, str]) -> Iterator[Gpu]:
 
 
 def _gpus_at(index: int) -> list[Gpu]:
-    """The GPU; of one that is split its instances, and nothing before any has been made."""
+    """Return the GPU, or the instances of a split GPU: none if none has been created."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     whole = _gpu(index, handle, handle)
     if not _is_split(handle):
@@ -132,7 +136,7 @@ def _gpus_at(index: int) -> list[Gpu]:
 
 
 def _gpu(index: int, card: object, handle: object, parent: str = "") -> Gpu:
-    """handle: of the whole card, or of an instance of it."""
+    """Return the GPU.  handle: of the whole card, or of one of its instances."""
     place = pynvml.nvmlDeviceGetPciInfo(card)
     total, free = _memory(handle)
     return Gpu(
@@ -148,7 +152,7 @@ def _gpu(index: int, card: object, handle: object, parent: str = "") -> Gpu:
 
 
 def _memory(handle: object) -> tuple[int, int]:
-    """Total and free; nothing of a GPU in the main memory, as NVML calls that."""
+    """Return total and free bytes; (0, 0) for a GPU that uses main memory."""
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError_NotSupported:
@@ -169,11 +173,11 @@ def _instances(handle: object) -> Iterator[object]:
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
         except pynvml.NVMLError_NotFound:
-            continue  # a place where none has been made
+            continue  # no instance has been created at this index
 
 
 def _speed(handle: object) -> int:
-    """Cores × clock."""
+    """Return cores × clock, 0 if unknown."""
     try:
         clock = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
         return int(pynvml.nvmlDeviceGetNumGpuCores(handle)) * int(clock)

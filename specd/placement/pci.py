@@ -1,4 +1,4 @@
-"""What Linux says of a GPU by its place on the bus, without asking the GPU's own libraries."""
+"""Read what Linux knows about a GPU by its PCI address, without the GPU's own libraries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _VENDORS = {"0x1002": "amd", "0x10de": "nvidia", "0x8086": "intel"}
 
 
 def vendor(bus_id: str, root: Path = Path("/")) -> str:
-    """Who made it, or "".  root: where sys/ lies."""
+    """Return the vendor, "" if unknown.  root: the folder that holds sys/."""
     return _VENDORS.get(_read(bus_id, "vendor", root), "")
 
 
 def memory(bus_id: str, root: Path = Path("/")) -> tuple[int, int] | None:
-    """Total and free bytes of its own memory; only AMD's driver tells."""
+    """Return total and free bytes of its memory; None unless AMD's driver reports them."""
     total, used = (_read(bus_id, f"mem_info_vram_{what}", root) for what in ("total", "used"))
     if not (total.isdigit() and used.isdigit()):
         return None

@@ -1,4 +1,4 @@
-"""Where a model lies beside those that are loaded, in the memory that is free just now."""
+"""Place a model in the memory that is free now, next to the loaded ones."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ from specd.placement.memory_corrections import MemoryCorrections
 from specd.placement.memory_estimator import MemoryEstimator
 from specd.placement.plan import plan
 from specd.placement.planner import PROCESS_BYTES, MachineMemory, Model
-from specd.placement.resident_usage import ResidentUsage, residents
+from specd.placement.resident_usage import ResidentUsage, sum_resident_usage
 from specd.placement.summary import describe_placement
 from specd.store.shape import Shape
 
 log = logging.getLogger(__name__)
 
 MIB: Final = 2**20
-#: A driver takes back what a process held some time after its end: so long it is waited for.
+#: Waits for the driver to free the memory of a process that has ended.
 _PAUSES_S: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
-#: So much less is free than was thought, before it is waited for.
+#: Bytes by which less is free than expected before the driver is waited for.
 _LATE_BYTES: Final = 256 * MIB
-#: So many are placed before the first of them is loaded, at the most.
+#: Most placements to remember until their engines have loaded.
 _MAX_LOADING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _PlacementRecord:
-    """spec: as it was placed.  devices: as they were before it was loaded."""
+    """A placement whose engine has not loaded yet.
+
+    spec: as placed.  devices: their state before the load.
+    """
 
     spec: core.EngineSpec
     n_refusals: int
@@ -47,7 +50,10 @@ class _PlacementRecord:
 
 
 class Placer:
-    """Blocks; safe to use from several threads, which wait for each other."""
+    """Places models and learns from what they really take.
+
+    Blocks.  Safe to use from several threads, which wait for each other.
+    """
 
     def __init__(
         self,
@@ -60,9 +66,11 @@ class Placer:
         cpu: Callable[[], Cpu] = Cpu.read,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """shape: what a GGUF says of its memory, or StoreError.  devices, cpu: as they are now.
+        """Keep the sources; nothing is read yet.
 
-        are_all: whether engines will find no devices but these.
+        shape: reads the shape of a GGUF, or raises StoreError.
+        devices, cpu: return the present state.
+        is_complete: returns whether engines find no devices but these.
         """
         self._placement_config = placement_config
         self._corrections = corrections or MemoryCorrections(None)
@@ -71,33 +79,33 @@ class Placer:
         self._is_complete = is_complete
         self._cpu = cpu
         self._sleep = sleep
-        self._engines: frozenset[core.EngineSpec] = frozenset()  # as far as is known
-        self._others_bytes: dict[str, int] = {}  # what nobody of ours held of each device
-        self._questions: dict[core.EngineSpec, _PlacementRecord] = {}  # the last one at the end
+        self._engines: frozenset[core.EngineSpec] = frozenset()  # at the last placement
+        self._others_bytes: dict[str, int] = {}  # used by other processes, by the device's id
+        self._records: dict[core.EngineSpec, _PlacementRecord] = {}  # the newest one last
         self._lock = threading.Lock()
 
     def place(self, request: core.PlacementRequest) -> core.Placement:
-        """Raises InvalidOption where the caller names a GPU that is not there."""
+        """Return where the model goes; raise InvalidOption if `main_gpu` names no existing GPU."""
         with self._lock:
             return self._place(request)
 
     def record_usage(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
-        """What an engine took in truth, for the next estimate.  spec: as it was placed."""
+        """Correct later estimates by what an engine took.  spec: as it was placed."""
         with self._lock:
-            question = self._questions.get(spec)
-            was_refused = question is not None and question.n_refusals > 0
+            record = self._records.get(spec)
+            was_refused = record is not None and record.n_refusals > 0
             self._memory_estimator.record_usage(spec, facts, was_refused=was_refused)
-            # Once another is placed, what is gone of a device may be gone for that one.
-            if question is not None and spec == next(reversed(self._questions)):
-                self._learn_process_bytes(question, facts)
-            self._questions.pop(spec, None)
+            # After a later placement the missing memory may belong to that model.
+            if record is not None and spec == next(reversed(self._records)):
+                self._learn_process_bytes(record, facts)
+            self._records.pop(spec, None)
 
     def _place(self, request: core.PlacementRequest) -> core.Placement:
         found = self._devices()
-        usage = residents(request.residents, self._memory_estimator.of, gpus=bool(found))
+        usage = sum_resident_usage(request.residents, self._memory_estimator.of, gpus=bool(found))
         found = self._wait_for_freed_memory(request, usage, found)
         cpu = self._cpu()
-        # Weights that are mapped count as available, though a model needs them there.
+        # Linux counts mapped weights as available, but a loaded model needs them in memory.
         ram_bytes = max(min(cpu.available_bytes, cpu.total_bytes - usage.ram_bytes), 0)
         machine = MachineMemory(
             devices=tuple(found),
@@ -110,7 +118,7 @@ class Placer:
         placement = plan(request, target, drafter, machine, self._placement_config)
         on_gpus = any(usage.n_engines[device.id] for device in found)
         if not placement.fits and request.residents and found and not on_gpus:
-            # Of those that could leave nobody holds anything of a GPU.
+            # No resident model uses a GPU, so unloading one frees no GPU memory.
             anything = replace(request, give_up=core.GiveUp.ANYTHING)
             tried = plan(anything, target, drafter, machine, self._placement_config)
             placement = placement if tried.shortage else tried
@@ -120,14 +128,14 @@ class Placer:
         log.info("%s", describe_placement(request, placement, machine, needed))
         return placement
 
-    def _remember(self, question: _PlacementRecord) -> None:
-        self._questions.pop(question.spec, None)
-        self._questions[question.spec] = question
-        while len(self._questions) > _MAX_LOADING:
-            del self._questions[next(iter(self._questions))]
+    def _remember(self, record: _PlacementRecord) -> None:
+        self._records.pop(record.spec, None)
+        self._records[record.spec] = record
+        while len(self._records) > _MAX_LOADING:
+            del self._records[next(iter(self._records))]
 
     def _learn_process_bytes(self, last: _PlacementRecord, facts: core.EngineFacts) -> None:
-        """What is gone of a device beyond what the models say they took."""
+        """Record what each device lost beyond what the models say that they took."""
         taken = _on_devices(last.spec, facts)
         now = {device.id: device.free_bytes for device in self._devices()}
         for device in last.devices:
@@ -140,7 +148,7 @@ class Placer:
     def _wait_for_freed_memory(
         self, request: core.PlacementRequest, usage: ResidentUsage, found: Sequence[Device]
     ) -> Sequence[Device]:
-        """The devices, once those who have gone hold nothing there any more."""
+        """Return the devices after the driver has freed the memory of ended engines."""
         if self._engines - set(request.residents):
             for pause_s in _PAUSES_S:
                 if not self._is_release_pending(found, usage):
@@ -153,6 +161,7 @@ class Placer:
         return found
 
     def _is_release_pending(self, found: Sequence[Device], usage: ResidentUsage) -> bool:
+        """Return whether foreign processes seem to use more than at the last placement."""
         return any(
             n_bytes > self._others_bytes.get(device, n_bytes) + _LATE_BYTES
             for device, n_bytes in _other_processes_bytes(
@@ -168,7 +177,7 @@ class Placer:
 
         def drafter(n_ctx: int) -> Footprint:
             of_drafter = self._memory_estimator.of(replace(spec, n_ctx=n_ctx))[1]
-            assert of_drafter is not None, "a spec with a drafter needs room for one"
+            assert of_drafter is not None, "a spec with a drafter has a drafter's footprint"
             return of_drafter
 
         mapped = usage.mapped_weights(spec)
@@ -181,7 +190,7 @@ class Placer:
 def _other_processes_bytes(
     found: Sequence[Device], usage: ResidentUsage, process_bytes: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
-    """What nobody of ours holds, by the device's id."""
+    """Yield (device's id, bytes that processes other than our engines use)."""
     for device in found:
         processes = usage.n_engines[device.id] * process_bytes.get(device.id, PROCESS_BYTES)
         ours = usage.on_devices[device.id] + processes
@@ -189,7 +198,10 @@ def _other_processes_bytes(
 
 
 def _on_devices(spec: core.EngineSpec, facts: core.EngineFacts) -> Counter[str]:
-    """What the models took, by the device's id; CUDA numbers what it is shown."""
+    """Return the bytes that the models took, by the device's id.
+
+    An engine reports CUDA devices by their number among those that it sees.
+    """
     taken: Counter[str] = Counter(dict.fromkeys(spec.devices or (), 0))
     memories = [facts.target, *([facts.drafter] if facts.drafter is not None else [])]
     for name, n_bytes in (part for memory in memories for part in memory.by_device):

@@ -1,6 +1,6 @@
-"""Where target and drafter lie: on which devices, with how many layers, how long a context.
+"""Turn a planner's choice into a placement: devices, layers, context, drafter.
 
-Pure: bytes that are free and bytes that are needed come in, a placement goes out.
+Pure: takes free and needed bytes and returns a placement.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from specd.placement.config import ON_CPU, PlacementConfig
 from specd.placement.planner import SHARE, LayoutPlan, MachineMemory, Model, Planner
 from specd.placement.shortage import describe_missing_drafter, describe_shortage
 
-#: What main memory is called among devices.
+#: The name of main memory in `Placement.bytes_by_device`.
 CPU: Final = "CPU"
-#: Of layers on devices, in a spec: however many there are, of however many devices.
+#: The value of `EngineSpec.n_gpu_layers` that puts all layers on devices.
 ALL_LAYERS: Final = -1
 
-#: Of what an engine took that was refused its memory, so much is thought to be there.
+#: Share of the memory that a refused engine needed, up to which the machine is trusted.
 REFUSED_MEMORY_SHARE: Final = 0.75
 
 
@@ -29,7 +29,7 @@ def plan(
     machine: MachineMemory,
     placement_config: PlacementConfig,
 ) -> core.Placement:
-    """Raises InvalidOption where the caller names a GPU that is not there."""
+    """Return the placement of a model; raise InvalidOption if `main_gpu` names no existing GPU."""
     if request.n_refused_alone and request.give_up is core.GiveUp.ANYTHING:
         machine = _limit_to_refused(request, target, drafter, machine, placement_config)
         request = replace(request, n_refusals=request.n_refusals - request.n_refused_alone)
@@ -61,13 +61,13 @@ def _limit_to_refused(
     machine: MachineMemory,
     placement_config: PlacementConfig,
 ) -> MachineMemory:
-    """The machine as far as it can be believed that refused its memory to an engine all alone.
+    """Return the machine, capped to a share of what the refused engine needed.
 
-    It has less than that engine took of it, whatever it says.
+    It refused memory to an engine that was alone, so it has less than it reports.
     """
     first = Planner(replace(request, n_refusals=0), target, drafter, machine, placement_config)
     found = first.plan()
-    assert found is not None, "where anything may be given up there is a plan"
+    assert found is not None, "there is always a plan if anything may be given up"
     used_bytes = first.used_bytes(found.layout, found.n_ctx, found.drafts)
     share = REFUSED_MEMORY_SHARE**request.n_refused_alone
     if not found.layout.devices:
@@ -97,7 +97,7 @@ def _spec(planner: Planner, found: LayoutPlan) -> core.EngineSpec:
     there = planner.machine.devices
     if not there:
         draft_on_cpu = found.drafts and planner.placement_config.draft_device == ON_CPU
-        if planner.machine.is_complete:  # whatever was asked for of them
+        if planner.machine.is_complete:  # there are no devices, whatever the options ask for
             spec = replace(spec, devices=(), n_gpu_layers=ALL_LAYERS, main_gpu=None)
         return replace(spec, n_ctx=found.n_ctx, draft_on_cpu=draft_on_cpu)
     shares = dict(layout.layers)
@@ -106,7 +106,7 @@ def _spec(planner: Planner, found: LayoutPlan) -> core.EngineSpec:
         spec,
         n_ctx=found.n_ctx,
         n_gpu_layers=ALL_LAYERS if _holds_all(planner, found) else layout.n_layers,
-        # It chooses one of several, and none where that leaves nothing to choose.
+        # With a single device there is nothing to choose.
         main_gpu=spec.main_gpu if shares and len(there) > 1 else None,
         devices=tuple(there[at].id for at in layout.devices),
         tensor_split=tuple(float(shares.get(at, 0)) for at in layout.devices) if splits else (),
@@ -116,7 +116,10 @@ def _spec(planner: Planner, found: LayoutPlan) -> core.EngineSpec:
 
 
 def _draft_device(planner: Planner, found: LayoutPlan) -> int | None:
-    """None beside a target that lies on one device, all of it: a drafter is never cut."""
+    """Return the drafter's index in the spec's devices.
+
+    Return None if it is in main memory, or on the one device that holds the whole target.
+    """
     layout = found.layout
     if not found.drafts or layout.drafter is None:
         return None

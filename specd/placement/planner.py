@@ -1,4 +1,4 @@
-"""The way from the best place for target and drafter to the least bad one, in bytes alone."""
+"""Choose a layout for target and drafter, from the best to the least bad, by bytes alone."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from specd.placement.layer_split import split_layers
 from specd.placement.layout import Layout, copies_bytes, layer_bytes, streamed_weights_bytes
 
 MIB: Final = 2**20
-#: Of main memory an engine may take so much: an estimate may be a little wrong (contract 6).
+#: Share of the free main memory that an engine may take: an estimate may be a little wrong.
 SHARE: Final = 0.8
-#: Of a GPU so much stays free, within bounds: drivers, desktops and cuBLAS want their part.
-_RESERVE, _MIN_RESERVE, _MOST_RESERVE = 0.04, 384 * MIB, 1024 * MIB
-#: What a process takes on a GPU before anything lies there, where that is not known better.
+#: Share of a GPU that stays free, and its bounds: drivers, desktops and cuBLAS need some.
+_RESERVE, _MIN_RESERVE, _MAX_RESERVE = 0.04, 384 * MIB, 1024 * MIB
+#: Bytes that a process takes on a GPU before it loads anything, until this is measured.
 PROCESS_BYTES: Final = 400 * MIB
-#: Every time memory was refused, all that is needed is thought to be so much larger.
+#: Share by which each refusal of memory raises the estimate.
 _REFUSED = 0.25
-#: Automatic contexts are a multiple of that, or the least one.
+#: A default context that was shortened is a multiple of this, or the smallest allowed one.
 _CTX_STEP = 1024
-#: Where the context has to shrink anyway, so much of it is worth a drafter.
-_MIN_CTX_SHARE = 1 / 3
-#: Beyond so many GPUs not all ways to choose some of them are tried.
+#: Share of the context that may be given up for a drafter if the context shrinks anyway.
+_MAX_CTX_LOSS = 1 / 3
+#: With more GPUs than this, not all combinations of them are tried.
 _MAX_LISTED_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """at: what it takes with so many tokens per slot.
+    """A model to be placed.
 
-    is_mapped: its weights lie in main memory anyway, for another engine.
+    at: returns its footprint for a context of so many tokens per slot.
+    is_mapped: another engine already maps its weights into main memory.
     """
 
     at: Callable[[int], Footprint]
@@ -46,11 +47,12 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMemory:
-    """ram_bytes: main memory that nobody uses.  total_ram_bytes: all of it.
+    """The free memory of the machine.
 
-    process_bytes: by device, where it was measured.
-
-    are_all: False where llama.cpp may find devices that nobody knows of.
+    ram_bytes: free main memory.  total_ram_bytes: all main memory.
+    is_complete: False if llama.cpp may find devices that are not listed here.
+    process_bytes: bytes that a process takes on a device before it loads anything, by the device's
+    id, as far as measured.
     """
 
     devices: tuple[Device, ...]
@@ -60,10 +62,11 @@ class MachineMemory:
     process_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def process_bytes_on(self, device: Device) -> int:
+        """Return the bytes that a process takes on a device before it loads anything."""
         return self.process_bytes.get(device.id, PROCESS_BYTES)
 
     def with_all_free(self) -> MachineMemory:
-        """The same, where nobody else uses any memory."""
+        """Return the same machine with all its memory free."""
         devices = (replace(d, free_bytes=max(d.total_bytes, d.free_bytes)) for d in self.devices)
         ram_bytes = max(self.total_ram_bytes, self.ram_bytes)
         return replace(self, devices=tuple(devices), ram_bytes=ram_bytes)
@@ -71,7 +74,7 @@ class MachineMemory:
 
 @dataclass(frozen=True, slots=True)
 class LayoutPlan:
-    """fits: False where it is only tried, for want of anything better."""
+    """A layout and what it costs.  fits: False if it is tried only for lack of a better one."""
 
     layout: Layout
     n_ctx: int
@@ -80,7 +83,7 @@ class LayoutPlan:
 
 
 class Planner:
-    """One request's way from the best placement to the least bad one."""
+    """The choice of a layout for one request: tries the best first, then gives up step by step."""
 
     def __init__(
         self,
@@ -90,37 +93,38 @@ class Planner:
         machine: MachineMemory,
         placement_config: PlacementConfig,
     ) -> None:
-        """Raises InvalidOption where the caller names a GPU that is not there."""
+        """Compute the capacities; raise InvalidOption if `main_gpu` names no existing GPU."""
         self.request = request
         self.machine = machine
         self.placement_config = placement_config
         self.target = cache(target.at)
         self.drafter = cache(drafter.at) if drafter is not None else None
         self._mapped = target.is_mapped, drafter is not None and drafter.is_mapped
-        smaller_capacity = 1 + _REFUSED * request.n_refusals
-        self.ram = int(SHARE * machine.ram_bytes / smaller_capacity)
-        self.capacities = [
-            int(self._capacity(device) / smaller_capacity) for device in machine.devices
-        ]
-        #: Where a layer would have to go otherwise: only what nobody can do without stays free.
+        margin = 1 + _REFUSED * request.n_refusals
+        self.ram = int(SHARE * machine.ram_bytes / margin)
+        self.capacities = [int(self._capacity(device) / margin) for device in machine.devices]
+        #: With the smallest reserve, used only if a layer would not fit otherwise.
         self.max_capacities = [
-            int(self._capacity(device, most=_MIN_RESERVE) / smaller_capacity)
+            int(self._capacity(device, max_reserve=_MIN_RESERVE) / margin)
             for device in machine.devices
         ]
         self._targets = _allowed(request.spec, machine.devices)
 
-    def _capacity(self, device: Device, most: int = _MOST_RESERVE) -> int:
-        """Bytes that the models of one process may take there.  most: of it that stays free."""
-        reserve = min(max(int(_RESERVE * device.total_bytes), _MIN_RESERVE), most)
+    def _capacity(self, device: Device, max_reserve: int = _MAX_RESERVE) -> int:
+        """Return the bytes that the models of one process may take on a device.
+
+        max_reserve: most bytes that stay free.
+        """
+        reserve = min(max(int(_RESERVE * device.total_bytes), _MIN_RESERVE), max_reserve)
         spared = (
             self.placement_config.overhead_bytes + reserve + self.machine.process_bytes_on(device)
         )
         return max(min(device.free_bytes, device.total_bytes) - spared, 0)
 
-    # ----------------------------------------------------------------------- what is given up
+    # ----------------------------------------------------------------------- plans
 
     def plan(self) -> LayoutPlan | None:
-        """None where somebody has to leave first."""
+        """Return the best plan that fits; None if another model has to be unloaded first."""
         spec, least = self.request.spec, self.request.min_ctx
         anything = self.request.give_up is core.GiveUp.ANYTHING
         if self._targets:
@@ -128,7 +132,7 @@ class Planner:
                 return plan
             if plan := self._fill_devices(least):
                 return plan
-            if spec.n_gpu_layers > 0:  # the caller's word
+            if spec.n_gpu_layers > 0:  # the caller has set the number
                 return LayoutPlan(self._forced_layers(least), least, drafts=False, fits=False)
             if plan := self._partial_offload(least):
                 return plan
@@ -137,13 +141,13 @@ class Planner:
         return LayoutPlan(Layout(), least, drafts=False, fits=False)
 
     def _next_best(self, place: Callable[[int, bool], Layout | None]) -> LayoutPlan | None:
-        """Nothing is given up; or the drafter; or context, and the drafter where that is in vain.
+        """Return the first plan that fits: all as asked, without drafter, with a shorter context.
 
-        Nobody else has to leave for a drafter that would find no room even then.
-        place: where all that is left lies, by tokens per slot and whether there is a drafter.
+        No other model is unloaded for a drafter that would not fit on an empty machine.
+        place: returns the layout for tokens per slot and whether there is a drafter, or None.
         """
         give_up, n_ctx = self.request.give_up, self.request.spec.n_ctx
-        # A device for drafters that is lost is no reason to send anybody away.
+        # If the device for drafters is gone, unloading other models does not help.
         drafts = self.drafter is not None and bool(self.draft_places(on_devices=True))
         if layout := place(n_ctx, drafts):
             return LayoutPlan(layout, n_ctx, drafts)
@@ -155,14 +159,14 @@ class Planner:
         if (alone := self._longest(place, drafts=False)) is None or not drafts:
             return alone
         pair = self._longest(place, drafts=True)
-        if pair is not None and pair.n_ctx >= (1 - _MIN_CTX_SHARE) * alone.n_ctx:
+        if pair is not None and pair.n_ctx >= (1 - _MAX_CTX_LOSS) * alone.n_ctx:
             return pair
         return alone
 
     def _longest(
         self, place: Callable[[int, bool], Layout | None], *, drafts: bool
     ) -> LayoutPlan | None:
-        """With as long a context as there is room for, shorter than what is asked for."""
+        """Return the plan with the longest context that fits, shorter than the requested one."""
         least = self.request.min_ctx
         if (layout := place(least, drafts)) is None:
             return None
@@ -177,9 +181,9 @@ class Planner:
         return longest
 
     def _fill_devices(self, n_ctx: int) -> LayoutPlan | None:
-        """All layers on devices with hardly a reserve, before one of them is left out.
+        """Return a plan with all layers on devices, using most of the reserve; None if too large.
 
-        A drafter would only take the room of some, unless it lies in main memory anyway.
+        There is a drafter only if it is in main memory: on a device it would displace layers.
         """
         elsewhere = self.drafter is not None and self.placement_config.draft_device == ON_CPU
         for drafts in (True, False) if elsewhere else (False,):
@@ -189,7 +193,7 @@ class Planner:
 
     @cached_property
     def is_pair_too_large(self) -> bool:
-        """Whether target and drafter are too large for this machine, at the context asked for."""
+        """Whether target and drafter do not fit on this machine even if all its memory is free."""
         if self.drafter is None:
             return True
         request = replace(self.request, n_refusals=0)
@@ -198,9 +202,10 @@ class Planner:
         place = alone.on_devices if self._targets else alone.in_main_memory
         return place(request.spec.n_ctx, True) is None
 
-    # ----------------------------------------------------------------------- where it lies
+    # ----------------------------------------------------------------------- layouts
 
     def in_main_memory(self, n_ctx: int, drafts: bool) -> Layout | None:
+        """Return a layout with the target in main memory; None if it does not fit."""
         for at in self.draft_places(on_devices=False) if drafts else (None,):
             layout = Layout(drafter=at)
             has_room = at is None or self.draft_bytes(n_ctx, at) <= self.capacities[at]
@@ -211,7 +216,7 @@ class Planner:
     def on_devices(
         self, n_ctx: int, drafts: bool, capacities: Sequence[int] | None = None
     ) -> Layout | None:
-        """All layers, or as many as the caller asked for, on the devices that are best for it."""
+        """Return the best layout with all layers, or the requested number, on devices; or None."""
         n_layers = self._n_layers(n_ctx)
         places = self.draft_places(on_devices=True) if drafts else (None,)
         for devices, drafter in self._choices(places):
@@ -221,9 +226,9 @@ class Planner:
         return None
 
     def _partial_offload(self, n_ctx: int) -> LayoutPlan | None:
-        """As many layers as fit, one block or more.
+        """Return the plan with the most layers on devices, at least one block; None if none fits.
 
-        A drafter would only take the room of more: there is none, unless the settings say where.
+        There is a drafter only if the settings name its device: elsewhere it would displace layers.
         """
         n_blocks = len(self.target(n_ctx).blocks)
         wanted = self.drafter is not None and self.placement_config.draft_device != AUTO
@@ -236,7 +241,7 @@ class Planner:
         return None
 
     def _forced_layers(self, n_ctx: int) -> Layout:
-        """So many layers as the caller wants, in proportion to the room that there is."""
+        """Return the requested layers, divided in proportion to the capacities."""
         n_layers = self._n_layers(n_ctx)
         capacities = [self.capacities[at] + 1 for at in self._targets]
         ends = [
@@ -254,7 +259,10 @@ class Planner:
         drafter: int | None,
         capacities: Sequence[int] | None = None,
     ) -> Layout | None:
-        """The last layers of the target on these devices, the drafter on one of them or another."""
+        """Return a layout with the target's last layers on these devices; None if it does not fit.
+
+        drafter: the place of its device, None for main memory.
+        """
         target = self.target(n_ctx)
         left = list(capacities or self.capacities)
         if drafter is not None:
@@ -274,11 +282,12 @@ class Planner:
     def _choices(
         self, places: Sequence[int | None]
     ) -> Iterator[tuple[tuple[int, ...], int | None]]:
-        """Devices of the target and that of the drafter, the best first.
+        """Yield (devices of the target, device of the drafter), the best choice first.
 
-        One GPU for both, the fullest that can; one for each; then as few as can, the emptiest
-        first.  To spread is to begin with all of them.  Those with memory of their own are better,
-        and a GPU that the settings name is for drafters first.
+        First one GPU for both, the one with the least free memory; then one for each; then as few
+        as possible, the one with the most free memory first.  With `spread`, all GPUs come first.
+        Discrete GPUs come before integrated ones.  A GPU that the settings name for drafters is the
+        target's last choice.
         """
         devices = self.machine.devices
 
@@ -307,11 +316,11 @@ class Planner:
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """Places of the devices for the target."""
+        """The places of the devices that the target may use."""
         return self._targets
 
     def needed_bytes(self, n_ctx: int, drafts: bool) -> int:
-        """What has to find room: on devices, or in main memory where the target is for none."""
+        """Return the bytes needed on devices, or in main memory if the target may use no device."""
         if not self._targets:
             return self.used_bytes(Layout(), n_ctx, drafts)[None]
         on_devices = self.target(n_ctx).on_device(self._n_layers(n_ctx))
@@ -319,7 +328,10 @@ class Planner:
         return on_devices + (self.draft_bytes(n_ctx, at) if at is not None else 0)
 
     def draft_places(self, *, on_devices: bool) -> tuple[int | None, ...]:
-        """Where a drafter may lie beside a target on devices or in main memory, which is None."""
+        """Return the places where a drafter may be; None stands for main memory.
+
+        on_devices: whether the target is on devices.
+        """
         asked = self.placement_config.draft_device
         if asked == ON_CPU or not self._targets:
             return (None,)
@@ -328,20 +340,23 @@ class Planner:
         return tuple(at for at, d in enumerate(self.machine.devices) if d.id == asked)
 
     def draft_bytes(self, n_ctx: int, at: int | None) -> int:
-        """What a drafter takes of the device at that place."""
+        """Return the bytes that the drafter takes at that place."""
         if self.drafter is None:
             return 0
         drafter = self.drafter(n_ctx)
         return drafter.total_bytes if at is None else drafter.on_device(-1)
 
     def _n_layers(self, n_ctx: int) -> int:
-        """Of the target, on devices; the output is one of them."""
+        """Return the target's layers to put on devices; the output is one of them."""
         everything = len(self.target(n_ctx).blocks) + 1
         asked = self.request.spec.n_gpu_layers
         return everything if asked < 0 else min(asked, everything)
 
     def _ram_allows(self, layout: Layout, n_ctx: int, drafts: bool) -> bool:
-        """What lies on GPUs wholly takes next to nothing of main memory, unless they share it."""
+        """Return whether main memory has enough for the layout.
+
+        Models that are wholly on discrete GPUs are not checked: they need hardly any main memory.
+        """
         used_bytes = self.used_bytes(layout, n_ctx, drafts)
         devices = self.machine.devices
         shared = [at for at in layout.devices if devices[at].kind is DeviceKind.INTEGRATED]
@@ -352,7 +367,7 @@ class Planner:
         )
 
     def used_bytes(self, layout: Layout, n_ctx: int, drafts: bool) -> dict[int | None, int]:
-        """Bytes by the device's place; main memory is None."""
+        """Return the bytes by the device's place; None stands for main memory."""
         target = self.target(n_ctx)
         drafter = self.drafter(n_ctx) if drafts and self.drafter is not None else None
         used_bytes: dict[int | None, int] = {
@@ -363,7 +378,7 @@ class Planner:
 
 
 def _allowed(spec: core.EngineSpec, devices: Sequence[Device]) -> tuple[int, ...]:
-    """The places of the devices that the target may lie on, by the caller's own words."""
+    """Return the places of the devices that the request's options allow for the target."""
     if not devices or spec.n_gpu_layers == 0 or (spec.main_gpu is not None and spec.main_gpu < 0):
         return ()
     if spec.main_gpu is None:

@@ -1,4 +1,4 @@
-"""What engines that are there hold of each memory, by what they were told when they were loaded."""
+"""The memory that the loaded engines use, by the specs that they were loaded with."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Footprints = Callable[[core.EngineSpec], tuple[Footprint, Footprint | None]]
 
 @dataclass(slots=True)
 class ResidentUsage:
-    """on_devices: models' bytes by the device's id.  n_engines: processes that use it, by id.
+    """The memory of all loaded engines.
 
-    mapped: files of which the whole lies in main memory, shared by all who map it.
+    on_devices: bytes of models, by the device's id.  n_engines: processes, by the device's id.
+    mapped: files that are wholly mapped into main memory, where processes share them.
     """
 
     ram_bytes: int = 0
@@ -28,9 +29,9 @@ class ResidentUsage:
     def add(
         self, spec: core.EngineSpec, target: Footprint, drafter: Footprint | None, *, gpus: bool
     ) -> None:
-        """gpus: llama.cpp finds some for an engine that was not told of any."""
+        """Add an engine.  gpus: whether llama.cpp finds GPUs if the spec does not name any."""
         if spec.devices is None and gpus and spec.n_gpu_layers != 0:
-            return  # somewhere on GPUs, whose drivers know what is free
+            return  # it is on unknown GPUs, whose drivers report the free memory
         layout = layout_of(spec, len(target.blocks))
         self.ram_bytes += layout.in_main_memory(target, drafter, self.mapped_weights(spec))
         self.mapped.update(_maps(spec, layout))
@@ -40,15 +41,16 @@ class ResidentUsage:
         self.n_engines.update(devices)
 
     def mapped_weights(self, spec: core.EngineSpec) -> tuple[bool, bool]:
-        """Whether the weights of target and drafter lie in main memory anyway."""
+        """Return whether another engine maps the weights of the target, and of the drafter."""
         if spec.use_mmap is False:
             return False, False
         return spec.weights in self.mapped, spec.drafter in self.mapped
 
 
-def residents(
+def sum_resident_usage(
     engines: Iterable[core.EngineSpec], footprints: Footprints, *, gpus: bool
 ) -> ResidentUsage:
+    """Return the memory of all these engines; `gpus` as in `ResidentUsage.add`."""
     usage = ResidentUsage()
     for spec in engines:
         usage.add(spec, *footprints(spec), gpus=gpus)
@@ -56,7 +58,7 @@ def residents(
 
 
 def layout_of(spec: core.EngineSpec, n_blocks: int) -> Layout:
-    """Where the models of a spec lie, by the places of its devices."""
+    """Return the layout that a spec describes.  A place is an index into `spec.devices`."""
     devices = spec.devices or ()
     if not devices:
         return Layout()
@@ -67,7 +69,7 @@ def layout_of(spec: core.EngineSpec, n_blocks: int) -> Layout:
     layers = tuple((at, n) for at, n in enumerate(counts) if n)
     on_device = spec.drafter is not None and not spec.draft_on_cpu
     if not layers and spec.draft_device is None:
-        on_device = False  # beside its target in main memory
+        on_device = False  # in main memory, with its target
     return Layout(layers=layers, drafter=(spec.draft_device or 0) if on_device else None)
 
 

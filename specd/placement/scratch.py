@@ -1,8 +1,9 @@
-"""What passes need beside weights and cache, as llama.cpp lays it out.
+"""Estimate llama.cpp's compute buffers: the memory of a pass besides weights and cache.
 
-Its graph is given one buffer, as large as what is alive at the worst moment of a pass.  Which one
-that is depends on the shape of the model: here is what each of them takes.  Measured through
-llama.cpp on models of forty architectures; one that is not known is taken for a plain transformer.
+The graph has one buffer, as large as the tensors that are alive at the worst step of a pass.  Which
+step that is depends on the shape of the model, so each candidate is computed here.  The formulas
+were fitted to llama.cpp on models of forty architectures; an unknown one counts as a plain
+transformer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _FLOAT = 4
 class Pass:
     """The largest pass of an engine.
 
-    n_tokens: rows.  n_cells: of the cache; n_window_cells: of the cache of layers with a window,
-    0 without any.  n_outputs: rows of logits.  n_states: that are worked on at once.
+    n_tokens: rows.  n_cells: cells of the cache.
+    n_window_cells: cells of the cache of layers with a sliding window, 0 if there are none.
+    n_outputs: rows of logits.  n_states: recurrent states that are updated at once.
     """
 
     n_tokens: int
@@ -32,10 +34,11 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """device_bytes: where the layers lie.  staged_bytes: what a device is handed, from main memory.
+    """The compute buffers of one model.
 
-    handed_bytes: of device_bytes what comes from elsewhere.
-    logits_bytes: where the results are read, in main memory.
+    device_bytes: on each device with layers.  staged_bytes: inputs in main memory for a device.
+    logits_bytes: results in main memory.
+    transfer_bytes: the part of device_bytes that is copied to the device.
     """
 
     device_bytes: int
@@ -45,6 +48,7 @@ class Scratch:
 
 
 def scratch(shape: Shape, largest: Pass) -> Scratch:
+    """Return the compute buffers of a model of this shape for its largest pass."""
     n_tokens = largest.n_tokens
     masks = _masks(shape, largest)
     n_outputs = largest.n_outputs if shape.has_head else 0
@@ -66,38 +70,38 @@ def scratch(shape: Shape, largest: Pass) -> Scratch:
 
 
 def _masks(shape: Shape, largest: Pass) -> int:
-    """Who may look at whom: one for all cells, and one for those of the window."""
+    """Return the bytes of the attention masks: one for all cells, one for those of the window."""
     size = 2 if largest.flash_attention else 4
     n_cells = _n_seen(shape, largest) + largest.n_window_cells
     return size * n_cells * largest.n_tokens
 
 
 def _n_seen(shape: Shape, largest: Pass) -> int:
-    """Cells that a layer without a window looks at; 0 where there is none."""
+    """Return the cells that a layer without a window attends to; 0 if there is no such layer."""
     sees = any(layer.kv_layout.key and not layer.kv_layout.window for layer in shape.layers)
     return largest.n_cells if sees or not shape.has_cache else 0
 
 
-# ------------------------------------------------------------------ moments, in numbers
+# ------------------------------------------------------- steps of a pass, in floats
 
 
 def _feed_forward(width: Width) -> int:
-    """The input of the graph, of the layer and of this part of it, and its inner rows."""
-    kv_layout = width.n_embd + max(width.n_embd, width.query if not width.latent else 0)
+    """Return the floats per token: inputs of graph, layer and feed-forward, and inner rows."""
+    n_live = width.n_embd + max(width.n_embd, width.query if not width.latent else 0)
     if width.n_ff > 2 * width.n_embd:
-        kv_layout += 2 * width.n_embd  # no hole that is left over has room for what comes
+        n_live += 2 * width.n_embd  # the allocator finds no free block that is large enough
     inner = 3 * width.n_ff if width.is_gated else width.n_ff
-    return inner + kv_layout + width.streams
+    return inner + n_live + width.streams
 
 
 def _mixture(width: Width, experts: Experts) -> int:
-    """As the above, for all experts of a token at once, and what each of them says."""
+    """Return the floats per token as `_feed_forward`, for all experts of a token and outputs."""
     n_embd, inner = width.n_embd, experts.n_used * experts.n_ff
-    kv_layout = 3 * n_embd + max(n_embd, width.query if not width.latent else 0)
+    n_live = 3 * n_embd + max(n_embd, width.query if not width.latent else 0)
     if width.shares:
-        kv_layout += n_embd
-    said = experts.n_used * n_embd
-    return 3 * inner + kv_layout + (said if said > 2 * inner else 0)
+        n_live += n_embd
+    outputs = experts.n_used * n_embd
+    return 3 * inner + n_live + (outputs if outputs > 2 * inner else 0)
 
 
 def _attention(shape: Shape, largest: Pass) -> int:
@@ -109,7 +113,7 @@ def _attention(shape: Shape, largest: Pass) -> int:
         rows = 4 * width.n_embd + width.query + width.latent
     n_cells = max(_n_seen(shape, largest), largest.n_window_cells)
     if shape.has_bias:
-        # Of each pair its distance, what that is worth, that in another order, and the score.
+        # For each pair of tokens: distance, bias, transposed bias, score.
         scores = (3 * shape.n_heads + 1) * n_cells
     else:
         scores = 0 if largest.flash_attention else shape.n_heads * n_cells

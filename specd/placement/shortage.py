@@ -1,4 +1,4 @@
-"""What finds no room, in a sentence: what it needs, what is left, what would help."""
+"""Describe in a sentence what does not fit: what it needs, what is free, what would help."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from specd.placement.estimate import Footprint
 from specd.placement.layout import Layout
 from specd.placement.planner import LayoutPlan, Model, Planner
 
-#: Nobody is told to chat with less than that.
+#: The shortest context that is suggested as a remedy.
 _LEAST_CTX: Final = 2048
-#: What a cache saves as q8_0: that is 34 bytes for 32 numbers.
+#: Share of a cache that the format q8_0 saves: it takes 34 bytes for 32 numbers.
 _SAVED: Final = {"f32": 1 - 34 / 128, "f16": 1 - 34 / 64, "bf16": 1 - 34 / 64}
 
 
 def short_name(weights: str) -> str:
-    """A file's name; of a blob as much of its digest as people tell them apart by."""
+    """Return the file's name; a blob's digest is cut to 12 digits."""
     return re.sub(r"^(sha256-\w{12})\w+$", r"\1", Path(weights).name)
 
 
 def name_of(request: PlacementRequest) -> str:
+    """Return the model's name, or its file's if it has none."""
     return request.name or short_name(request.spec.weights)
 
 
 def describe_shortage(planner: Planner, tried: LayoutPlan | None) -> str:
-    """Of a model that finds no room.  tried: how it is loaded all the same, where it is."""
+    """Return what the model needs and what is free.
+
+    tried: the plan with which it is loaded anyway, None if it is not loaded.
+    """
     request, machine = planner.request, planner.machine
     n_ctx = request.spec.n_ctx if tried is None else tried.n_ctx
     drafts = request.give_up is GiveUp.NOTHING and not planner.is_pair_too_large
@@ -60,17 +64,18 @@ def _on(planner: Planner, at: int) -> str:
 
 
 def describe_missing_drafter(planner: Planner, found: LayoutPlan) -> str:
+    """Return why the plan has no drafter, and what would help, as the end of a sentence."""
     name = planner.request.spec.drafter_name or "the drafter"
     places = planner.draft_places(on_devices=found.layout.n_layers > 0)
     if not places:
-        return f"the device that SPECD_DRAFT_DEVICE names for {name} is not there any more"
+        return f"the device that SPECD_DRAFT_DEVICE names for {name} is gone"
     n_blocks = len(planner.target(found.n_ctx).blocks)
     n_there = found.layout.n_layers - 1  # the output is one, too
     if found.fits and 0 <= n_there < n_blocks:
         remedies = _remedies(planner, found) or ["a smaller quantization of the model"]
         return (
             f"only {n_there} of the model's {n_blocks} layers fit on {_names(planner, found)}, and"
-            f" {name} would take the room of some of them: {' or '.join(remedies)} would help"
+            f" {name} would displace some of them: {' or '.join(remedies)} would help"
         )
     used_bytes = planner.used_bytes(found.layout, found.n_ctx, drafts=False)
     left = {
@@ -81,21 +86,21 @@ def describe_missing_drafter(planner: Planner, found: LayoutPlan) -> str:
     needed = planner.draft_bytes(found.n_ctx, most)
     remedies = _remedies(planner, found)
     return (
-        f"{name} needs {size(needed)}, and {size(left[most])} may still be taken of"
-        f" {_name(planner, most)}{_remedy_clause(remedies)}"
+        f"{name} needs {size(needed)}, and {_name(planner, most)} has {size(left[most])} left for"
+        f" it{_remedy_clause(remedies)}"
     )
 
 
 def _remedy_clause(remedies: list[str]) -> str:
-    return f": {' or '.join(remedies)} would make room" if remedies else ""
+    return f": {' or '.join(remedies)} would help" if remedies else ""
 
 
 def _remedies(planner: Planner, found: LayoutPlan) -> list[str]:
-    """What would make room for both, by planning again: one of each kind, the least change."""
+    """Return the changes with which both fit, found by planning again: the least of each kind."""
     spec, n_ctx = planner.request.spec, found.n_ctx
     place = _place(planner, found)
     lengths = (n for n in _halves(n_ctx, _LEAST_CTX) if place(n, True))
-    # What slots keep is their tokens, more or less.
+    # A slot takes about as much memory as its tokens.
     slots = (n for n in _halves(spec.n_slots, 1) if place(n_ctx * n // spec.n_slots, True))
     remedies = [f"a num_ctx of {n}" for n in islice(lengths, 1)]
     remedies += [f"OLLAMA_NUM_PARALLEL={n}" for n in islice(slots, 1)]
@@ -115,7 +120,7 @@ def _halves(n: int, least: int) -> Iterator[int]:
 
 
 def _with_smaller_caches(planner: Planner) -> Planner | None:
-    """As though they were q8_0; None where they are as small as that, or cannot be."""
+    """Return a planner with caches of format q8_0; None if that is not possible or not smaller."""
     spec = planner.request.spec
     saved = 0.0 if spec.flash_attention is False else _SAVED.get(spec.kv_cache_type, 0.0)
     if not saved or planner.drafter is None:
@@ -129,7 +134,10 @@ def _with_smaller_caches(planner: Planner) -> Planner | None:
 
 
 def _with_smaller_cache(whole: Footprint, half: Footprint, saved: float) -> Footprint:
-    """What does not grow with the tokens is a state, or behind a window: that is left as it is."""
+    """Return the footprint with the part of the cache that grows with the context made smaller.
+
+    half: the footprint at half the context.  The rest is recurrent states and sliding windows.
+    """
     blocks = []
     for block, shorter in zip(whole.blocks, half.blocks, strict=True):
         grows = min(2 * (block.cache_bytes - shorter.cache_bytes), block.cache_bytes)

@@ -1,4 +1,4 @@
-"""A placement in a line that the owner of the machine understands."""
+"""Describe a placement in one log line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def describe_placement(
     machine: MachineMemory,
     needed: Footprint,
 ) -> str:
-    """needed: by the target, as it was asked for."""
+    """Return the log line.  needed: the target's footprint at the requested context."""
     if not placement.fits:
-        return f"{placement.shortage}: another model has to leave first"
+        return f"{placement.shortage}: another model has to be unloaded first"
     spec = placement.spec
     pair = f" with {spec.drafter_name or 'its drafter'}" if spec.drafter else ""
     places = " and ".join(_places(placement, machine))
@@ -30,11 +30,11 @@ def describe_placement(
         parts.append(f"{n_there} of {len(needed.blocks)} layers on the GPU")
     parts.append(f"{spec.n_ctx} tokens of context")
     if spec.n_ctx < request.spec.n_ctx:
-        parts[-1] += f", for {request.spec.n_ctx} find no room"
+        parts[-1] += f" ({request.spec.n_ctx} do not fit)"
     if request.spec.drafter and not spec.drafter:
-        parts.append(f"no drafter, for {spec.no_pair_detail}")
+        parts.append(f"no drafter, because {spec.no_pair_detail}")
     if placement.shortage:
-        parts.append("more than there is, and tried all the same")
+        parts.append("that is more than is free; it is tried anyway")
     return "; ".join(parts)
 
 

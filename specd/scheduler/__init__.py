@@ -1,4 +1,4 @@
-"""Which models are resident, who waits, who leaves."""
+"""Decides which models are loaded, which requests wait, and which models are unloaded."""
 
 from specd.scheduler.lease import Engine, Lease
 from specd.scheduler.loop import Resident, SchedulerLoop

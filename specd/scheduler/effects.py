@@ -1,4 +1,4 @@
-"""What the scheduler decides, for its loop to do."""
+"""The decisions of the scheduler, which its loop carries out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from specd import core, errors
 
 
 class UnloadReason(StrEnum):
-    """Why a model is told to leave."""
+    """Why a model is unloaded."""
 
-    EXPIRED = "expired"  # its keep_alive is over, or somebody unloaded it
-    EVICTED = "make_room"  # for another, or for the same loaded otherwise
-    NOT_NEEDED = "unwanted"  # nobody waits for its load any more
+    EXPIRED = "expired"  # its keep_alive is over, or a client unloaded it
+    EVICTED = "make_room"  # for another model, or for a reload with other settings
+    NOT_NEEDED = "unwanted"  # no request waits for its load any more
     SHUTDOWN = "shutdown"
 
 
@@ -27,7 +27,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End an engine, loading or loaded; answered by `ended`.  why: only to be told."""
+    """End an engine, loading or loaded; answered by `ended`.  reason: for metrics only."""
 
     runner_id: int
     reason: UnloadReason = field(default=UnloadReason.EXPIRED, compare=False)
@@ -35,9 +35,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Find out where a model would lie in the memory that is free now; answered by `placed`.
+    """Find a placement in the memory that is free now; answered by `placed`.
 
-    waiter_id: for whom it would be loaded.
+    waiter_id: the request that the model would be loaded for.
     """
 
     waiter_id: int
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The waiter may use the runner until it leaves."""
+    """Let the waiter use the runner until it releases it."""
 
     waiter_id: int
     runner_id: int
@@ -54,6 +54,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
+    """End the wait of a waiter with an error."""
+
     waiter_id: int
     error: errors.SpecdError
 

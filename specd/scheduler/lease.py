@@ -1,4 +1,4 @@
-"""The right to use a resident model until it is released: the seam between daemon and engines."""
+"""The right to use a loaded model until it is released, and the interface of an engine."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from specd import core
 
 
 class Engine(Protocol):
-    """One engine, embedded or remote, from its load to its end; `runner.Process` is the first."""
+    """One engine, embedded or remote, from its load to its end, such as `runner.Process`."""
 
     async def ready(self) -> core.EngineFacts:
-        """Facts once loaded; SpecdError where the load failed."""
+        """Wait for the load and return its facts; raise SpecdError if it failed."""
 
     def stop(self) -> None:
-        """Ask for the end, in any state."""
+        """Ask the engine to end, in any state."""
 
     async def ended(self) -> object:
-        """Returns once it is gone, asked to or not, or given up: see `is_stuck`."""
+        """Return once the engine has ended, or was given up: see `is_stuck`."""
 
     @property
     def is_stuck(self) -> bool:
-        """It was given up and is still there: not even SIGKILL ended it."""
+        """Whether the engine was given up and still exists: not even SIGKILL ended it."""
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Started and Tokens, then exactly one Done or Failed; closing it early frees the slot."""
+        """Yield Started and Tokens, then one Done or Failed; closing it early frees the slot."""
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        """Tokens of a prompt, those of its images negative; EngineCrashed where the engine died."""
+        """Return the tokens of a prompt, negative for images; raise EngineCrashed if it died."""
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; EngineCrashed where the engine died, InvalidRequest."""
+        """Return the text of tokens; raise EngineCrashed, or InvalidRequest for an unknown id."""
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
-        """The vector of `text`, of an engine loaded to embed; SpecdError says why there is none.
+        """Return the vector of `text` from an engine loaded to embed; raise SpecdError if it fails.
 
-        n_ctx: tokens of the text at most; None is the engine's whole context.
+        n_ctx: most tokens of the text; None is the engine's whole context.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """facts.n_ctx is what a prompt must fit.  count: is told how each answer ended that did.
+    """The right to use a loaded model.
 
-    drafter: the weights that it was to be loaded with beside the target's; None for none.
+    facts: of the load; a prompt must fit facts.n_ctx.
+    count: called with the Done of each answer that completed.
+    drafter: path of the drafter's weights in the engine's spec, None if there is none.
     """
 
     facts: core.EngineFacts

@@ -1,4 +1,4 @@
-"""When each model loads, or last did: what of a wait was its load, and what a queue."""
+"""The time of each model's latest load, to tell waiting for a load from waiting in the queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _MAX_MODELS: Final = 256
 
 
 class LoadTimes:
-    """By a target's weights; seconds of one clock.  Only the latest are kept."""
+    """The latest load of each model, by the target's weights, in seconds of one clock.
+
+    At most _MAX_MODELS are kept.
+    """
 
     def __init__(self) -> None:
         self._spans: dict[str, tuple[float, float]] = {}
@@ -21,12 +24,12 @@ class LoadTimes:
             del self._spans[next(iter(self._spans))]
 
     def load_ended(self, weights: str, now: float) -> float:
-        """How long it took, well or badly."""
+        """Record the end of a load, failed or not; return its duration in seconds."""
         began, _ = self._spans.get(weights, (now, now))
         self._spans[weights] = began, now
         return now - began
 
     def load_time_between(self, weights: str, since: float, now: float) -> float:
-        """Of the time from `since` to `now` what the model's last load took."""
+        """Return the seconds between `since` and `now` in which the model's last load ran."""
         began, ended = self._spans.get(weights, (now, now))
         return max(min(ended, now) - max(began, since), 0.0)

@@ -1,4 +1,4 @@
-"""The one task that acts on the scheduler's decisions: start and stop engines, grant, refuse."""
+"""The task that carries out the scheduler's decisions: start and stop engines, grant, refuse."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from specd.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-Event = Callable[[float], list[Effect]]  # time → what to do
+Event = Callable[[float], list[Effect]]  # time → effects
 FindPlacement = Callable[[core.PlacementRequest], core.Placement]
 RecordUsage = Callable[[core.EngineSpec, core.EngineFacts], None]
 
-#: Events in a row before everything else has its turn: thousands may come at once.
+#: Events to process before other tasks run: thousands may come at once.
 _EVENTS_PER_YIELD = 64
-#: Each has a prompt to render, and somebody else's stream goes on meanwhile.
+#: Effects to carry out before other tasks run: a granted request renders its prompt.
 _EFFECTS_PER_YIELD = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A loaded model.  expires_at: unix seconds, inf for never; an estimate while it is in use.
+    """A loaded model.
 
-    n_users: who has the right to use it at this moment.
+    expires_at: unix seconds, inf for never; an estimate while the model is in use.
+    n_users: leases on it at this moment.
     """
 
     model: core.ModelRef
@@ -48,7 +49,7 @@ class Resident:
 
     @property
     def threshold(self) -> float | None:
-        """Acceptance that drafting needs: as in the newest answer, or as measured at load."""
+        """The acceptance that drafting needs, from the newest answer or as measured at load."""
         known = self.model_stats.threshold
         return self.facts.threshold if known is None else known
 
@@ -57,9 +58,9 @@ class SchedulerLoop:
     """Runs the scheduler's effects on real engines, with real time.
 
     start_engine: begins to load an engine and returns at once.  clock: monotonic seconds.
-    place: returns the devices for an engine (`placement.Placer.place`).
-    learn: notes the memory that a loaded engine took (`placement.Placer.learn`).
-    Both run in a thread and are waited for at most `patience_s`, since a driver may hang.
+    place: returns the placement of an engine (`placement.Placer.place`).
+    record_usage: records the memory that a loaded engine took (`placement.Placer.record_usage`).
+    Both run in a thread and are waited for at most `timeout_s`, since a driver may hang.
     observer: is notified of loads and unloads.
     """
 
@@ -99,9 +100,9 @@ class SchedulerLoop:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self, grace_s: float = 0.0, stop_now: asyncio.Event | None = None) -> None:
-        """Refuse who waits, let running answers end, stop every engine; returns when none is left.
+        """Refuse all waiters, let running answers end, then stop every engine and wait for it.
 
-        Answers get `grace_s` seconds, or until `hurry` is set; then they end with SHUTDOWN.
+        Answers get `grace_s` seconds, or until `stop_now` is set; then they end with SHUTDOWN.
         """
         if self._task is None:
             return
@@ -124,9 +125,10 @@ class SchedulerLoop:
         pair: core.Pair,
         keep_alive_s: float | None = None,
     ) -> AsyncIterator[Lease]:
-        """The model, loaded; released at the end of the block, or when the caller stops waiting.
+        """Wait for a lease on the model and release it at the end of the block.
 
-        spec.n_ctx 0 is automatic.  Raises QueueFull, ShuttingDown, or why the load failed.
+        spec.n_ctx: 0 means automatic.
+        Raises QueueFull, ShuttingDown, or the SpecdError with which the load failed.
         """
         if self._closing:
             raise errors.ShuttingDown("server is shutting down")
@@ -158,11 +160,11 @@ class SchedulerLoop:
             metrics.current_record().add_wait(now - since, loading_s)
 
     def unload(self, model: core.ModelRef) -> None:
-        """Let it go once it is idle; nothing happens where it is not loaded."""
+        """Unload the model once it is idle; do nothing if it is not loaded."""
         self._inbox.put_nowait(lambda now: self._scheduler.unload(str(model.weights), now))
 
     def adjust(self, *, max_queue: int, default_keep_alive_s: float) -> None:
-        """What a user may change meanwhile (see `Scheduler.adjust`)."""
+        """Change settings while running (see `Scheduler.adjust`)."""
         self._inbox.put_nowait(
             lambda _now: self._scheduler.adjust(
                 max_queue=max_queue, default_keep_alive_s=default_keep_alive_s
@@ -170,7 +172,7 @@ class SchedulerLoop:
         )
 
     def residents(self) -> list[Resident]:
-        """The loaded models, in the order of their loads."""
+        """Return the loaded models, in the order of their loads."""
         return [
             self._resident(runner, self._facts[runner.id])
             for runner in self._scheduler.runners()
@@ -178,13 +180,13 @@ class SchedulerLoop:
         ]
 
     def waiting(self) -> list[str]:
-        """The model's name, once for each request that waits to have it loaded."""
+        """Return the names of the models waited for, one per waiting request."""
         return [str(waiter.model.name) for waiter in self._scheduler.waiting()]
 
     def stuck(self) -> list[str]:
-        """Models whose engine was to end and does not, whatever is done: a driver or a disk hangs.
+        """Return the models whose engine cannot be ended, as a driver or a disk hangs.
 
-        What they hold of the memory is not free.
+        Their memory is not free.
         """
         self._given_up = [(name, engine) for name, engine in self._given_up if engine.is_stuck]
         return [name for name, _ in self._given_up]
@@ -210,7 +212,7 @@ class SchedulerLoop:
         [spec] = (r.spec for r in self._scheduler.runners() if r.id == runner_id)
         return Lease(self._facts[runner_id], self._engines[runner_id], count, spec.drafter)
 
-    # ----------------------------------------------------------------------- the one task
+    # ----------------------------------------------------------------------- the task
 
     async def _run(self) -> None:
         for n_events in itertools.count(1):
@@ -226,7 +228,7 @@ class SchedulerLoop:
                     if n_effects % _EFFECTS_PER_YIELD == 0:
                         await asyncio.sleep(0)
             except Exception:
-                # A fault of ours: those who wait are told, the daemon lives.
+                # A bug: all waiters get an error, the daemon goes on.
                 log.exception("the scheduler failed")
                 for lease_future in self._waiting.values():
                     _refuse(lease_future, _internal_error())
@@ -251,7 +253,7 @@ class SchedulerLoop:
                 if (engine := self._engines.get(runner_id)) is not None:
                     engine.stop()
             case Grant(waiter_id, runner_id):
-                # Who has gone is not listed any more, and its `leave` is in the inbox.
+                # A waiter that has gone is not listed any more; its `release` is in the inbox.
                 lease_future = self._waiting.get(waiter_id)
                 if lease_future is not None and not lease_future.done():
                     lease_future.set_result(self._lease(runner_id))
@@ -266,7 +268,7 @@ class SchedulerLoop:
         try:
             engine = self._engines[runner_id] = self._start_engine(spec)
         except Exception:
-            log.exception("no engine can be started for %s", spec.weights)
+            log.exception("cannot start an engine for %s", spec.weights)
             self._has_failed(runner_id, _internal_error())
             self._inbox.put_nowait(lambda _now: self._forget(runner_id))
         else:
@@ -284,13 +286,13 @@ class SchedulerLoop:
             self._inbox.put_nowait(lambda _now: self._scheduler.placement_failed(question, error))
             return
         except Exception:
-            log.exception("where %s would lie is not known", question.request.spec.weights)
-            # As it was asked for: the load itself will tell.
+            log.exception("cannot find a placement for %s", question.request.spec.weights)
+            # Load it as requested: the load itself shows whether it fits.
             placement = core.Placement(spec=question.request.spec, fits=True)
         self._inbox.put_nowait(lambda _now: self._scheduler.placed(question, placement))
 
     async def _watch(self, runner_id: int, spec: core.EngineSpec, engine: Engine) -> None:
-        """Tell the scheduler what becomes of an engine."""
+        """Report the load and the end of an engine to the scheduler."""
         try:
             facts = self._facts[runner_id] = await engine.ready()
             took_s = self._loads.load_ended(spec.weights, self._clock())
@@ -300,14 +302,14 @@ class SchedulerLoop:
         except errors.SpecdError as failure:
             self._has_failed(runner_id, failure)
         except Exception:
-            log.exception("how the load of %s went is not known", spec.weights)
+            log.exception("the load of %s failed unexpectedly", spec.weights)
             self._has_failed(runner_id, _internal_error())
             engine.stop()
         await engine.ended()
         self._inbox.put_nowait(lambda _now: self._forget(runner_id))
 
     def _notify_observer(self, runner_id: int, notify: Callable[[str], None]) -> None:
-        """tell: is given the model's name."""
+        """Call `notify` with the runner's model name."""
         for runner in self._scheduler.runners():
             if runner.id == runner_id:
                 notify(runner.model.name)
@@ -329,10 +331,9 @@ class SchedulerLoop:
             async with asyncio.timeout(self._timeout_s):
                 await asyncio.to_thread(self._record_usage, spec, facts)
         except Exception:
-            log.exception("what %s took is not learned", spec.weights)
-        self._inbox.put_nowait(
-            lambda _now: []
-        )  # whoever ends wakes the loop, which may wait for it
+            log.exception("cannot record the memory that %s took", spec.weights)
+        # Wake the loop: `stop` may wait for this task.
+        self._inbox.put_nowait(lambda _now: [])
 
     def _forget(self, runner_id: int) -> list[Effect]:
         engine = self._engines.pop(runner_id, None)
@@ -344,7 +345,7 @@ class SchedulerLoop:
         if any(
             r.id == runner_id and r.phase is RunnerPhase.LOADED for r in self._scheduler.runners()
         ):
-            self._notify_observer(runner_id, self._observer.engine_crashed)  # nobody told it to go
+            self._notify_observer(runner_id, self._observer.engine_crashed)  # it was not stopped
         return self._scheduler.ended(runner_id)
 
 

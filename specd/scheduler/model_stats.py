@@ -1,4 +1,4 @@
-"""What the answers of one resident model came to since it was loaded."""
+"""Statistics of the answers of one loaded model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from specd import core
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStats:
-    """Grows by one `Done` at a time; what was cut off, failed or only embedded is not in it.
+    """Sums over the completed answers since the load, without embeddings.
 
-    judged_ns, plain_ns: what the answers whose gain is known took, and would have taken plain.
-    last: what the newest answer said that let itself be drafted for.
+    judged_ns: time of the answers whose gain is known.  plain_ns: their time without drafts.
+    last: statistics of the newest answer that allowed drafts.
     threshold: of the newest answer that has one (`SpeculationStats.threshold`).
     """
 
@@ -26,7 +26,7 @@ class ModelStats:
 
     @property
     def gain(self) -> float | None:
-        """Tokens/s ÷ plain tokens/s, an answer counting for as long as it took; None: unknown."""
+        """Tokens/s ÷ plain tokens/s, weighted by time; None if unknown."""
         return self.plain_ns / self.judged_ns if self.judged_ns else None
 
     @property
@@ -34,8 +34,9 @@ class ModelStats:
         return self.draft_n_accepted / self.draft_n if self.draft_n else 0.0
 
     def with_answer(self, done: core.Done) -> ModelStats:
+        """Return the statistics with one more answer."""
         stats = done.speculation
-        # A request that wants no drafts says nothing of the drafter.
+        # A request without drafts says nothing about the drafter.
         has_draft_stats = stats.reason != core.NoPair.DISABLED_BY_USER
         judged_ns = done.usage.generate_ns if has_draft_stats and stats.speedup is not None else 0
         return ModelStats(

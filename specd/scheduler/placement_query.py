@@ -1,4 +1,4 @@
-"""What is known of the memory for the next load: one question at a time, and what was refused."""
+"""The search for a placement of the next load, and loads that were refused memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ MAX_REFUSALS = 4
 
 
 class PlacementQuery:
-    """Where the next model would lie: asked once for each state of the machine.
+    """The placement of the next model, queried once for each state of the machine.
 
-    A question is the same when only what may be given up differs: engines that become busy and
-    idle all the time must not keep the answer from counting.
+    Two queries that differ only in `give_up` count as the same: otherwise engines that become busy
+    and idle all the time would make every answer outdated.
     """
 
     def __init__(self) -> None:
         self._question: Place | None = None
         self._is_open = False
-        self._allowed_give_up = core.GiveUp.NOTHING  # be given up, as things are now
-        self._found: core.Placement | None = None  # where it fits
-        self._found_give_up = core.GiveUp.NOTHING  # so much may be given up for it
-        self._full_give_up: core.GiveUp | None = None  # giving up so much does not make it fit
+        self._allowed_give_up = core.GiveUp.NOTHING  # in the latest query
+        self._found: core.Placement | None = None  # a placement that fits
+        self._found_give_up = core.GiveUp.NOTHING  # the query's, that led to `_found`
+        self._full_give_up: core.GiveUp | None = None  # the query's, that found no placement
 
     @property
     def must_evict(self) -> bool:
-        """Somebody has to leave first, as far as is known."""
+        """Whether another model has to be unloaded first, as far as is known."""
         return self._full_give_up is not None
 
     @property
     def placement(self) -> core.Placement | None:
-        """Where it fits.  No drafter is given up once somebody is idle, who can leave for it."""
+        """The placement that fits, or None.
+
+        A placement without drafter does not count once an idle model could be unloaded instead.
+        """
         found, question = self._found, self._question
         if found is None or question is None or self._found_give_up <= self._allowed_give_up:
             return found
@@ -43,7 +46,7 @@ class PlacementQuery:
         return found if found.spec.drafter == wanted else None
 
     def ask(self, question: Place) -> list[Effect]:
-        """The question, where its answer is neither known nor awaited."""
+        """Return the question as an effect if its answer is neither known nor awaited."""
         self._allowed_give_up = question.request.give_up
         if self._question is None or _comparable_query(self._question) != _comparable_query(
             question
@@ -60,7 +63,10 @@ class PlacementQuery:
         return self._full_give_up is not None and self._full_give_up >= self._allowed_give_up
 
     def answer(self, question: Place, placement: core.Placement) -> None:
-        """One that is not asked any more is dropped; the first model is always tried."""
+        """Take an answer; drop it if its question is outdated.
+
+        With GiveUp.ANYTHING the placement is used even if it does not fit.
+        """
         if not self._is_open or question != self._question:
             return
         self._is_open = False
@@ -76,9 +82,10 @@ def _comparable_query(question: Place) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedLoad:
-    """A load that found no memory.  n: how many in a row, n_alone: of these with nobody beside it.
+    """A load that was refused memory.
 
-    beside: the runners that were there.
+    n: refusals in a row.  n_refused_alone: those with no other model loaded.
+    residents: ids of the other runners at that time.
     """
 
     n: int
@@ -96,11 +103,11 @@ class RefusedLoad:
         return self.n >= MAX_REFUSALS - 1
 
     def can_retry(self, spec: core.EngineSpec, others: Collection[RunnerRef]) -> bool:
-        """Whether to load `spec` were to try the very same once more."""
+        """Return whether loading `spec` now would repeat the refused load unchanged."""
         has_more_room = {runner.id for runner in others} < self.residents
         return _load_settings(spec) == _load_settings(self.runner.spec) and not has_more_room
 
 
 def _load_settings(spec: core.EngineSpec) -> core.EngineSpec:
-    """Without what is only said: the figures of a sentence are others each time."""
+    """Return the spec without texts for the user, whose figures change each time."""
     return replace(spec, drafter_name="", pair_source="", no_pair_reason="", no_pair_detail="")

@@ -1,4 +1,4 @@
-"""What a waiter wants: whether a model that is there will do, and how it is loaded otherwise."""
+"""What a request needs: whether a loaded engine will do, and how to load one otherwise."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ MANIFEST = "manifest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """fill: decides what a spec leaves open (`placement.Defaults.fill`).
+    """Decides what a waiter needs.
 
-    shortest: how far a context that nobody chose may shrink (`placement.Defaults.least_ctx`).
+    fill: sets what a spec leaves open (`placement.Defaults.fill`).
+    min_automatic_ctx: returns the tokens to which an automatic context may shrink
+    (`placement.Defaults.min_ctx`).
     """
 
     fill: Callable[[core.EngineSpec, int], core.EngineSpec]
@@ -26,7 +28,7 @@ class Requirements:
         return self.fill(waiter.spec, waiter.model.n_ctx_train)
 
     def min_ctx(self, waiter: Waiter) -> int:
-        """The context that the waiter cannot do without."""
+        """Return the shortest context, in tokens, that the waiter accepts."""
         n_ctx = self.filled_spec(waiter).n_ctx
         return n_ctx if waiter.spec.n_ctx else self.min_automatic_ctx(n_ctx)
 
@@ -42,15 +44,15 @@ class Requirements:
         return self.fill(replace(waiter.spec, n_ctx=n_ctx), waiter.model.n_ctx_train)
 
     def is_compatible(self, waiter: Waiter, runner: RunnerRef) -> bool:
-        """Whether `runner` is, or will be, what the waiter asks for.
+        """Return whether `runner` is, or will be, what the waiter asks for.
 
-        What it leaves automatic takes what is there, but for a context that is shorter than an
-        automatic one.  What placement made of the runner does not count, nor does who drafts.
+        A setting that the waiter leaves open matches any value, except a context shorter than the
+        automatic one.  The changes that placement made and the drafter are not compared.
         """
         if runner.weights != waiter.weights or not self._has_context(waiter, runner):
             return False
         wanted, there = self.filled_spec(waiter), runner.requested
-        # The retry of a drafter that lost does not force a reload: it waits for the next load.
+        # The retry of a drafter that did not pay does not force a reload.
         lost = there.no_pair_reason == core.NoPair.DOES_NOT_PAY
         is_own = waiter.spec.pair_source == MANIFEST
         if is_own and wanted.drafter != there.drafter and not lost:
@@ -74,7 +76,7 @@ class Requirements:
 
 
 def _reload_settings(spec: core.EngineSpec, there: core.EngineSpec) -> core.EngineSpec:
-    """`spec` with all that never forces a reload as it is there."""
+    """Return `spec` with the settings that never force a reload taken from `there`."""
     return replace(
         spec,
         drafter=there.drafter,

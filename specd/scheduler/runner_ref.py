@@ -1,4 +1,4 @@
-"""A resident model, and who wants one."""
+"""The scheduler's records of a loaded model and of a waiting request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from specd import core
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """Someone who wants the right to use a model.
+    """A request that wants to use a model.
 
-    spec: as asked for; n_ctx 0 is automatic.  keep_alive_s None keeps the runner's value.
+    spec: as requested; n_ctx 0 means automatic.  keep_alive_s: None keeps the runner's value.
     """
 
     id: int
@@ -30,18 +30,21 @@ class Waiter:
 class RunnerPhase(StrEnum):
     LOADING = "loading"
     LOADED = "loaded"
-    UNLOADING = "leaving"  # told to stop; its memory is not free before it has ended
+    UNLOADING = "unloading"  # asked to stop; its memory is not free before it has ended
 
 
 @dataclass(slots=True, kw_only=True)
 class RunnerRef:
-    """One resident model.  expires_at: end of the last use + keep_alive_s; holds while idle.
+    """One engine that is loading, loaded or unloading.
 
-    asked: what its loader wanted, with nothing left open.  spec: how it was loaded in the end,
-    which may be with less.  least_ctx: the context that its loader could not do without.
-    automatic_ctx: tokens of context that the last load without a `num_ctx` was given, this one or
-    one that it replaced; 0 where there was none.
-    shortage: what memory lacks for it, as far as that was known before (`core.Placement`).
+    requested: the spec before placement, with nothing left open.
+    spec: the spec that was loaded, which may have less.
+    min_ctx: the shortest context, in tokens, that the request behind the load accepts.
+    automatic_ctx: tokens of context of the last load without `num_ctx`, this one or one that it
+    replaced; 0 if there was none.
+    shortage: which memory is short, if that was known before the load (`core.Placement`).
+    expires_at: end of the last use + keep_alive_s; valid while idle.
+    users: ids of the waiters that hold a lease.
     """
 
     id: int
@@ -67,6 +70,6 @@ class RunnerRef:
 
     @property
     def eviction_order(self) -> tuple[bool, bool, float, str]:
-        """One that leaves already, then an idle one, then the shortest session (Ollama's order)."""
+        """Sort key: unloading first, then idle, then shortest keep_alive (Ollama's order)."""
         is_unloading = self.phase is RunnerPhase.UNLOADING
         return not is_unloading, bool(self.users), self.keep_alive_s, self.weights

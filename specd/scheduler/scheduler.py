@@ -1,7 +1,8 @@
-"""Which models are resident, who waits and who leaves: pure decisions.
+"""Decides which models are loaded and unloaded, and which requests wait; pure, without I/O.
 
-Events in, effects out, time as an argument; `loop.py` acts.  The rules are Ollama's: one load at a
-time, the head of the queue blocks those behind it, who asks for a loaded model does not queue.
+Takes events and returns effects, with the time as an argument; `loop.py` carries them out.  The
+rules are Ollama's: one load at a time, the head of the queue blocks the waiters behind it, and a
+request for a loaded model does not queue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from specd.scheduler.wait_queue import WaitQueue
 
 
 class Scheduler:
-    """Every method is one event and returns what must be done about it, in order."""
+    """The loaded models and the queue.  Each event method returns the effects to carry out."""
 
     def __init__(
         self,
@@ -36,10 +37,10 @@ class Scheduler:
         self._runners: dict[str, RunnerRef] = {}  # by the target's weights, as the next three
         self._refused: dict[str, RefusedLoad] = {}
         self._outgrown_ctx: dict[str, int] = {}  # the context that was too short, before a reload
-        self._automatic: dict[str, int] = {}  # `Runner.automatic_ctx`, during a reload
+        self._automatic: dict[str, int] = {}  # `RunnerRef.automatic_ctx`, during a reload
         self._queue = WaitQueue()
-        self._offered_ids: set[int] = set()  # runners that all who wait were held against
-        self._draining_id: int | None = None  # the runner that the head waits to see leave
+        self._offered_ids: set[int] = set()  # runners already compared with all waiters
+        self._draining_id: int | None = None  # the runner that the head waits to be unloaded
         self._placement_query = PlacementQuery()
         self._n_started = 0
         self._shutting_down = False
@@ -47,19 +48,19 @@ class Scheduler:
     # ----------------------------------------------------------------------- events
 
     def request(self, waiter: Waiter) -> list[Effect]:
-        """(1) shutting down: refuse.  (2) loaded and compatible: grant.  (3) queue, or 503."""
+        """Grant, queue, or refuse a request: refuse on shutdown and if the queue is full."""
         if self._shutting_down:
             return [Refuse(waiter.id, errors.ShuttingDown("server is shutting down"))]
         if (runner := self._compatible_runner(waiter)) is not None:
             return [self._grant(waiter, runner)]
-        # The head is being served, as far as that goes: it does not count as pending.
+        # The head is already being served, so it does not count as pending.
         if len(self._queue) > self._max_queue:
             return [Refuse(waiter.id, errors.QueueFull())]
         self._queue.append(waiter)
         return self._advance()
 
     def release(self, waiter_id: int, now: float) -> list[Effect]:
-        """Its use is over, or it stops waiting."""
+        """End a waiter's lease, or its wait."""
         self._queue.remove(waiter_id)
         for runner in self._runners.values():
             if waiter_id in runner.users:
@@ -69,19 +70,19 @@ class Scheduler:
         return self._expire(now) + self._advance()
 
     def placed(self, question: Place, placement: core.Placement) -> list[Effect]:
-        """The answer to a Place."""
+        """Take the answer to a Place."""
         self._placement_query.answer(question, placement)
         return self._advance()
 
     def placement_failed(self, question: Place, error: errors.SpecdError) -> list[Effect]:
-        """What was asked for can lie nowhere on this machine, whoever leaves."""
+        """Refuse the waiter: no placement is possible, even if other models are unloaded."""
         refused_waiters = self._take_from_queue(
             question.request.spec.weights, lambda waiter: waiter.id == question.waiter_id
         )
         return [*(Refuse(waiter.id, error) for waiter in refused_waiters), *self._advance()]
 
     def loaded(self, runner_id: int, now: float) -> list[Effect]:
-        """All who waited for this very load get it, wherever in the queue they are."""
+        """Mark a runner as loaded; grant it to all compatible waiters, anywhere in the queue."""
         runner = self._by_id(runner_id)
         if runner is None or runner.phase is not RunnerPhase.LOADING:
             return []
@@ -95,9 +96,9 @@ class Scheduler:
         return [*(self._grant(waiter, runner) for waiter in granted), *self._advance()]
 
     def failed(self, runner_id: int, error: errors.SpecdError) -> list[Effect]:
-        """The load failed: all who waited for this very load are told; `ended` follows.
+        """Refuse all waiters that this load was for; `ended` follows.
 
-        Where memory was short they wait on, while there is something to give up.
+        If memory was short they wait on, as long as there is something to give up.
         """
         runner = self._by_id(runner_id)
         if runner is None or runner.phase is not RunnerPhase.LOADING:
@@ -112,7 +113,7 @@ class Scheduler:
         return [*(Refuse(waiter.id, error) for waiter in refused_waiters), *self._advance()]
 
     def ended(self, runner_id: int) -> list[Effect]:
-        """The process is gone, told to or not; the next request loads the model again."""
+        """Remove a runner whose engine has ended; the next request loads the model again."""
         runner = self._by_id(runner_id)
         if runner is not None:
             del self._runners[runner.weights]
@@ -120,7 +121,7 @@ class Scheduler:
         return self._advance()
 
     def ran_out_of_memory(self, now: float) -> list[Effect]:
-        """An engine found no memory for an answer: whoever is not used leaves."""
+        """Unload all idle models, since an engine ran out of memory during an answer."""
         idle = [runner for runner in self._runners.values() if runner.is_idle]
         for runner in idle:
             runner.expires_at = now
@@ -130,7 +131,7 @@ class Scheduler:
         return self._expire(now) + self._advance()
 
     def unload(self, weights: str, now: float) -> list[Effect]:
-        """Let a model go as soon as nobody uses it; those who wait for it still get it once."""
+        """Unload a model as soon as it is idle; requests that already wait for it still get it."""
         runner = self._runners.get(weights)
         if runner is None:
             return []
@@ -140,13 +141,13 @@ class Scheduler:
         return self._expire(now) + self._advance()
 
     def adjust(self, *, max_queue: int, default_keep_alive_s: float) -> list[Effect]:
-        """From now on; what waits already, waits on, and what is loaded keeps its keep_alive."""
+        """Change settings for later requests; waiters and loaded models are not affected."""
         self._max_queue = max_queue
         self._default_keep_alive_s = default_keep_alive_s
         return []
 
     def close(self, now: float) -> list[Effect]:
-        """Refuse who waits and who comes; an engine leaves when its last user has."""
+        """Refuse all waiters and all later requests; stop each engine once it is idle."""
         self._shutting_down = True
         error = errors.ShuttingDown("server is shutting down")
         refused = [Refuse(waiter.id, error) for waiter in self._queue]
@@ -158,15 +159,15 @@ class Scheduler:
         return [*refused, *self._expire(now), *self._advance()]
 
     def shutdown(self, now: float) -> list[Effect]:
-        """`close`, and every engine stops, used or not."""
+        """Do as `close`, and stop every engine, in use or not."""
         closed = self.close(now)
         used = [r for r in self._runners.values() if r.phase is not RunnerPhase.UNLOADING]
         return [*closed, *(self._stop(runner, UnloadReason.SHUTDOWN) for runner in used)]
 
-    # ----------------------------------------------------------------------- questions
+    # ----------------------------------------------------------------------- state
 
     def next_expiry(self) -> float:
-        """When `tick` is due; inf for never."""
+        """Return the time when `tick` is due; inf for never."""
         return min((r.expires_at for r in self._runners.values() if r.is_idle), default=math.inf)
 
     def runners(self) -> list[RunnerRef]:
@@ -178,7 +179,7 @@ class Scheduler:
     # ----------------------------------------------------------------------- decisions
 
     def _advance(self) -> list[Effect]:
-        """Serve the queue from its head; then those behind it whose model is there anyway."""
+        """Serve the queue from its head, then the waiters behind it whose model is loaded."""
         effects: list[Effect] = self._abort_unneeded_loads()
         self._draining_id = None
         self._drop_stale_state()
@@ -193,9 +194,9 @@ class Scheduler:
         return effects + self._grant_compatible()
 
     def _grant_compatible(self) -> list[Effect]:
-        """A model that was not to be had before, to all who wait for it.
+        """Grant each newly available model to all compatible waiters.
 
-        Whoever came since has asked for it himself.
+        Later requests for it are granted on arrival.
         """
         effects: list[Effect] = []
         serving = [runner for runner in self._runners.values() if self._is_open(runner)]
@@ -210,11 +211,13 @@ class Scheduler:
         return effects
 
     def _make_room_for(self, head: Waiter) -> list[Effect]:
-        """(1) a load is under way: wait.  (2) its model is loaded otherwise: that must leave.
+        """Return the next step towards loading the head's model.
 
-        (3) too many are there: the idle one with the shortest session leaves, else wait.
-        (4) memory was refused beside those that are there: all idle ones leave, at last everyone.
-        (5) find room.
+        1. A load is running: wait.
+        2. The model is loaded with other settings: unload it.
+        3. Too many models are loaded: unload the first in eviction order.
+        4. Memory was refused next to other models: unload the idle ones, in the end all.
+        5. Find a placement.
         """
         others = sorted(self._runners.values(), key=lambda runner: runner.eviction_order)
         if any(runner.phase is RunnerPhase.LOADING for runner in others):
@@ -232,14 +235,14 @@ class Scheduler:
         return self._place_waiter(head, others)
 
     def _place_waiter(self, head: Waiter, others: Sequence[RunnerRef]) -> list[Effect]:
-        """others: who leaves first comes first."""
+        """Find a placement for the head and start it, or evict.  others: in eviction order."""
         question = self._question(head, others)
         request, refused = question.request, self._refused.get(head.weights)
         effects = self._placement_query.ask(question)
         if (placement := self._placement_query.placement) is not None:
             costs_drafter = request.spec.drafter is not None and placement.spec.drafter is None
             if costs_drafter and self._outgrown_ctx.pop(head.weights, None) is not None:
-                # No context longer than is asked for is worth that.
+                # A context longer than requested is not worth the drafter.
                 return [*effects, *self._place_waiter(head, others)]
             if refused is None or not refused.can_retry(placement.spec, others):
                 return [self._start(head, request, placement)]
@@ -248,7 +251,7 @@ class Scheduler:
         elif not self._placement_query.must_evict:
             return effects
         elif self._outgrown_ctx.pop(head.weights, None) is not None:
-            # The first thing to give up.
+            # The longer context is the first thing to give up.
             return [*effects, *self._place_waiter(head, others)]
         return [*effects, *self._evict(others[0])]
 
@@ -297,12 +300,10 @@ class Scheduler:
         ]
 
     def _drop_stale_state(self) -> None:
-        requirements = self._queue.requirements
-        self._refused = {w: refused for w, refused in self._refused.items() if requirements(w)}
-        self._outgrown_ctx = {
-            w: n_ctx for w, n_ctx in self._outgrown_ctx.items() if requirements(w)
-        }
-        self._automatic = {w: n_ctx for w, n_ctx in self._automatic.items() if requirements(w)}
+        is_wanted = self._queue.has_waiter_for
+        self._refused = {w: refused for w, refused in self._refused.items() if is_wanted(w)}
+        self._outgrown_ctx = {w: n_ctx for w, n_ctx in self._outgrown_ctx.items() if is_wanted(w)}
+        self._automatic = {w: n_ctx for w, n_ctx in self._automatic.items() if is_wanted(w)}
 
     def _expire(self, now: float) -> list[Effect]:
         reason = UnloadReason.SHUTDOWN if self._shutting_down else UnloadReason.EXPIRED
@@ -329,7 +330,7 @@ class Scheduler:
         return self._give_up(refused) if refused.is_final else []
 
     def _give_up(self, refused: RefusedLoad, head: Waiter | None = None) -> list[Effect]:
-        """Tell those who wait for that load; who can do with a shorter context may still get it."""
+        """Refuse the waiters for that load, except those that accept a shorter context."""
         runner = refused.runner
         del self._refused[runner.weights]
 
@@ -350,7 +351,7 @@ class Scheduler:
         if keep_alive_s is None:
             keep_alive_s = self._default_keep_alive_s
         self._n_started += 1
-        # With less than was asked for it would be loaded for nobody, and that for ever.
+        # With less than `min_ctx` no waiter could use it, and it would be loaded again for ever.
         n_ctx = max(placement.spec.n_ctx, request.min_ctx)
         before = self._automatic.pop(waiter.weights, 0)
         runner = RunnerRef(
@@ -374,7 +375,7 @@ class Scheduler:
     def _evict(self, runner: RunnerRef) -> list[Effect]:
         if runner.is_idle:
             return [self._stop(runner, UnloadReason.EVICTED)]
-        # Busy: no new users for it, or the head might wait for ever.
+        # It is in use: new users are kept away, or the head might wait for ever.
         self._draining_id = runner.id
         return []
 

@@ -1,7 +1,6 @@
-"""Who waits for a model, in order of arrival.
+"""The queue of requests that wait for a model, in order of arrival.
 
-Thousands may wait, and all of them may leave at once: nothing here is looked for by going through
-them all.
+Thousands may wait and leave at once, so no method here searches the whole queue.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from specd.scheduler.runner_ref import Waiter
 
 
 class WaitQueue:
+    """Waiters in order of arrival, indexed by id and by model."""
+
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiter] = {}  # by id, the first to come first
+        self._waiting: dict[int, Waiter] = {}  # by id, in order of arrival
         self._by_weights: dict[str, dict[int, Waiter]] = {}
 
     def __len__(self) -> int:
@@ -27,10 +28,10 @@ class WaitQueue:
         return next(iter(self._waiting.values()), None)
 
     def of(self, weights: str) -> Iterator[Waiter]:
-        """Who waits for that model, in order."""
+        """Return the waiters for that model, in order."""
         return iter(self._by_weights.get(weights, {}).values())
 
-    def requirements(self, weights: str) -> bool:
+    def has_waiter_for(self, weights: str) -> bool:
         return weights in self._by_weights
 
     def append(self, waiter: Waiter) -> None:
@@ -38,7 +39,7 @@ class WaitQueue:
         self._by_weights.setdefault(waiter.weights, {})[waiter.id] = waiter
 
     def remove(self, waiter_id: int) -> None:
-        """Nothing happens where nobody of that id waits."""
+        """Remove a waiter; do nothing if there is none with that id."""
         waiter = self._waiting.pop(waiter_id, None)
         if waiter is None:
             return

@@ -44,14 +44,14 @@ def test_a_device_that_is_not_there_is_a_wrong_setting(
         read(monkeypatch, SPECD_DRAFT_DEVICE=asked)
     assert fault in str(raised.value)
     assert str(raised.value).endswith(
-        "there is 0 (NVIDIA GeForce RTX 4090, GPU-0), 1 (NVIDIA GeForce RTX 4060, GPU-1);"
-        " auto and cpu are always possible"
+        "set it to auto, cpu, or one of:"
+        " 0 (NVIDIA GeForce RTX 4090, GPU-0), 1 (NVIDIA GeForce RTX 4060, GPU-1)"
     )
 
 
 def test_without_devices_there_is_none_for_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_DRAFT_DEVICE", "0")
     with pytest.raises(
-        BadSetting, match=r"this machine has no GPU that llama\.cpp can use; auto and cpu"
+        BadSetting, match=r"this machine has no GPU that llama\.cpp can use; set it to auto or cpu"
     ):
         placement_config(Settings(), ())

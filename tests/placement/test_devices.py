@@ -182,7 +182,7 @@ def test_a_gpu_that_is_lost_does_not_bring_an_integrated_one_in() -> None:
 def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
     assert ask(gpus=[NVIDIA])() == []
     [sentence] = ask(gpus=[NVIDIA]).unusable_gpus()
-    assert sentence == "RTX is not used: the llama.cpp that is installed cannot use it"
+    assert sentence == "RTX is not used: the installed llama.cpp does not support it"
     assert ask(VULKAN, gpus=[NVIDIA]).unusable_gpus() == []
 
 
@@ -190,14 +190,14 @@ def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
 def test_a_variable_that_hides_all_gpus_is_named(variable: str) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": variable}
     [sentence] = ask(gpus=[NVIDIA], environ=environ).unusable_gpus()
-    assert sentence == f"CUDA_VISIBLE_DEVICES={variable} hides all GPUs: models lie in main memory"
+    assert sentence == f"CUDA_VISIBLE_DEVICES={variable} hides all GPUs: models run in main memory"
     assert ask(VULKAN, gpus=[NVIDIA], environ=environ).unusable_gpus() == []
 
 
 def test_a_gpu_of_unknown_memory_is_named() -> None:
     silent = replace(VULKAN, total_bytes=0, free_bytes=0)
     [sentence] = ask(silent).unusable_gpus()
-    assert sentence == "Radeon is not used: how much memory it has is not known"
+    assert sentence == "Radeon is not used: its memory size is unknown"
 
 
 @pytest.mark.parametrize(

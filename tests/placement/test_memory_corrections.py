@@ -115,7 +115,7 @@ BYTES = st.integers(0, 2**50)
 
 
 @given(weights=BYTES, cache=BYTES, scratch=BYTES, n_refusals=st.integers(0, 30))
-def test_no_lesson_makes_an_estimate_absurd(
+def test_no_correction_makes_an_estimate_absurd(
     weights: int, cache: int, scratch: int, n_refusals: int
 ) -> None:
     learned = MemoryCorrections(None)
@@ -193,7 +193,7 @@ def test_what_no_process_takes_is_not_believed(n_bytes: int) -> None:
 # --------------------------------------------------------------------------------- keys
 
 
-def test_a_lesson_is_for_one_file_loaded_in_one_way(tmp_path: Path) -> None:
+def test_a_correction_is_for_one_file_loaded_in_one_way(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("target", "drafter", "adapter", "projector", "other")]
     for path in paths:
         path.write_text(path.name)
@@ -231,7 +231,7 @@ def wrong(learned: MemoryCorrections, which: CorrectionKey = KEY) -> None:
     learned.record(which, ESTIMATE, replace(TAKEN, cache_bytes=300 * MIB))
 
 
-def test_lessons_outlive_the_daemon(tmp_path: Path) -> None:
+def test_corrections_outlive_the_daemon(tmp_path: Path) -> None:
     path = tmp_path / "state" / "memory.json"
     before = MemoryCorrections(path)
     wrong(before)
@@ -328,16 +328,18 @@ def test_figures_that_are_too_large_are_bounded(tmp_path: Path) -> None:
     assert found.process_bytes() == {"GPU-1": 2 * 2**30}
 
 
-def test_the_lessons_that_were_used_longest_ago_are_dropped(tmp_path: Path) -> None:
+def test_the_least_recently_used_corrections_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     learned = MemoryCorrections(path, unix_time=lambda: 10_000.0)
     wrong(learned, key("oldest"))
     template = json.loads(path.read_bytes())["lessons"][0]
-    lessons = [
+    corrections = [
         template | {"key": template["key"] | {"weights": str(at)}, "used_at": 1.0 + at}
         for at in range(MAX_CORRECTIONS)
     ]
-    path.write_text(json.dumps({"version": 1, "lessons": [template | {"used_at": 0}, *lessons]}))
+    path.write_text(
+        json.dumps({"version": 1, "lessons": [template | {"used_at": 0}, *corrections]})
+    )
     wrong(learned, key("newest"))
     found = MemoryCorrections(path)
     known = [found.correct(key(name), ESTIMATE) is not ESTIMATE for name in ("newest", "1", "0")]

@@ -111,7 +111,7 @@ def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
     (line,) = caplog.messages
     assert re.fullmatch(
         r"t\.gguf needs about \d MiB, and it may take 0 MiB of 700 MiB free on NVIDIA GeForce"
-        r" RTX 4060 \(0\): another model has to leave first",
+        r" RTX 4060 \(0\): another model has to be unloaded first",
         line,
     )
 
@@ -136,7 +136,7 @@ def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO):
         placement = Box([gpu(0, free_mib)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
     assert placement.spec.drafter is None
-    assert "512 tokens of context; no drafter, for small needs 1 MiB, and" in caplog.text
+    assert "512 tokens of context; no drafter, because small needs 1 MiB, and" in caplog.text
 
 
 @pytest.mark.contract("sched.memory")
@@ -421,7 +421,7 @@ def test_who_was_refused_is_known_though_another_was_placed_since(spec: EngineSp
     assert fit.place(asked(spec)).bytes_by_device > before
 
 
-def test_nobody_is_placed_while_a_lesson_is_taken(spec: EngineSpec) -> None:
+def test_nothing_is_placed_while_usage_is_recorded(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)])
     fit = box.fit()
     placed = fit.place(asked(spec)).spec

@@ -73,7 +73,7 @@ def assert_drafter(expected: str, spec: core.EngineSpec) -> None:
     if not expected:
         assert spec.drafter is None
         assert spec.no_pair_reason == core.NoPair.NO_VRAM
-        assert re.search(r"\d.*(layers fit on|may still be taken of)", spec.no_pair_detail)
+        assert re.search(r"\d.*(layers fit on|left for it)", spec.no_pair_detail)
         return
     assert (spec.drafter, spec.no_pair_reason) == (spec.drafter_name, "")
     on_cpu = not spec.devices or spec.draft_on_cpu

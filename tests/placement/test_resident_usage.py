@@ -9,7 +9,7 @@ import pytest
 from specd.core import EngineSpec
 from specd.placement.estimate import Block, Footprint
 from specd.placement.layout import Layout
-from specd.placement.resident_usage import ResidentUsage, layout_of, residents
+from specd.placement.resident_usage import ResidentUsage, layout_of, sum_resident_usage
 
 MODEL = Footprint(
     blocks=tuple(Block(weights_bytes=100 * n, cache_bytes=n) for n in (1, 2, 3, 4)),
@@ -23,7 +23,9 @@ PAIR = EngineSpec(weights="t", drafter="d", devices=("a",))
 
 
 def held(*engines: EngineSpec) -> ResidentUsage:
-    return residents(engines, lambda spec: (MODEL, MODEL if spec.drafter else None), gpus=True)
+    return sum_resident_usage(
+        engines, lambda spec: (MODEL, MODEL if spec.drafter else None), gpus=True
+    )
 
 
 def test_layers_are_counted_on_the_device_that_has_them() -> None:

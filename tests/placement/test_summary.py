@@ -30,8 +30,8 @@ def test_a_model_that_is_cut_says_what_was_given_up() -> None:
     words = line(LARGE, "24")
     assert words.startswith("llama3.3:70b Q4_K_M takes 2")
     assert " of 23.6 GiB free on NVIDIA GeForce RTX 4090 (0) and 1" in words
-    assert " of 80 layers on the GPU; 4096 tokens of context, for 131072 find no room;" in words
-    assert "; no drafter, for only 4" in words
+    assert " of 80 layers on the GPU; 4096 tokens of context (131072 do not fit);" in words
+    assert "; no drafter, because only 4" in words
 
 
 def test_a_model_in_main_memory_says_so() -> None:
@@ -44,7 +44,7 @@ def test_who_has_to_wait_is_told_for_what() -> None:
     assert words.startswith("llama3.3:70b Q4_K_M needs about 4")
     assert words.endswith(
         ", and free are 23.6 GiB on NVIDIA GeForce RTX 4090 (0), 7.7 GiB on NVIDIA GeForce RTX 4060"
-        " (1): another model has to leave first"
+        " (1): another model has to be unloaded first"
     )
 
 
@@ -63,7 +63,8 @@ def test_what_is_free_and_may_not_be_taken_is_no_room() -> None:
     words = describe_placement(request, placement, machine, model(SMALL.target).at(4096))
     assert not placement.fits
     assert words.endswith(
-        "and free are 512 MiB on NVIDIA GeForce RTX 4090 (0): another model has to leave first"
+        "and free are 512 MiB on NVIDIA GeForce RTX 4090 (0):"
+        " another model has to be unloaded first"
     )
     card = replace(card, free_bytes=2 * GIB)
     assert not SMALL.place((card,), core.GiveUp.NOTHING).fits

@@ -8,7 +8,7 @@ from specd.scheduler.load_times import _MAX_MODELS, LoadTimes
 
 
 @pytest.mark.parametrize(
-    "since,now,within",
+    "since,now,load_s",
     [
         (0.0, 5.0, 0.0),  # before it
         (0.0, 12.0, 2.0),
@@ -18,13 +18,13 @@ from specd.scheduler.load_times import _MAX_MODELS, LoadTimes
     ],
 )
 def test_only_the_part_of_a_wait_in_which_the_model_was_loading(
-    since: float, now: float, load_time_between: float
+    since: float, now: float, load_s: float
 ) -> None:
     loads = LoadTimes()
     loads.load_started("m", 10.0)
     if now > 20.0:
         assert loads.load_ended("m", 20.0) == 10.0
-    assert loads.load_time_between("m", since, now) == load_time_between
+    assert loads.load_time_between("m", since, now) == load_s
     assert loads.load_time_between("other", since, now) == 0.0
 
 
