@@ -66,7 +66,7 @@ simulate: dev
 	@$(BIN)/python -m scripts.benchmarks_page --write
 
 peer: dev
-	@$(BIN)/python -m scripts.peer
+	@$(BIN)/python -m benchmarks.peer
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scripts.install import ROOT, SetUpError, cache_folder, llama_requirement, require_compiler
-from scripts.peer import fetch, require_cmake, run, unpack
+from scripts.llama_cpp_source import fetch, require_cmake, run, unpack
 
 LIBRARY = "libggml-cpu.so.0"
 BUILD_LOG = ROOT / "build" / "libggml-cpu.log"

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from scripts.install import llama_requirement
-from scripts.peer import fetch
+from scripts.llama_cpp_source import fetch
 
 ROOT = Path(__file__).parents[1]
 _WANTED = ("models/ggml-vocab-*.gguf", "src/llama-vocab.cpp")

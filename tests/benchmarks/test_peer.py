@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import peer
+from benchmarks.peer import __main__ as peer
 from scripts.install import SetUpError
+from scripts.llama_cpp_source import needed_path
 
 
 def archive(path: Path, *names: str) -> Path:
@@ -34,7 +35,7 @@ def archive(path: Path, *names: str) -> Path:
     ],
 )
 def test_only_the_servers_own_sources_are_taken(member: str, path: str | None) -> None:
-    assert peer.needed_path(member, peer.NEEDED) == path
+    assert needed_path(member, peer.NEEDED) == path
 
 
 def test_sources_are_unpacked_as_llama_cpps_folder(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Builds the llama-server that benchmarks compare specd with."""

@@ -1,0 +1,72 @@
+"""llama.cpp's sources as the installed binding ships them: fetched, unpacked and compiled."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TextIO
+
+from scripts.install import SetUpError
+from scripts.progress import Progress, follow
+
+
+def fetch(requirement: str, folder: Path) -> Path:
+    """Return the source distribution in `folder`, taken from pip's cache or downloaded.
+
+    Raises SetUpError.
+    """
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "-d", str(folder)]
+    pip = [sys.executable, "-m", "pip", "download", *options]
+    command = [*pip, "--no-binary", "llama-cpp-python", requirement]
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
+        raise SetUpError(f"pip could not fetch the sources of {requirement}; its output is above")
+    found = next(iter(folder.glob("llama_cpp_python-*.tar.gz")), None)
+    if found is None:
+        raise SetUpError(f"pip gave no sources of {requirement}")
+    return found
+
+
+def unpack(archive: Path, folder: Path, needed: Sequence[str]) -> Path:
+    """Unpack the needed paths of llama.cpp into the folder, and return it."""
+    with tarfile.open(archive) as file:
+        for member in file:
+            name = needed_path(member.name, needed)
+            content = file.extractfile(member) if name and member.isfile() else None
+            if name and content:
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
+    return folder
+
+
+def needed_path(member: str, needed: Sequence[str]) -> str | None:
+    """Return the member's path inside llama.cpp where it is needed, else None."""
+    parts = PurePosixPath(member).parts
+    if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:
+        return None
+    path = PurePosixPath(*parts[3:])
+    return str(path) if any(path.is_relative_to(need) for need in needed) else None
+
+
+def require_cmake() -> None:
+    """Raise SetUpError where cmake is not installed."""
+    if not shutil.which("cmake"):
+        raise SetUpError(
+            "no cmake.  Debian, Ubuntu: apt install cmake; Fedora: dnf install cmake;"
+            " macOS: brew install cmake"
+        )
+
+
+def run(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, out: TextIO | None = None
+) -> None:
+    """Run a step of a build and show its progress.  Raises SetUpError after its last lines."""
+    out = out or sys.stdout
+    if follow(command, environment, log, Progress(out, live=out.isatty())):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(lines[-40:]), file=out, flush=True)
+        raise SetUpError(f"the build failed; all of its output is in {log}")
