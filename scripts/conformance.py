@@ -1,9 +1,9 @@
-"""Writes the conformance table of `docs/api/ollama.md` from the tests, or checks it.
+"""Write the conformance table of `docs/api/ollama.md` from the tests, or check it.
 
-The behaviours stand in tests/contract/catalogue.toml; a test names those that it holds with
-`@pytest.mark.contract("id", ...)`.  `--write` after a change of either; `--check` fails where the
-page differs, a behaviour has no test, or a test names none; `--verify REPORT` fails where, by
-pytest's own JUnit report, a behaviour's tests did not all pass, or none of them ran.
+tests/contract/catalogue.toml lists the behaviours; a test names those that it checks with
+`@pytest.mark.contract("id", ...)`.  Run `--write` after a change of either.  `--check` fails if
+the page differs, a behaviour has no test, or a test names an unknown behaviour.  `--verify REPORT`
+fails if, by pytest's JUnit report, a behaviour's tests did not all pass, or none of them ran.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _BEGIN = "<!-- conformance: begin, written by scripts/conformance.py -->\n"
 _END = "<!-- conformance: end -->\n"
 _SAME = "PASS"
 _MOST_MISSED = """
-### The forty most likely to be missed
-The lines above that say each of them.
+### Forty behaviours that are easy to miss
+Each row repeats lines of the tables above.
 
-| | behaviour | |
+| | behaviour | result |
 |---|---|---|
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One line of the contract.  different, not_done: why it is not as Ollama has it."""
+    """One behaviour of Ollama.  different, not_done: why specd differs, or empty."""
 
     id: str
     section: str
@@ -52,7 +52,10 @@ class Behaviour:
 
 
 def read_catalogue(root: Path) -> list[Behaviour]:
-    """Raises ValueError where [different] or [not_done] name what no section has."""
+    """Return the behaviours in the order of the catalogue.
+
+    Raises ValueError if [different] or [not_done] names an id that no section has.
+    """
     data = _data(root)
     different, not_done = data.get("different", {}), data.get("not_done", {})
     found = [
@@ -61,21 +64,21 @@ def read_catalogue(root: Path) -> list[Behaviour]:
         for key, text in section["behaviours"].items()
     ]
     if unknown := {*different, *not_done} - {behaviour.id for behaviour in found}:
-        raise ValueError(f"the catalogue excuses what it does not list: {sorted(unknown)}")
+        raise ValueError(f"[different] or [not_done] names unknown behaviours: {sorted(unknown)}")
     return found
 
 
 def read_most_missed(root: Path, behaviours: list[Behaviour]) -> dict[int, list[Behaviour]]:
-    """What the contract itself calls most likely to be missed, by its numbers.
+    """Return the forty behaviours that are easy to miss, by number.
 
-    Raises ValueError where a number is missing or names what no section has.
+    Raises ValueError if a number is missing or an entry names an id that no section has.
     """
     known = {behaviour.id: behaviour for behaviour in behaviours}
     forty = {int(number): keys for number, keys in _data(root)["forty"].items()}
     if list(forty) != list(range(1, 41)):
         raise ValueError("[forty] must count from 1 to 40")
     if unknown := {key for keys in forty.values() for key in keys} - known.keys():
-        raise ValueError(f"[forty] names what the catalogue does not list: {sorted(unknown)}")
+        raise ValueError(f"[forty] names unknown behaviours: {sorted(unknown)}")
     return {number: [known[key] for key in keys] for number, keys in forty.items()}
 
 
@@ -84,7 +87,7 @@ def _data(root: Path) -> dict[str, Any]:
 
 
 def find_tests(root: Path) -> dict[str, set[str]]:
-    """Behaviour → the test files, below tests/, that name it."""
+    """Return the test files, relative to tests/, that name each behaviour."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((root / "tests").rglob("test_*.py")):
         for key in _marked(ast.parse(path.read_text(encoding="utf-8"))):
@@ -105,10 +108,10 @@ def _marked(tree: ast.Module) -> Iterator[str]:
 
 
 def find_problems(behaviours: list[Behaviour], tests_of: Mapping[str, set[str]]) -> list[str]:
-    """What keeps the table from being true, a sentence each."""
+    """Return one sentence for each behaviour without a test and each unknown id in a test."""
     known = {behaviour.id for behaviour in behaviours}
     unheld = [b.id for b in behaviours if not b.not_done and b.id not in tests_of]
-    return [f"no test holds {key}" for key in unheld] + [
+    return [f"no test checks {key}" for key in unheld] + [
         f"{', '.join(sorted(tests_of[key]))} names {key}, which is not in the catalogue"
         for key in sorted(tests_of.keys() - known)
     ]
@@ -124,7 +127,9 @@ def render(
     for behaviour in behaviours:
         if behaviour.section != section:
             section = behaviour.section
-            lines.append(f"\n### {section}\n| behaviour | | held by `tests/` |\n|---|---|---|\n")
+            lines.append(
+                f"\n### {section}\n| behaviour | result | tests in `tests/` |\n|---|---|---|\n"
+            )
         files = ", ".join(f"`{name}`" for name in sorted(tests_of.get(behaviour.id, ())))
         lines.append(f"| {behaviour.text} | {behaviour.verdict} | {files} |\n")
     lines.append(_MOST_MISSED)
@@ -146,7 +151,7 @@ def _summary(behaviours: list[Behaviour]) -> str:
 
 
 def rendered(root: Path = ROOT) -> str:
-    """The whole page, with the table as it must be."""
+    """Return the whole page with the current table."""
     page = (root / PAGE).read_text(encoding="utf-8")
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
@@ -155,15 +160,15 @@ def rendered(root: Path = ROOT) -> str:
 
 
 def stale(root: Path = ROOT) -> list[str]:
-    """Reasons why the page is not to be believed."""
-    complaints = find_problems(read_catalogue(root), find_tests(root))
+    """Return the problems of the page, one sentence each; empty if it is up to date."""
+    problems = find_problems(read_catalogue(root), find_tests(root))
     if (root / PAGE).read_text(encoding="utf-8") != rendered(root):
-        complaints.append(f"{PAGE} is out of date: run `python -m scripts.conformance --write`")
-    return complaints
+        problems.append(f"{PAGE} is out of date: run `python -m scripts.conformance --write`")
+    return problems
 
 
 def find_unproven(report: Path, behaviours: list[Behaviour]) -> list[str]:
-    """Behaviours whose tests failed, or were all skipped, in a JUnit report."""
+    """Return the behaviours whose tests failed or were all skipped in a JUnit report."""
     outcomes: dict[str, set[str]] = defaultdict(set)
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by our own test run
         outcome = next(
@@ -185,19 +190,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write the table")
-    mode.add_argument("--check", action="store_true", help="fail where the page is not true")
+    mode.add_argument("--check", action="store_true", help="fail if the page is out of date")
     mode.add_argument("--verify", type=Path, metavar="REPORT", help="compare with a JUnit report")
     arguments = parser.parse_args()
     if arguments.write:
         (ROOT / PAGE).write_text(rendered(), encoding="utf-8")
-        complaints = find_problems(read_catalogue(ROOT), find_tests(ROOT))
+        problems = find_problems(read_catalogue(ROOT), find_tests(ROOT))
     elif arguments.check:
-        complaints = stale()
+        problems = stale()
     else:
-        complaints = find_unproven(arguments.verify, read_catalogue(ROOT))
-    for complaint in complaints:
-        print(complaint)
-    return 1 if complaints else 0
+        problems = find_unproven(arguments.verify, read_catalogue(ROOT))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

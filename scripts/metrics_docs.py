@@ -1,6 +1,6 @@
-"""Writes `docs/metrics.md` from what the code declares, or checks it.
+"""Write `docs/metrics.md` from the declared metrics, or check it.
 
-`python -m scripts.metrics_docs --write` after a change; `--check` fails where they differ.
+Run `python -m scripts.metrics_docs --write` after a change; `--check` fails if they differ.
 """
 
 from __future__ import annotations
@@ -22,19 +22,26 @@ _INTRO: Final = f"""\
 <!-- Generated from specd/metrics/ by scripts/metrics_docs.py: change it there. -->
 # Metrics, health and the log
 
-What specd shows of itself; `docs/api/openapi.yaml` has the routes. Nothing here holds a word of a
-prompt or an answer, or a key.
+```
+curl localhost:11434/metrics             metrics in Prometheus' text format
+curl localhost:11434/health              is the daemon running?
+journalctl -u specd -f                   the log, with one line for each request
+```
 
-| route | answers |
+| route | answer |
 |---|---|
-| `GET /health`, `/v1/health` | `200 {{"status":"ok"}}` as llama-server: the daemon lives |
-| `GET /ready` | `200` while requests are accepted, else `503` and why: `starting`, `stopping` |
-| `GET /metrics` | Prometheus' text format, or OpenMetrics where that is asked for |
+| `GET /health`, `/v1/health` | `200 {{"status":"ok"}}`, as llama-server: the daemon runs |
+| `GET /ready` | `200` while requests are accepted, otherwise `503` with `starting` or `stopping` |
+| `GET /metrics` | Prometheus' text format, or OpenMetrics if the client accepts it |
 
-Readiness does not wait for a model: the first request loads it. With `SPECD_API_KEYS` the first
-two stay open and `/metrics` asks for a key. A daemon that stops takes no new connection: it is
-refused, or waits for the next start where systemd holds the socket. Only on a connection that was
-kept open is `stopping` still read, so take a refused one for the same answer.
+Metrics and logs contain no text of prompts or answers, and no keys.
+[`openapi.yaml`](api/openapi.yaml) describes the routes.
+
+- A ready daemon need not have loaded a model: the first request loads it.
+- With `SPECD_API_KEYS`, the first two routes stay open and `/metrics` requires a key.
+- A daemon that is stopping accepts no new connection: the connection is refused, or, with socket
+  activation, waits for the next start. Only an existing connection still reads `stopping`. Treat a
+  refused connection the same.
 
 ## Scraping
 In `prometheus.yml`:
@@ -47,8 +54,8 @@ scrape_configs:
     # Where SPECD_API_KEYS is set:
     # authorization: {{type: Bearer, credentials_file: /etc/prometheus/specd.key}}
 ```
-A Prometheus on another machine reaches specd where `OLLAMA_HOST` lets it, and by an address, or a
-name that ends in `.local` or `.internal`: of a daemon on loopback other names are refused.
+For a Prometheus on another machine, set `OLLAMA_HOST` so that it can connect. While the daemon
+listens on loopback only, it refuses host names other than local ones (`.local`, `.internal`).
 
 ## Grafana
 [`configs/grafana/specd.json`](../configs/grafana/specd.json) (in an installed package
@@ -57,27 +64,27 @@ Prometheus that scrapes specd. It shows throughput, latency, acceptance and gain
 memory and errors.
 
 ## Names
-Where vLLM counts the same thing, the name is vLLM's with `specd:` for `vllm:`, marked below: of a
-dashboard made for vLLM those panels work after that one replacement, others (of the KV cache, say)
-stay empty. `model_name` is the name of a model of the
-store, never what a client made up, and `drafter` is empty where none drafts. The first {MAX_NAMES}
-models and pairs since the start have series of their own, all later ones share `other`.
+- If vLLM counts the same thing, the metric has vLLM's name with `specd:` instead of `vllm:`; the
+  column vLLM marks these. In a dashboard made for vLLM, those panels work after this one
+  replacement. Others, such as the KV cache, stay empty.
+- `model_name` is the name of a model in the store, never text from a client. `drafter` is empty
+  without a drafter. The first {MAX_NAMES} models and pairs since the start have series of their
+  own; later ones share `other`.
+- Counters count requests that have ended; only `generation_tokens` includes running ones. For an
+  answer that was cut short (the client left, the engine died), prompt, cached and generated tokens
+  are counted, but steps and drafts are not.
+- Gauges are read at the scrape. Histograms have `_bucket`, `_sum` and `_count`.
 
-Counts are of requests that ended; only `generation_tokens` grows with those under way. Of an answer
-that was cut short (its client left, its engine died) prompt, cached and generated tokens are
-counted, steps and drafts are not: an engine says nothing more of who has left. Gauges are
-read at the scrape. Histograms have `_bucket`, `_sum` and `_count`.
-
-A few questions, and their PromQL:
+Examples in PromQL:
 ```promql
-# Tokens a second
+# Tokens per second
 sum by (model_name) (rate(specd:generation_tokens_total[1m]))
 # Acceptance by pair
 sum by (model_name, drafter) (rate(specd:spec_decode_num_accepted_tokens_total[5m]))
   / sum by (model_name, drafter) (rate(specd:spec_decode_num_draft_tokens_total[5m]))
-# How long nine in ten wait for their first token
+# 90th percentile of the time to the first token
 histogram_quantile(0.9, sum by (le) (rate(specd:time_to_first_token_seconds_bucket[5m])))
-# An alert: somebody has been waiting for five minutes
+# Alert: requests have been waiting for five minutes
 min_over_time(specd:num_requests_waiting[5m]) > 0
 ```
 """
@@ -85,23 +92,22 @@ min_over_time(specd:num_requests_waiting[5m]) > 0
 _LOG: Final = """\
 
 ## The log
-Each request leaves one line when it ends, however it ends: answered, refused (also what is no HTTP:
-a line with `status` and `client` alone), failed, or left by its client. A connection that ends
-without a request leaves none, nor does one for which there is no descriptor: a warning is of those.
-`SPECD_LOG_FORMAT=json` makes every line of the daemon a JSON object (`time`, `level`, `logger`,
-`message`, `request_id`), with the fields below beside the message of a request's own; `text` writes
-them as `name=value`. A field that is not known, or does not apply, is left out. The level is
-`info`, `warning` where the fault is ours (5xx, or an answer that broke off; not the 501 for what a
-model cannot do), and `debug` for `/health`, `/ready` and `/metrics`.
+Each request writes one line when it ends: answered, refused, failed, or cancelled by its client.
+Data that is not HTTP gives a line with only `status` and `client`. A connection that ends without
+a request gives none. If a connection is refused for lack of file descriptors, a warning says so.
 
-Under systemd the lines have no time of their own, for the journal has one, and a priority each:
-`journalctl -u specd -p warning` finds what went wrong,
-`journalctl -u specd -g req_0123456789abcdef` what was said of one request.
+- `SPECD_LOG_FORMAT=text` writes the fields below as `name=value`. `json` makes every line of the
+  daemon a JSON object (`time`, `level`, `logger`, `message`, `request_id`), with the same fields.
+- A field that is unknown or does not apply is absent.
+- The level is `info`; `warning` for specd's own faults (5xx, or an interrupted answer, but not the
+  501 for what a model does not support); `debug` for `/health`, `/ready` and `/metrics`.
+- Under systemd, lines have a priority and no time, because the journal adds it.
+  `journalctl -u specd -p warning` shows problems, `journalctl -u specd -g req_0123456789abcdef` the
+  lines of one request.
+- A client may send its own `X-Request-Id` (1 to 64 letters, digits, `.`, `_`, `-`). Every answer
+  has the id, and so does every log line about the request.
 
-A client may send its own `X-Request-Id` (1 to 64 of letters, digits, `.`, `_`, `-`); each answer
-has one, and so has each line that is about the request.
-
-| field | what it says |
+| field | meaning |
 |---|---|
 """
 
@@ -109,11 +115,11 @@ has one, and so has each line that is about the request.
 def render() -> str:
     parts = [_INTRO]
     for title, families in GROUPS.items():
-        parts.append(f"\n### {title}\n| metric | kind | labels | vLLM | what it says |\n")
+        parts.append(f"\n### {title}\n| metric | kind | labels | vLLM | meaning |\n")
         parts.append("|---|---|---|---|---|\n")
         parts += map(_row, families)
     parts.append("\n### The daemon's process\nBy `prometheus_client`, on Linux.\n\n")
-    parts += ["| metric | what it says |\n|---|---|\n", _table(PROCESS)]
+    parts += ["| metric | meaning |\n|---|---|\n", _table(PROCESS)]
     parts += [_LOG, _table(FIELDS)]
     return "".join(parts)
 
@@ -130,7 +136,7 @@ def _table(rows: Mapping[str, str]) -> str:
 
 
 def stale(root: Path) -> list[Path]:
-    """The page, where it differs from the declarations or is missing."""
+    """Return the page in a list if it differs from the declarations or is missing."""
     page = root / PAGE
     if page.is_file() and page.read_text(encoding="utf-8") == render():
         return []
@@ -141,7 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write the page")
-    mode.add_argument("--check", action="store_true", help="fail where it differs")
+    mode.add_argument("--check", action="store_true", help="fail if it differs")
     if parser.parse_args().write:
         (ROOT / PAGE).write_text(render(), encoding="utf-8")
         return 0

@@ -1,6 +1,6 @@
-"""Writes `docs/settings.md` and `configs/specd.env` from what the code declares, or checks them.
+"""Write `docs/settings.md` and `configs/specd.env` from the declared settings, or check them.
 
-`python scripts/settings_docs.py --write` after a change; `--check` fails where they differ.
+Run `python -m scripts.settings_docs --write` after a change; `--check` fails if they differ.
 """
 
 from __future__ import annotations
@@ -16,48 +16,55 @@ from specd.settings import Settings, is_live, rule_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Who else reads the environment that an engine and a pull inherit.
+#: Variables that drivers and libraries read in the environment of engines and pulls.
 OF_OTHERS: Final[Mapping[str, str]] = {
     "CUDA_VISIBLE_DEVICES": "Which NVIDIA GPUs are used.",
     "HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL": "Which AMD GPUs are used.",
-    "HSA_OVERRIDE_GFX_VERSION": "What an AMD GPU is taken for.",
+    "HSA_OVERRIDE_GFX_VERSION": "The GPU type that an AMD GPU is treated as.",
     "GGML_VK_VISIBLE_DEVICES": "Which GPUs are used through Vulkan.",
-    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "How registries are reached; in small letters too.",
+    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "Proxies for registries; lower-case names work, too.",
 }
 
-_MARK = "from specd/settings/ (and no_effect.py) by scripts/settings_docs.py"
+_MARK = "from specd/settings/ and specd/ignored_variables.py by scripts/settings_docs.py"
 
 _INTRO = f"""\
 <!-- Generated {_MARK}: change it there. -->
 # Settings
 
-specd is configured by its environment, as Ollama is. `OLLAMA_*` are Ollama's own variables, under
-Ollama's own parse rules: values are trimmed of spaces and quotes, a value that cannot be read is a
-warning and the default. `SPECD_*` are specd's: a value that cannot be used stops the command with a
-sentence that says what is allowed. An empty value counts as unset. All of them stand, commented
-out, in [`configs/specd.env`](../configs/specd.env), for systemd's `EnvironmentFile=` or a shell's
-`set -a; . specd.env`.
+```
+OLLAMA_KEEP_ALIVE=30m specd serve     for one run
+sudoedit /etc/specd/specd.env         for the service; then: sudo systemctl restart specd
+sudo systemctl reload specd           apply the settings marked *live* without a restart
+```
 
-`SIGHUP` (`systemctl reload specd`) reads the file of `SPECD_ENV_FILE` and the files of pairs again.
-Settings that say *live* change at once, and no connection is dropped; of the others the log says
-that they take effect at the next start. Where a value cannot be used, nothing is changed at all. A
-variable that the daemon was given from elsewhere than that file, as by a shell, keeps its value.
+All settings are environment variables. [`configs/specd.env`](../configs/specd.env) lists them,
+commented out, for systemd's `EnvironmentFile=` or for a shell (`set -a; . specd.env`).
+
+- `OLLAMA_*` are Ollama's variables, with its parse rules: spaces and quotes around a value are
+  removed, and for an invalid value specd logs a warning and uses the default.
+- `SPECD_*` are specd's own. An invalid value stops the command with an error that says what is
+  allowed.
+- An empty value counts as unset.
+- A reload (`SIGHUP`) reads the file of `SPECD_ENV_FILE` and the pairs files again. *Live* settings
+  change at once, and no connection is closed. For the others, the log says that they need a
+  restart. If any value is invalid, nothing changes. Variables that were set elsewhere than in that
+  file, by a shell for example, keep their values.
 
 | variable | default | must be | what it does |
 |---|---|---|---|
 """
 
 _OTHERS = """
-## Variables that others read
-Engines inherit the environment, and so do drivers and libraries in them.
+## Variables of drivers and libraries
+Engine processes inherit the environment; drivers and libraries read these variables there.
 
 | variable | what it does |
 |---|---|
 """
 
 _NO_EFFECT = """
-## Variables of Ollama without effect here
-Where one of these is set, the daemon says so when it starts.
+## Variables of Ollama without effect
+If one of these is set, the daemon logs a warning when it starts.
 
 | variable | why |
 |---|---|
@@ -96,12 +103,12 @@ def render_env() -> str:
 
 
 def rendered() -> dict[Path, str]:
-    """Repository path → what the file must hold."""
+    """Return the content of each generated file, by its path in the repository."""
     return {Path("docs/settings.md"): render_markdown(), Path("configs/specd.env"): render_env()}
 
 
 def stale(root: Path) -> list[Path]:
-    """The generated files under root that differ from the declarations, or are missing."""
+    """Return the generated files under root that differ from the declarations or are missing."""
     return [
         path
         for path, text in rendered().items()
@@ -113,13 +120,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write both files")
-    mode.add_argument("--check", action="store_true", help="fail where a file differs")
+    mode.add_argument("--check", action="store_true", help="fail if a file differs")
     if parser.parse_args().write:
         for path, text in rendered().items():
             (ROOT / path).write_text(text, encoding="utf-8")
         return 0
     for path in stale(ROOT):
-        print(f"{path} is out of date: run `python scripts/settings_docs.py --write`")
+        print(f"{path} is out of date: run `python -m scripts.settings_docs --write`")
     return 1 if stale(ROOT) else 0
 
 

@@ -46,12 +46,13 @@ def test_holders_are_the_files_whose_tests_name_a_behaviour(tmp_path: Path) -> N
 
 
 def test_an_excuse_for_what_is_not_listed_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"excuses what it does not list: \['a.three'\]"):
+    with pytest.raises(ValueError, match=r"unknown behaviours: \['a.three'\]"):
         conformance.read_catalogue(written(tmp_path, different='"a.three" = "why"'))
 
 
 @pytest.mark.parametrize(
-    "forty, words", [("1 = []", "from 1 to 40"), (COUNTED.replace("a.one", "x"), "not list")]
+    "forty, words",
+    [("1 = []", "from 1 to 40"), (COUNTED.replace("a.one", "x"), "unknown behaviours")],
 )
 def test_the_forty_are_forty_that_are_listed(tmp_path: Path, forty: str, words: str) -> None:
     root = written(tmp_path, forty)
@@ -61,7 +62,7 @@ def test_the_forty_are_forty_that_are_listed(tmp_path: Path, forty: str, words: 
 
 def test_what_nobody_holds_and_what_nobody_knows_are_faults() -> None:
     assert conformance.find_problems([ONE, TWO, LATER], {"a.one": {"x.py"}, "c": {"y.py"}}) == [
-        "no test holds a.two",
+        "no test checks a.two",
         "y.py names c, which is not in the catalogue",
     ]
 
