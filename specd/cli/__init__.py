@@ -1,4 +1,7 @@
-"""The commands of `specd`, one file each.  All but `serve`, `pairs` and `bench` only talk HTTP."""
+"""Implement the `specd` commands, one file each.
+
+All but `serve`, `pairs` and `bench` only use the daemon's HTTP API.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: which commands there are, and how their errors end."""
+"""Define the command line: the table of commands, and how an error ends the program."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class SpecdCommands(LazyGroup):
         _command(
             "run",
             "run:app",
-            """Ask a model, or chat with it.
+            """Ask a model one question, or chat with it.
 
-            Print the vector for an embedding model.
+            An embedding model prints the vector of the text.
             """,
         ),
         _command("list", "list_:list_models", _LIST),
         _command("ls", "list_:list_models", _LIST, hidden=True),
-        _command("ps", "ps:ps", "List the models in memory, and what drafts for them."),
+        _command("ps", "ps:ps", "List the models in memory and their drafters."),
         _command(
             "show",
             "show:show",
-            """Show what is known of a model.
+            """Show details of a model.
 
             With a flag, print only that part, unchanged.
             """,
@@ -59,68 +59,65 @@ class SpecdCommands(LazyGroup):
             "pull:pull",
             """Download a model or update it.
 
-            Started again, it goes on where it was.
+            An interrupted download resumes where it stopped.
             """,
         ),
-        _command("push", "push:push", "Upload a model to the registry that its name says."),
+        _command("push", "push:push", "Upload a model to the registry in its name."),
         _command(
             "create",
             "create:create",
-            """Make a model from a Modelfile.
+            """Create a model from a Modelfile.
 
-            `DRAFT small.gguf` in it pairs the model with a drafter.
+            The line `DRAFT small.gguf` pairs the model with a drafter.
             """,
         ),
-        _command("stop", "stop:stop", "Unload a model once its running answers have ended."),
+        _command("stop", "stop:stop", "Unload a model after its running answers have ended."),
         _command("cp", "cp:cp", "Copy a model without using more disk space."),
-        _command("rm", "rm:rm", "Remove models; what others share of them stays."),
+        _command("rm", "rm:rm", "Remove models; files shared with other models stay."),
         _command(
             "pairs",
             "pairs:app",
             """Show and change which drafter serves which model.
 
-            It says why some models have none, and suggests drafters to pull.
+            It also explains why a model has no drafter, and suggests drafters to pull.
             """,
         ),
         _command(
             "install",
             "install:install",
-            """Make specd a service of systemd (as root).
-
-            An installed one is brought up to date.
-            """,
+            "Install specd as a systemd service, or update it (as root).",
         ),
         _command(
             "uninstall",
             "install:uninstall",
             """Remove what `specd install` put in place.
 
-            Ollama is again as it was.
+            If specd replaced Ollama, Ollama is restored.
             """,
         ),
         _command(
             "migrate",
             "install:migrate",
-            """Take over from ollama.service.
+            """Replace ollama.service.
 
-            specd gets its port, its settings, and its models where they are.
+            specd takes over its port and settings, and uses its models where they are.
             """,
         ),
         _command(
             "doctor",
             "doctor:doctor",
-            """Say what hinders specd here, and what to do about it.
+            """Find problems on this machine and say how to fix them.
 
-            Exits with 1 where something does not work; warnings alone exit with 0.
+            Exits with 1 if something does not work; warnings alone exit with 0.
             """,
         ),
         _command(
             "audit",
             "audit:audit",
-            """Watch what the daemon opens, holds and sends as it answers.
+            """Show what the daemon opens and sends while it answers.
 
-            It shows sockets, files, processes and memory.  Exits with 1 where the daemon, or an
-            engine, opened a connection to somewhere.
+            It lists sockets, files, processes and memory.  Exits with 1 if the daemon or an engine
+            opened a connection to another machine.
             """,
         ),
         _command(
@@ -128,29 +125,29 @@ class SpecdCommands(LazyGroup):
             "bench:bench",
             """Measure what speculation gains on this machine.
 
-            Plain decoding, fixed draft lengths and automatic ones are measured side by side.
+            It compares plain decoding, fixed draft lengths and automatic ones.
             """,
         ),
         _command(
             "trace",
             "trace:trace",
-            """Explain a trace of speculation, and replay it.
+            """Explain a speculation trace, and replay it.
 
-            Exits with 1 where the controller would decide otherwise today.
+            Exits with 1 if the controller would decide differently today.
             """,
         ),
-        _command("help", "app:help_on", "Explain specd, or one of its commands.", hidden=True),
+        _command("help", "app:help_on", "Show the help of specd, or of a command.", hidden=True),
     )
 
 
 app = typer.Typer(
     name="specd",
     cls=SpecdCommands,
-    help="A drop-in replacement for the Ollama daemon that decodes speculatively.",
+    help="A drop-in replacement for the Ollama daemon, with speculative decoding.",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    # Plain help has no <bool> at a flag, and starts without rich.
+    # Plain help prints no <bool> after a flag, and does not import rich.
     rich_markup_mode=None,
 )
 
@@ -158,7 +155,7 @@ app = typer.Typer(
 def help_on(
     context: typer.Context, command: Annotated[str, typer.Argument(help="A command.")] = ""
 ) -> None:
-    # The program again: what it says of itself, it says in one way.
+    # Run the program again, so that there is only one way to print help.
     whole = context.parent
     assert whole is not None
     whole.command.main([command, "--help"] if command else ["--help"], prog_name=whole.info_name)
@@ -168,7 +165,7 @@ def help_on(
 def _options(
     context: typer.Context,
     *,
-    version: Annotated[bool, typer.Option("--version", "-v", help="Say the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-v", help="Print the version.")] = False,
 ) -> None:
     if version:
         typer.echo(f"specd {specd.__version__} (Ollama API {specd.OLLAMA_API_VERSION})")
@@ -178,13 +175,16 @@ def _options(
 
 
 def main() -> None:
-    """Run the command of sys.argv; exits 0, 1 with a sentence, 2 for bad usage, 130 by Ctrl-C."""
+    """Run the command of sys.argv.
+
+    Exits with 0, with 1 after an error text, with 2 for bad usage, with 130 after Ctrl-C.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a model says what no terminal's charset has
+            stream.reconfigure(errors="replace")  # for charsets without the character
     join_split_names(os.environ)
     try:
-        app(prog_name="specd")  # by `python -m specd` too, and TAB finds its variables by it
+        app(prog_name="specd")  # the same for `python -m specd`: completion uses this name
     except (SpecdError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)
@@ -193,5 +193,7 @@ def main() -> None:
 
         if Settings().debug:
             raise
-        typer.echo(f"Error: a bug of specd's: {error!r} (where: OLLAMA_DEBUG=1)", err=True)
+        typer.echo(
+            f"Error: a bug in specd: {error!r} (set OLLAMA_DEBUG=1 for a traceback)", err=True
+        )
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Pictures and sounds whose paths stand in a prompt."""
+"""Find the paths of images and audio files in a prompt."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KIND_OF_CAPABILITY: Final = {"vision": ("png", "jpg", "jpeg", "webp"), "audio":
 
 
 def extract_files(text: str, capabilities: Collection[str]) -> tuple[str, list[Path]]:
-    """The text without the paths of files that this model can see or hear, and the files.
+    """Return the text without the paths of files that this model can read, and these files.
 
-    A path has a slash, which a name in passing has not; its blanks are escaped, or it is quoted,
-    as shells and terminals do it.  One that leads nowhere stays text.
+    A path must contain a slash, so that a plain file name stays text.  Blanks are escaped, or the
+    path is quoted, as shells and terminals do it.  A path without a file stays text.
     """
     endings = [e for sense, es in _KIND_OF_CAPABILITY.items() if sense in capabilities for e in es]
     if not endings:
@@ -26,7 +26,7 @@ def extract_files(text: str, capabilities: Collection[str]) -> tuple[str, list[P
     pattern = rf"""'([^'\n]+{ending})'|"([^"\n]+{ending})"|((?:\\.|[^\s'"\\])+{ending})(?!\w)"""
     found: list[Path] = []
 
-    def taken(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         quoted = match[1] or match[2]
         path = quoted or re.sub(r"\\(.)", r"\1", match[3])
         if "/" not in path or not (file := _expand_path(path)):
@@ -34,12 +34,12 @@ def extract_files(text: str, capabilities: Collection[str]) -> tuple[str, list[P
         found.append(file)
         return ""
 
-    left = re.sub(pattern, taken, text)
+    left = re.sub(pattern, replace, text)
     return (left.strip(), found) if found else (text, [])
 
 
 def encode_file(file: Path) -> str:
-    """As `images` has it.  Raises InvalidRequest."""
+    """Return the file's content as base64, for the field `images`.  Raises InvalidRequest."""
     try:
         return base64.b64encode(file.read_bytes()).decode()
     except OSError as error:
@@ -50,5 +50,5 @@ def _expand_path(path: str) -> Path | None:
     try:
         file = Path(path).expanduser()
         return file if file.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # too long; nobody's home; a NUL
+    except (OSError, RuntimeError, ValueError):  # path too long, unknown ~user, or a NUL byte
         return None

@@ -1,4 +1,4 @@
-"""`specd audit`: what a running daemon opens, holds and sends while it answers."""
+"""Implement `specd audit`: watch what a running daemon opens and sends while it answers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PROMPT = "Count from one to twenty."
 _N_PREDICT = 64
 _PAUSE_S = 0.02
 _NO_TELEMETRY = (
-    "none: specd sends nothing by itself. It connects to a registry for a pull or a push that was"
-    " asked for, and for drafters where SPECD_AUTO_PULL_DRAFTS is set."
+    "none: specd sends nothing by itself. It connects to a registry only for a pull or a push,"
+    " and for drafters if SPECD_AUTO_PULL_DRAFTS is set."
 )
 
 
 def audit(
     model: Annotated[
-        str, typer.Argument(help="What is asked meanwhile; else one that is loaded, or listed.")
+        str, typer.Argument(help="The model to ask; default: one that is loaded, else one on disk.")
     ] = "",
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     process_audit, answered, loaded = asyncio.run(
         _audit_request(daemon_client(), Settings().host, model)
@@ -45,9 +45,9 @@ def audit(
 async def _audit_request(
     client: Client, address: HostAddress, model: str
 ) -> tuple[ProcessAudit, str, list[Json]]:
-    """What was seen, the model that answered ("" for none) and what is loaded afterwards."""
+    """Return the audit, the model that answered ("" for none) and the models loaded afterwards."""
     async with client:
-        await client.get("/api/version")  # says at once where nobody listens
+        await client.get("/api/version")  # fails at once if no daemon listens
         process_audit = await asyncio.to_thread(ProcessAudit.of, address)
         model = model or await _pick_model(client)
         answer = asyncio.create_task(_ask(client, model))
@@ -81,7 +81,7 @@ async def _ask(client: Client, model: str) -> None:
         raise DaemonRefused(error.status, f"{model} did not answer: {error}") from error
 
 
-# --------------------------------------------------------------------------- said
+# --------------------------------------------------------------------------- output
 
 
 def _print(console: Console, process_audit: ProcessAudit, model: str, loaded: list[Json]) -> None:
@@ -90,16 +90,17 @@ def _print(console: Console, process_audit: ProcessAudit, model: str, loaded: li
         for line in lines or ["none"]:
             console.print(f"  {line}", markup=False, soft_wrap=True)
 
-    asked = f"while {model} answered" if model else "while nothing was asked: there is no model"
-    console.print(f"Looked {process_audit.n_samples} times {asked}.\n", markup=False)
+    asked = f"while {model} answered" if model else "without a request: there is no model to ask"
+    console.print(f"{process_audit.n_samples} samples {asked}.\n", markup=False)
     section("Listens on", sorted({c.local for c in process_audit.connections if not c.remote}))
     section("Clients", sorted({c.remote for c in process_audit.connections if c.inbound}))
     section(
-        "Connections to elsewhere", [f"{c.remote} by {c.role}" for c in process_audit.outbound()]
+        "Connections to other machines",
+        [f"{c.remote} by {c.role}" for c in process_audit.outbound()],
     )
     section("Files open for writing", [str(path) for path in sorted(process_audit.written)])
     section(
-        "Processes, at their largest",
+        "Processes, peak memory",
         [f"{m.role} {m.pid}: {format_bytes(m.peak_bytes)}" for m in process_audit.members()],
     )
     section("Models in memory", [_format_model(one) for one in loaded])
@@ -108,10 +109,10 @@ def _print(console: Console, process_audit: ProcessAudit, model: str, loaded: li
 
 def _format_model(model: Json) -> str:
     drafter = (model.get("specd") or {}).get("drafter")
-    drafter_memory = f", with its drafter {drafter['name']}" if drafter else ""
+    with_drafter = f", with its drafter {drafter['name']}" if drafter else ""
     on_gpu = model.get("size_vram", 0)
     where = f", {format_bytes(on_gpu)} of it on GPUs" if on_gpu else ""
-    return f"{model['name']}: {format_bytes(model['size'])}{where}{drafter_memory}"
+    return f"{model['name']}: {format_bytes(model['size'])}{where}{with_drafter}"
 
 
 def _as_json(process_audit: ProcessAudit, model: str, loaded: list[Json]) -> Json:

@@ -1,7 +1,7 @@
-"""The words that bash sends for TAB, put together again where it parted a name at its colon.
+"""Join the words that bash splits at the colon of a model's name.
 
-bash ends a word at a colon: of `specd run llama3.2:1` it sends `llama3.2`, `:` and `1`, and what it
-is offered replaces the `1` alone.
+bash ends a word at a colon: for `specd run llama3.2:1` it sends `llama3.2`, `:` and `1`.  The
+completion that it inserts replaces the `1` only.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Final
 
-#: Variables that typer's script for bash sets.
+#: Variables that typer's bash script sets.
 _MODE: Final = "_SPECD_COMPLETE"
 _WORDS: Final = "COMP_WORDS"
 _CURSOR: Final = "COMP_CWORD"
-#: What of the name stands before the colon that bash took for the end of a word.
+#: The part of the name before the colon at which bash split it.
 COLON_PREFIX: Final = "_SPECD_COMPLETE_BEFORE"
 
 
 def join_split_names(environment: MutableMapping[str, str]) -> None:
-    """Put the words of a request for TAB together, and note what stands before the last colon.
+    """Join the split words of a completion request, and store the text before the last colon.
 
-    What other shells send, and an environment without a request, is left as it is.
+    An environment from another shell, or without a request, is not changed.
     """
     if environment.get(_MODE) != "complete_bash":
         return
@@ -30,7 +30,7 @@ def join_split_names(environment: MutableMapping[str, str]) -> None:
         return
     joined, position = _join_at_colons(words, int(cursor))
     before, colon, last = joined[position].rpartition(":")
-    # A word with a colon that bash left whole is replaced as a whole.
+    # bash replaces a word with a colon as a whole if it did not split it.
     if colon and words[int(cursor)] in {last, ":"}:
         joined[position] = last
         environment[COLON_PREFIX] = before + colon
@@ -39,7 +39,7 @@ def join_split_names(environment: MutableMapping[str, str]) -> None:
 
 
 def _join_at_colons(words: Sequence[str], cursor: int) -> tuple[list[str], int]:
-    """Return the words, those around a colon as one, and the place of the one at `cursor`."""
+    """Return the words, joined at colons, and the index of the word at `cursor`."""
     joined: list[str] = []
     position = cursor
     for index, word in enumerate(words):

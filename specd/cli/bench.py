@@ -1,4 +1,4 @@
-"""`specd bench`: does this pair pay on this machine?  Every mode side by side, measured now."""
+"""Implement `specd bench`: measure whether a pair is faster on this machine, mode by mode."""
 
 from __future__ import annotations
 
@@ -33,41 +33,44 @@ def bench(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the store; without it the demo pair, its target padded to 1b.",
+            help="A model on disk; default: the demo pair, its target padded to 1b.",
             autocompletion=complete_models,
         ),
     ] = "",
-    target: Annotated[Path | None, typer.Option(help="A GGUF instead of a model.")] = None,
+    target: Annotated[Path | None, typer.Option(help="A GGUF file to use as the model.")] = None,
     drafter: Annotated[
-        Path | None, typer.Option(help="A GGUF instead of the drafter that specd would choose.")
+        Path | None,
+        typer.Option(help="A GGUF file to use as the drafter; default: the one specd chooses."),
     ] = None,
     target_size: Annotated[
         str,
-        typer.Option(help="Pad the target to so many parameters, its text unchanged: 350m, 1b."),
+        typer.Option(
+            help="Pad the target to this many parameters, e.g. 350m or 1b; its text stays the same."
+        ),
     ] = "",
     target_type: Annotated[
-        str, typer.Option(help="Of the padded target's weights: Q8_0, Q4_0 or F16.")
+        str, typer.Option(help="Type of the padded target's weights: Q8_0, Q4_0 or F16.")
     ] = "Q8_0",
     workloads: Annotated[
         str, typer.Option(help="Which, with commas between; all without it: code_completion, ...")
     ] = "",
     prompts: Annotated[
-        int | None, typer.Option(min=1, help="Of each workload.", show_default="2")
+        int | None, typer.Option(min=1, help="Prompts per workload.", show_default="2")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Repeat it all with other prompts.")] = 1,
+    runs: Annotated[
+        int, typer.Option(min=1, help="How often to repeat the run, each time with other prompts.")
+    ] = 1,
     tokens: Annotated[
-        int | None, typer.Option(min=16, max=1500, help="Of each answer.", show_default="48")
+        int | None, typer.Option(min=16, max=1500, help="Tokens per answer.", show_default="48")
     ] = None,
     temperature: Annotated[
         list[float] | None,
-        typer.Option(
-            min=0.0, max=2.0, help="May be given more than once; 0.8, as for users, without it."
-        ),
+        typer.Option(min=0.0, max=2.0, help="Can be given several times; default: 0.8."),
     ] = None,
     drafts: Annotated[
         str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.", show_default="1,3,7")
     ] = "",
-    streams: Annotated[str, typer.Option(help="Answers at once: 1,2,4,8.")] = "1",
+    streams: Annotated[str, typer.Option(help="Numbers of parallel answers, e.g. 1,2,4,8.")] = "1",
     peer: Annotated[
         str,
         typer.Option(
@@ -78,13 +81,16 @@ def bench(
         str,
         typer.Option(help="The peer's --spec-draft-n-max, a server each; three at most."),
     ] = "1,3,7",
-    threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon would use.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon uses.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
     kv_type: Annotated[
         str, typer.Option(help="Number format of the KV cache; OLLAMA_KV_CACHE_TYPE without it.")
     ] = "",
     each_drafter: Annotated[
-        bool, typer.Option("--each-drafter", help="Auto with one kind of drafter alone, too.")
+        bool,
+        typer.Option(
+            "--each-drafter", help="Also measure automatic mode with each kind of drafter alone."
+        ),
     ] = False,
     overhead: Annotated[
         bool,
@@ -98,7 +104,7 @@ def bench(
         bool,
         typer.Option(
             "--quick",
-            help="A first look: fewer prompts and modes. It says at once how long it takes.",
+            help="Use fewer prompts and modes, for a first estimate.",
         ),
     ] = False,
     json_file: Annotated[
@@ -149,15 +155,18 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def parse_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
-    """`1-8`, `3`, `1,3,5-7`: ascending, each once.  InvalidRequest for anything else."""
+    """Return the numbers of `1-8`, `3` or `1,3,5-7` in ascending order, each once.
+
+    Raises InvalidRequest for any other text.
+    """
     numbers: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,3})\s*(?:-\s*([0-9]{1,3})\s*)?", part)
         if match is None:
-            raise InvalidRequest(f"{option}: {text!r} is no list of numbers; try 1-8 or 1,3,7")
+            raise InvalidRequest(f"{option}: {text!r} is not a list of numbers; try 1-8 or 1,3,7")
         numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     if not numbers or min(numbers) < 1 or max(numbers) > largest:
-        raise InvalidRequest(f"{option}: numbers go from 1 to {largest}")
+        raise InvalidRequest(f"{option}: numbers must be from 1 to {largest}")
     return tuple(sorted(numbers))
 
 
@@ -171,18 +180,21 @@ def _file_type(name: str) -> FileType:
 
 
 def _peer(text: str) -> PeerBinary | None:
-    """`llama-server` finds one, `llama-server=PATH` names it.  InvalidRequest."""
+    """Return the binary for `llama-server` (searched) or `llama-server=PATH`.
+
+    Raises InvalidRequest.
+    """
     from specd.bench.peer import PeerBinary
 
     if not text:
         return None
     name, _, path = text.partition("=")
     if name != "llama-server":
-        raise InvalidRequest(f"--peer: {name!r} is not known here, llama-server is")
+        raise InvalidRequest(f"--peer: {name!r} is not supported; use llama-server")
     return PeerBinary.find(path or None)
 
 
-# --------------------------------------------------------------------------- while it runs
+# --------------------------------------------------------------------------- progress
 
 
 def _measure(config: BenchConfig, settings: Settings) -> Report:
@@ -201,7 +213,7 @@ def _measure(config: BenchConfig, settings: Settings) -> Report:
     from specd.bench.session import run_bench
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    # Standard output carries the report alone.
+    # Standard output carries only the report.
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"), *columns, console=console, transient=True
@@ -215,7 +227,7 @@ def _measure(config: BenchConfig, settings: Settings) -> Report:
 
 
 def _show(progress: Progress) -> Callable[[BenchStep], None]:
-    """Tells of the estimate once, then moves the bar."""
+    """Return a function that prints the estimated time once, then advances the bar."""
     task = progress.add_task("Loading", total=None)
 
     def show(step: BenchStep) -> None:
@@ -234,19 +246,19 @@ def _minutes(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-# --------------------------------------------------------------------------- afterwards
+# --------------------------------------------------------------------------- output
 
 
 @dataclass(frozen=True, slots=True)
 class _OutputFiles:
-    """Where the figures go: to the terminal always, to files where they are asked for."""
+    """The outputs of a run: the terminal always, files if they are requested."""
 
     json_file: Path | None
     folder: Path | None
     markdown: bool
 
     def check(self) -> None:
-        """Before minutes are spent on figures that could not be kept.  InvalidRequest."""
+        """Check that the files can be written, before minutes are spent.  Raises InvalidRequest."""
         if self.json_file is not None:
             _check_writable(
                 "--json", self.json_file, lambda path: path.open("a", encoding="utf-8").close()

@@ -1,4 +1,4 @@
-"""What `specd run` does with a model: one answer, a chat in the terminal, or a vector."""
+"""Run one prompt, a chat in the terminal, or an embedding for `specd run`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specd.settings import Settings
 async def answer_or_chat(
     conversation: Conversation, text: str, vector: Json, *, chats: bool, insecure: bool = False
 ) -> None:
-    """Answer `text`, chat where there is none, or print a vector, as the model allows.
+    """Answer `text`; without a text, chat.  An embedding model prints a vector.
 
-    vector: fields of the request where the model gives vectors.  chats: a user types.
+    vector: request fields for embedding models.  chats: stdin is a terminal.
     """
     async with conversation.client:
         await conversation.find(insecure=insecure)
@@ -42,7 +42,7 @@ async def answer_or_chat(
 async def chat(
     conversation: Conversation, read_line: Callable[[str], str], keyboard: Keyboard | None = None
 ) -> None:
-    """Turns until /bye or the end of the input.  read_line: as `input`."""
+    """Run turns until /bye or the end of the input.  read_line: reads a line, like `input`."""
     await conversation.load()
     conversation.screen.say("/? for help, Ctrl-D or /bye to leave")
     _print_history(conversation)
@@ -58,7 +58,7 @@ async def chat(
 
 
 def _print_history(conversation: Conversation) -> None:
-    """The turns that the model's Modelfile has; the daemon adds them to each request."""
+    """Print the messages of the model's Modelfile; the daemon adds them to each request."""
     for message in conversation.shown.get("messages") or ():
         match message["role"]:
             case "user":
@@ -72,7 +72,7 @@ def _print_history(conversation: Conversation) -> None:
 
 async def _print_vector(conversation: Conversation, text: str, vector: Json) -> None:
     if not text:
-        raise InvalidRequest(f"{conversation.model} gives vectors: it needs a text")
+        raise InvalidRequest(f"{conversation.model} is an embedding model: it needs a text")
     body: Json = {"model": conversation.model, "input": text, "options": conversation.options}
     fields = vector | {"keep_alive": conversation.keep_alive}
     body |= {name: value for name, value in fields.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Talks HTTP to the daemon: the native API, whole answers and NDJSON streams.
+"""Call the daemon's native API over HTTP: whole answers and NDJSON streams.
 
-For commands that only ask one thing, sync_client.py starts faster.
+For a command with a single request, sync_client.py starts faster.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from specd.cli.responses import (
 )
 from specd.daemon_address import daemon_address
 
-# One line of a stream may hold a whole context as token ids.
+# One line of a stream can contain a whole context as token ids.
 _MAX_LINE_BYTES = 2**24
 _CONNECT_S = 5.0
 
 
 class Client:
-    """One session with the daemon at `url`; an async context manager.
+    """An HTTP session with the daemon at `url`; an async context manager.
 
-    Methods raise DaemonUnreachable where nobody answers and DaemonRefused with the daemon's words.
+    Methods raise DaemonUnreachable if no daemon listens, and DaemonRefused with the daemon's error.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
-        """key: sent with every request, where the daemon asks for one."""
+        """Store the address.  key: the API key to send with every request, "" for none."""
         self._url = url
         self._key = key
         self._session: aiohttp.ClientSession | None = None
@@ -45,7 +45,7 @@ class Client:
         return self._url
 
     async def __aenter__(self) -> Self:
-        # A model may take minutes to load: only the connection itself is timed.
+        # A model may take minutes to load, so only connecting has a timeout.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         self._session = aiohttp.ClientSession(
             timeout=timeout,
@@ -70,7 +70,10 @@ class Client:
         return await self._whole("POST", path, body)
 
     async def stream(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
-        """The objects of an NDJSON answer; the last has `done`.  Closing it stops the answer."""
+        """Yield the objects of an NDJSON answer; the last has `done`.
+
+        Closing the generator stops the answer.
+        """
         assert self._session is not None
         try:
             async with self._session.post(f"{self._url}{path}", json=body) as response:
@@ -87,7 +90,7 @@ class Client:
         raise DaemonRefused(200, "the daemon closed the connection in mid-answer")
 
     async def progress(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
-        """The objects of a pull, a push or a create; the last one's status is `success`."""
+        """Yield the objects of a pull, a push or a create; the last one's status is `success`."""
         assert self._session is not None
         status = ""
         try:
@@ -113,7 +116,7 @@ class Client:
             raise self._unreachable(error) from error
 
     async def upload(self, digest: str, chunks: AsyncIterable[bytes]) -> None:
-        """Send a blob, which the daemon checks."""
+        """Upload a blob; the daemon checks its digest."""
         assert self._session is not None
         try:
             url = f"{self._url}/api/blobs/{digest}"
@@ -139,7 +142,7 @@ class Client:
 
 
 def daemon_client() -> Client:
-    """A client of the daemon that OLLAMA_HOST names, with the first of SPECD_API_KEYS."""
+    """Return a client for the daemon at OLLAMA_HOST, with the first key of SPECD_API_KEYS."""
     address = daemon_address()
     return Client(address.url, address.key)
 

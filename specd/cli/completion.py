@@ -1,6 +1,6 @@
-"""What TAB offers for the name of a model: the names that the daemon knows.
+"""Complete model names with the names that the daemon knows.
 
-Returns nothing if the daemon does not answer within 0.5 s.
+The list is empty if the daemon does not answer within 0.5 s.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from specd.cli.sync_client import SyncClient
 from specd.daemon_address import daemon_address
 from specd.errors import SpecdError
 
-#: Of a daemon on another machine; one that is slower than this is not waited for.
+#: Timeout for connecting to a daemon on another machine.
 _TIMEOUT_S: Final = 0.5
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """Return the names of the models on disk that begin so."""
+    """Return the names of the models on disk that start with `incomplete`."""
     return _matching("/api/tags", incomplete)
 
 
 def complete_loaded_models(incomplete: str) -> list[str]:
-    """Return the names of the models in memory that begin so."""
+    """Return the names of the models in memory that start with `incomplete`."""
     return _matching("/api/ps", incomplete)
 
 

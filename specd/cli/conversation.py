@@ -1,4 +1,4 @@
-"""One model and what is said to it: questions, answers, and what all requests carry."""
+"""Hold a conversation with one model: its messages, and the fields that all requests share."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from specd.errors import SpecdError
 
 T = TypeVar("T")
 
-#: A GGUF that has none of these leaves the end of an answer to its bound: ten contexts of it.
+#: Without any of these in its GGUF, an answer would run for ten contexts.
 _END_TOKENS: Final = (
     "tokenizer.ggml.eos_token_id",
     "tokenizer.ggml.eot_token_id",
     "tokenizer.ggml.eom_token_id",
 )
-#: A long answer; ten contexts take hours.
+#: Long enough for an answer; ten contexts would take hours.
 _MAX_TOKENS: Final = 2048
 _NUM_PREDICT: Final = re.compile(r"^num_predict\s", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """What has come of an answer so far."""
+    """The part of an answer that has arrived so far."""
 
     text: str = ""
     thinking: str = ""
@@ -45,10 +45,11 @@ class PartialAnswer:
 
 @dataclass
 class Conversation:
-    """options, format, think, keep_alive: as the API has them; None leaves it to the daemon.
+    """A conversation with one model.
 
-    system: in place of the model's own, where it is not empty.  messages: the turns so far.
-    shown: what `/api/show` says of the model.
+    options, format, think, keep_alive: as in the API; None leaves the choice to the daemon.
+    system: replaces the model's system prompt unless it is empty.  messages: the turns so far.
+    shown: the answer of `/api/show` for the model.
     """
 
     client: Client
@@ -69,7 +70,7 @@ class Conversation:
         return self.shown.get("capabilities") or ()
 
     async def find(self, *, insecure: bool = False) -> None:
-        """Read what is known of the model; one that is missing is pulled first."""
+        """Load the model's details; pull the model first if it is missing."""
         try:
             self.shown = await self._fetch_model_info(self.model)
         except DaemonRefused as error:
@@ -89,7 +90,7 @@ class Conversation:
             self.screen.end()
 
     async def change_model(self, model: str) -> None:
-        """To one that is here; what was said is forgotten.  On an error nothing has changed."""
+        """Switch to another local model and drop the messages.  An error changes nothing."""
         shown = await self._fetch_model_info(model)
         before = self.model, self.shown
         self.model, self.shown = model, shown
@@ -101,21 +102,21 @@ class Conversation:
         self.messages = []
 
     async def save(self, name: str) -> None:
-        """A new model: this one with the options, the system text and all messages."""
+        """Create a model from this one, with the options, the system prompt and all messages."""
         body: Json = {"model": name, "from": self.model}
         if self.options:
             body["parameters"] = self.options
         if self.system:
             body["system"] = self.system
         if self.messages:
-            said = [*(self.shown.get("messages") or ()), *self.messages]
-            body["messages"] = [{key: m[key] for key in ("role", "content")} for m in said]
+            messages = [*(self.shown.get("messages") or ()), *self.messages]
+            body["messages"] = [{key: m[key] for key in ("role", "content")} for m in messages]
         async with aclosing(self.client.progress("/api/create", body)) as steps:
             async for _ in steps:
                 pass
 
     async def answer(self, prompt: str) -> None:
-        """One prompt, outside of any chat."""
+        """Answer one prompt without a chat history."""
         text, images = self._with_images(prompt)
         final = await self._stream("/api/generate", {"prompt": text, **images}, PartialAnswer())
         self.screen.say()
@@ -123,7 +124,7 @@ class Conversation:
         self._report(final)
 
     async def say(self, text: str) -> None:
-        """One turn.  Ctrl-C ends it, and what was heard until then counts as the answer."""
+        """Run one turn.  Ctrl-C ends it, and the text so far becomes the answer."""
         partial = PartialAnswer()
         try:
             content, images = self._with_images(text)
@@ -154,7 +155,7 @@ class Conversation:
 
     @property
     def _token_limit(self) -> int | None:
-        """How long an answer may be, in tokens, where the model itself has no end."""
+        """Return the longest answer, in tokens, for a model without an end token; else None."""
         info = self.shown.get("model_info") or {}
         is_set = "num_predict" in self.options or _NUM_PREDICT.search(
             self.shown.get("parameters") or ""
@@ -174,12 +175,12 @@ class Conversation:
         asked = {"format": self.format, "think": self.think}
         fields = self._loading()
         if limit := self._token_limit:
-            # Of the answer alone: a model that is saved has what the user has set.
+            # Only for this answer: a saved model keeps what the user has set.
             fields["options"] = {**self.options, "num_predict": limit}
         return fields | {name: value for name, value in asked.items() if value is not None}
 
     async def _stream(self, path: str, body: Json, partial: PartialAnswer) -> Json:
-        """Write the answer as it comes; the final object."""
+        """Print the answer as it arrives, and return the final object."""
         part: Json = {}
         self.screen.begin()
         try:
@@ -207,7 +208,7 @@ class Conversation:
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; Ctrl-C cancels it alone, and raises CancelledError here."""
+    """Return the result of `work`; Ctrl-C cancels only `work` and raises CancelledError here."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, task.cancel)

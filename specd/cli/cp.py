@@ -1,4 +1,4 @@
-"""`specd cp`: a second name for a model."""
+"""Implement `specd cp`: give a model a second name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from specd.cli.sync_client import SyncClient, sync_client
 
 def cp(
     source: Annotated[
-        str, typer.Argument(help="A model of `specd list`.", autocompletion=complete_models)
+        str, typer.Argument(help="A model from `specd list`.", autocompletion=complete_models)
     ],
-    destination: Annotated[str, typer.Argument(help="The name of its copy.")],
+    destination: Annotated[str, typer.Argument(help="The name of the copy.")],
 ) -> None:
     copy(sync_client(), source, destination)
 

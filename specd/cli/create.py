@@ -1,4 +1,4 @@
-"""`specd create`: a model from a Modelfile, as `ollama create` makes it."""
+"""Implement `specd create`: create a model from a Modelfile, as `ollama create` does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specd.errors import InvalidRequest
 
 _CHUNK_BYTES = 1 << 20
 _STDIN = Path("-")
-#: How the daemon's errors about the model of FROM begin.
+#: The prefix of the daemon's errors about the model of FROM.
 _OF_FROM = ("pull model manifest: ", "model '")
 _EXPERIMENTAL = (
     "--experimental is not supported: it would keep safetensors as they are, for an engine that"
@@ -37,17 +37,17 @@ def create(
         Path, typer.Option("--file", "-f", help="The Modelfile; `-` reads it from stdin.")
     ] = Path("Modelfile"),
     quantize: Annotated[
-        str, typer.Option("--quantize", "-q", help="Quantize the weights, to Q4_K_M for example.")
+        str, typer.Option("--quantize", "-q", help="Quantize the weights, e.g. to Q4_K_M.")
     ] = "",
     draft_quantize: Annotated[
         str, typer.Option("--draft-quantize", help="Quantize the drafter's weights.")
     ] = "",
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Keep a drafter that does not fit the model.")
+        bool, typer.Option("--force", help="Accept a drafter that does not fit the model.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Install the converter without asking.")
+        bool, typer.Option("--yes", "-y", help="Install the converter without asking first.")
     ] = False,
     prepare_converter: Annotated[
         bool,
@@ -61,12 +61,12 @@ def create(
     from specd.cli import create_convert, create_files
 
     if prepare_converter:
-        typer.echo(
-            f"the converter is prepared: {create_convert.prepare_environment(yes=yes).folder}"
-        )
+        typer.echo(f"the converter is ready: {create_convert.prepare_environment(yes=yes).folder}")
         return
     if not model:
-        raise typer.BadParameter("name the new model: specd create NAME", param_hint="MODEL")
+        raise typer.BadParameter(
+            "the new model needs a name: specd create NAME", param_hint="MODEL"
+        )
     if experimental:
         raise InvalidRequest(_EXPERIMENTAL)
     source = "stdin" if file == _STDIN else str(file)
@@ -125,7 +125,7 @@ async def _create(
 
 
 async def _upload(client: Client, bars: Progress, path: Path) -> str:
-    """The file's digest, once the daemon has it."""
+    """Upload the file unless the daemon has it, and return its digest."""
     size = (await asyncio.to_thread(path.stat)).st_size
     reading = bars.add_task(f"reading {path.name}", total=size)
     digest = hashlib.sha256()

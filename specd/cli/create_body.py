@@ -1,4 +1,4 @@
-"""A Modelfile's commands as `/api/create` is asked them, and the files that must be uploaded."""
+"""Translate a Modelfile's commands into a body for `/api/create` and a list of files to upload."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from specd.errors import InvalidRequest
 log = logging.getLogger(__name__)
 
 _TEXTS: Final = {"system", "template", "renderer", "parser"}
-#: How a path begins or ends, and no model's name.
+#: A value that starts or ends like this is a path, not a model's name.
 _PATH: Final = re.compile(r"^(\.{0,2}/|~)|\.(gguf|safetensors)$")
 _FILE_FIELDS: Final = {"from": "files", "adapter": "adapters", "draft": "draft_files"}
 
 
 @dataclass(slots=True)
 class CreateRequest:
-    """fields: of the request's body.  files: body field → name in the request → path on disk.
+    """The request to create a model.
 
-    named: body field → the command that names its files, or the model that it begins with.
+    fields: the body's fields.  files: body field → name in the request → path on disk.
+    named: body field → the command that names its files or its base model.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class CreateRequest:
 
 
 def create_request(commands: Sequence[Command], folder: Path) -> CreateRequest:
-    """folder: where relative paths begin.
+    """Return the request for these commands.  folder: the base of relative paths.
 
     Raises InvalidRequest, with the command's file and line, in Ollama's words.
     """
@@ -62,7 +63,10 @@ def create_request(commands: Sequence[Command], folder: Path) -> CreateRequest:
 
 
 def _add_file(request: CreateRequest, command: Command, folder: Path) -> None:
-    """FROM is a model's name where no file has that path, and it does not look like one."""
+    """Add the file of a FROM, ADAPTER or DRAFT.
+
+    A FROM without such a file is a model's name, unless it looks like a path.
+    """
     path = folder / _expand_path(command)
     if not path.exists():
         if command.name != "from" or _PATH.search(command.value):
@@ -76,18 +80,18 @@ def _add_file(request: CreateRequest, command: Command, folder: Path) -> None:
     if command.name == "from":
         request.files.setdefault(field_name, {}).update(found)
     else:
-        request.files[field_name] = found  # the last one wins
+        request.files[field_name] = found  # the last one counts
 
 
 def _expand_path(command: Command) -> Path:
     try:
         return Path(command.value).expanduser()
-    except RuntimeError as error:  # ~user, where there is no such user
+    except RuntimeError as error:  # ~user for an unknown user
         raise command.error(f"no such file: {command.value}") from error
 
 
 def _files_of(path: Path, command: Command) -> Iterator[tuple[str, Path]]:
-    """Name in the request, path on disk: of a file, or of all weights in a folder."""
+    """Yield name in the request and path on disk for a file, or for all weights in a folder."""
     if path.is_file():
         yield path.name, path
         return
@@ -107,18 +111,18 @@ def _files_of(path: Path, command: Command) -> Iterator[tuple[str, Path]]:
 
 
 def _integer(text: str) -> int:
-    """Also 1e+06, as which `show` writes a large one."""
+    """Return the integer; also reads 1e+06, the form in which `show` prints a large one."""
     try:
         return int(text)
     except ValueError:
         value = float(text)
-    if not value.is_integer():  # nor nan, nor infinite
+    if not value.is_integer():  # also rejects nan and infinity
         raise ValueError
     return int(value)
 
 
 def _flag(text: str) -> bool:
-    """Go: strconv.ParseBool."""
+    """Return the boolean, as Go's strconv.ParseBool reads it."""
     if text in {"1", "t", "T", "TRUE", "true", "True"}:
         return True
     if text in {"0", "f", "F", "FALSE", "false", "False"}:
@@ -126,7 +130,7 @@ def _flag(text: str) -> bool:
     raise ValueError
 
 
-#: By the option's type: its word in Ollama's errors, and how its text is read.
+#: Per option type: its name in Ollama's errors, and the function that reads its text.
 _READERS: Final[Mapping[type, tuple[str, Callable[[str], object]]]] = {
     int: ("int", _integer),
     float: ("float", float),
@@ -136,7 +140,7 @@ _READERS: Final[Mapping[type, tuple[str, Callable[[str], object]]]] = {
 
 
 def _add_parameter(parameters: dict[str, object], command: Command) -> None:
-    """`stop` may come several times, of all others the last one counts."""
+    """Add a PARAMETER.  `stop` may occur several times; for others the last one counts."""
     name = command.key
     if name in options.DEPRECATED:
         log.warning("the parameter %s is deprecated and has no effect", name)
@@ -154,7 +158,7 @@ def _add_parameter(parameters: dict[str, object], command: Command) -> None:
 
 
 def read_parameter(name: str, text: str) -> object:
-    """Raises InvalidRequest for a name that is none and a text that is no such value."""
+    """Return the parameter's value.  Raises InvalidRequest for an unknown name or a bad value."""
     if name not in options.TYPES:
         raise InvalidRequest(f"unknown parameter '{name}'")
     kind, read = _READERS[options.TYPES[name]]

@@ -1,4 +1,4 @@
-"""Safetensors on this machine, made GGUFs before they are copied to the daemon."""
+"""Convert local safetensors to GGUF files before the upload."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from specd.errors import InstallError, InvalidRequest
 from specd.settings import Settings
 
 _QUESTION = """\
-Safetensors are converted by llama.cpp's converter, which needs PyTorch.  pip would put it into
+llama.cpp's converter reads the safetensors, and it needs PyTorch.  pip would install it into
   {folder}
-and nowhere else: some 200 MB to download and 1.2 GB on disk where pip finds PyTorch's build for
-processors alone, else up to 3 GB and 7 GB with NVIDIA's libraries (docs/safetensors.md)."""
+and nowhere else: about 200 MB to download and 1.2 GB on disk if pip finds PyTorch's build for
+CPUs only, else up to 3 GB and 7 GB with NVIDIA's libraries (docs/safetensors.md)."""
 
 _NO_TERMINAL = (
     "the converter is not installed, and there is no terminal to ask on;"
@@ -39,7 +39,7 @@ def has_safetensors(create_request: CreateRequest) -> bool:
 
 
 def check_safetensors(create_request: CreateRequest) -> None:
-    """Raise InvalidRequest, with file and line, where a file that they need is missing."""
+    """Raise InvalidRequest, with file and line, if a file that the conversion needs is missing."""
     for field, source in _sources(create_request):
         try:
             source.check()
@@ -48,7 +48,7 @@ def check_safetensors(create_request: CreateRequest) -> None:
 
 
 def _sources(create_request: CreateRequest) -> Iterator[tuple[str, ConversionSource]]:
-    """Yield each set of safetensors, with the field of the request that names it."""
+    """Yield each set of safetensors and the request field that names it."""
     config = create_request.files.get("files", {}).get("config.json")
     for field, files in create_request.files.items():
         if any(name.endswith(".safetensors") for name in files):
@@ -57,7 +57,7 @@ def _sources(create_request: CreateRequest) -> Iterator[tuple[str, ConversionSou
 
 
 def prepare_environment(*, yes: bool) -> Environment:
-    """Return the converter's environment, made now if the user agrees.  Raises InstallError."""
+    """Return the converter's environment; create it if the user agrees.  Raises InstallError."""
     folder = _folder()
     if (found := find_environment(folder)) is not None:
         return found
@@ -65,7 +65,7 @@ def prepare_environment(*, yes: bool) -> Environment:
     if not yes:
         if not sys.stdin.isatty():
             raise InstallError(_NO_TERMINAL)
-        typer.confirm("Prepare it now?", abort=True)
+        typer.confirm("Install it now?", abort=True)
     return prepare(folder)
 
 
@@ -75,7 +75,7 @@ async def replace_with_ggufs(
     bars: Progress,
     stack: contextlib.ExitStack,
 ) -> None:
-    """Put a GGUF in the place of each set of safetensors; the files last as long as `stack`.
+    """Replace each set of safetensors with a GGUF file, which is deleted when `stack` closes.
 
     Raises InvalidRequest, with file and line, and EngineError.
     """
@@ -101,12 +101,12 @@ async def replace_with_ggufs(
 def _scratch() -> contextlib.AbstractContextManager[str]:
     import tempfile
 
-    # Beside the environment: /tmp may be memory.
+    # Next to the environment, because /tmp may be in memory.
     return tempfile.TemporaryDirectory(dir=_folder(), prefix="gguf-")
 
 
 def _folder() -> Path:
     folder = Settings().converter_dir
     if folder is None:
-        raise InstallError("no home for the converter: set SPECD_CONVERTER_DIR")
+        raise InstallError("cannot find a folder for the converter: set SPECD_CONVERTER_DIR")
     return folder

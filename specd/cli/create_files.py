@@ -1,4 +1,4 @@
-"""Checks a Modelfile's files before they are copied to the daemon."""
+"""Check a Modelfile's files before the upload."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specd.store.gguf_metadata import metadata_of
 
 
 def check_files(create_request: CreateRequest) -> None:
-    """Raise InvalidRequest, with file and line, for a file that no model can be made of.
+    """Raise InvalidRequest, with file and line, for a file that cannot be part of a model.
 
-    That is a GGUF that is damaged or has missing bytes, and a file of another format, except for
-    those that go with safetensors.
+    These are GGUFs that are damaged or truncated, and files of other formats, except those that
+    belong to safetensors.
     """
     for field, files in create_request.files.items():
         has_safetensors = any(name.endswith(".safetensors") for name in files)
@@ -38,9 +38,9 @@ def check_files(create_request: CreateRequest) -> None:
 
 
 def check_drafter(create_request: CreateRequest) -> None:
-    """Raise InvalidRequest, with file and line, for a drafter that could draft nothing.
+    """Raise InvalidRequest, with file and line, for a drafter that does not fit the model.
 
-    Nothing is said where the model is neither a file nor in a store of this machine.
+    The check is skipped if the model is neither a file nor in a store on this machine.
     """
     command = create_request.named.get("draft_files")
     if command is None:
@@ -48,11 +48,11 @@ def check_drafter(create_request: CreateRequest) -> None:
     target = next(_targets(create_request), None)
     for name, path in create_request.files["draft_files"].items():
         if _is_gguf(path) and (why := _refusal(target, name, path)):
-            raise command.error(f"{why} (--force creates the model all the same)")
+            raise command.error(f"{why} (--force creates the model anyway)")
 
 
 def _refusal(target: tuple[str, Path] | None, name: str, path: Path) -> str:
-    """Why the file cannot draft for the target, or for any model; "" where it can."""
+    """Return why the file cannot draft for the target, or for any model; "" if it can."""
     try:
         header = read_header(path)
         if refusal := refusals.of_drafter(name, metadata_of(header)):
@@ -66,7 +66,7 @@ def _refusal(target: tuple[str, Path] | None, name: str, path: Path) -> str:
 
 
 def _targets(create_request: CreateRequest) -> Iterator[tuple[str, Path]]:
-    """Name and weights of the model that FROM names, if its GGUF is on this machine."""
+    """Yield name and weights of the model of FROM, if its GGUF is on this machine."""
     for name, path in create_request.files.get("files", {}).items():
         if _is_gguf(path) and read_header(path).text("general.type") in {"", "model"}:
             yield name, path
@@ -77,7 +77,7 @@ def _targets(create_request: CreateRequest) -> Iterator[tuple[str, Path]]:
         try:
             yield base, library.resolve(base).weights
         except SpecdError:
-            return  # the daemon may be another machine's, or pull it
+            return  # the daemon may run on another machine, or pull the model
 
 
 def _is_gguf(path: Path) -> bool:

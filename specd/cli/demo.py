@@ -1,6 +1,6 @@
-"""`specd demo`: the demo pair with speculation off and on, side by side, measured now.
+"""Implement `specd demo`: measure the demo pair with speculation off and on.
 
-The mathematics of the table lives in demo_report.py.
+demo_report.py calculates the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specd.cli.temporary_daemon import temporary_daemon
 
 MODEL = "specd-demo"
 
-# Beginnings of Python files: the demo pair knows the look of nothing else.
+# The first lines of Python files: the demo pair was trained on Python only.
 PROMPTS = (
     "def binary_search(",
     "class Stack:\n    def __init__(self):\n",
@@ -32,10 +32,10 @@ PROMPTS = (
 
 
 def demo(
-    tokens: Annotated[int, typer.Option(min=1, max=1500, help="Tokens of each answer.")] = 128,
+    tokens: Annotated[int, typer.Option(min=1, max=1500, help="Tokens per answer.")] = 128,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.8,
     seed: Annotated[int, typer.Option(min=0)] = 42,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs each way; the median counts.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs per mode; the median counts.")] = 3,
 ) -> None:
     options = {"num_predict": tokens, "temperature": temperature, "seed": seed}
     demonstration = DemoComparison(make_console(), options, repeats)
@@ -43,7 +43,7 @@ def demo(
 
 
 class DemoComparison:
-    """Asks every prompt both ways with one seed, `repeats` times each, and compares."""
+    """A comparison of both modes: every prompt with one seed, `repeats` times each."""
 
     def __init__(self, console: Console, options: Mapping[str, float], repeats: int) -> None:
         self._console = console
@@ -51,11 +51,11 @@ class DemoComparison:
         self._repeats = repeats
 
     async def run(self, client: Client, prompts: Sequence[str] = PROMPTS) -> None:
-        """client: of the daemon to ask first; one without the demo is left alone."""
+        """Run the comparison.  client: of a running daemon, used if it has the demo pair."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(client)
             if not await _has_demo(client):
-                self._console.print("Starting a daemon of its own for the demo ...")
+                self._console.print("Starting a separate daemon for the demo ...")
                 url = await stack.enter_async_context(temporary_daemon())
                 client = await stack.enter_async_context(Client(url))
             await self._warm_up(client, prompts[0])
@@ -68,12 +68,12 @@ class DemoComparison:
             self._console.print(sentence, markup=False)
 
     async def _warm_up(self, client: Client, prompt: str) -> None:
-        """Load both models and fill the caches of both ways, so that neither pays for it."""
+        """Load both models and fill both caches, so that no measurement includes that time."""
         for speculative in (False, True):
             await self._ask(client, prompt, speculative=speculative, show=False)
 
     async def _compare(self, client: Client, number: int, prompt: str) -> PromptComparison:
-        """Both ways in alternating order, so that a machine warming up favours neither."""
+        """Compare both modes in alternating order, because a CPU may get slower as it heats up."""
         runs: dict[bool, list[TimedAnswer]] = {False: [], True: []}
         shown = number % 2 == 1
         self._console.print(f"── {number + 1}, {_mode_name(speculative=shown)}", style="cyan")
@@ -91,7 +91,7 @@ class DemoComparison:
         self, client: Client, prompt: str, *, speculative: bool, show: bool
     ) -> TimedAnswer:
         options = {**self._options} if speculative else {**self._options, "draft_num_predict": 0}
-        # Raw: the demo continues a file, and is not asked a question.
+        # Raw: the demo pair continues a file, it does not answer a question.
         body = {"model": MODEL, "prompt": prompt, "raw": True, "options": options}
         text: list[str] = []
         part = {}
@@ -112,7 +112,7 @@ def _mode_name(*, speculative: bool) -> str:
 
 
 async def _has_demo(client: Client) -> bool:
-    """False where nobody answers, and where a daemon (Ollama, say) does not know the demo."""
+    """Return False if no daemon answers, or if it has no demo pair (e.g. Ollama)."""
     try:
         await client.post("/api/show", {"model": MODEL})
     except (DaemonUnreachable, DaemonRefused):

@@ -1,4 +1,4 @@
-"""What `specd demo` measured, as a table and in sentences.  All figures come from final objects."""
+"""Format the measurements of `specd demo`.  All figures come from final objects."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich.table import Table
 
 from specd.cli.responses import Json
 
-# Closer than this, two runs on a busy machine cannot be told apart.
+# Two runs on a busy machine can differ by this much.
 _NOISE = 0.03
-# Drafted tokens per token of answer, below which an answer was plain but for a few looks.
+# Drafted tokens per answer token; an answer with fewer was plain apart from a few probes.
 _NEGLIGIBLE_GAIN = 0.05
 _SMALL = "The demo target is so small that a draft costs nearly as much as it saves"
 
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """One answer: its text and the engine's own count and time."""
+    """One answer: its text, and the engine's token count and time."""
 
     text: str
     n_tokens: int
@@ -34,7 +34,7 @@ class TimedAnswer:
 
     @property
     def speed(self) -> float:
-        """Tokens per second; 0 where nothing was measured."""
+        """Return tokens per second, 0 if nothing was measured."""
         return self.n_tokens / self.seconds if self.seconds else 0.0
 
     @property
@@ -48,7 +48,7 @@ class TimedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PromptComparison:
-    """One prompt, asked as often one way as the other, with one seed."""
+    """The answers to one prompt, equally many in each mode, with one seed."""
 
     prompt: str
     plain_runs: Sequence[TimedAnswer]
@@ -75,7 +75,7 @@ class PromptComparison:
 
 
 def _median(runs: Sequence[TimedAnswer]) -> TimedAnswer:
-    """The run of middling speed: one that the machine disturbed does not count."""
+    """Return the run of median speed."""
     return sorted(runs, key=lambda run: run.speed)[len(runs) // 2]
 
 
@@ -86,11 +86,11 @@ def _text_sentence(comparison: PromptComparison) -> str:
     columns = enumerate(zip(*texts, strict=False))
     shortest = min(map(len, texts))
     n_same = next((i for i, letters in columns if len(set(letters)) > 1), shortest)
-    return f"the texts part after {n_same} characters"
+    return f"the texts differ after {n_same} characters"
 
 
 def total(runs: Sequence[TimedAnswer]) -> TimedAnswer:
-    """All tokens in all the time: long answers count for more."""
+    """Return the sum of all tokens and times, so that long answers weigh more."""
     speculation = {
         "draft_n": sum(run.drafted for run in runs),
         "draft_n_accepted": sum(run.accepted for run in runs),
@@ -100,9 +100,9 @@ def total(runs: Sequence[TimedAnswer]) -> TimedAnswer:
 
 
 def report_table(comparisons: Sequence[PromptComparison], options: Mapping[str, object]) -> Table:
-    said = ", ".join(f"{name} {value}" for name, value in options.items())
+    settings = ", ".join(f"{name} {value}" for name, value in options.items())
     n_runs = max((len(item.plain_runs) for item in comparisons), default=0)
-    table = Table(title=f"specd-demo: {said}; median of {n_runs}", title_justify="left")
+    table = Table(title=f"specd-demo: {settings}; median of {n_runs}", title_justify="left")
     table.add_column("prompt", no_wrap=True, overflow="ellipsis", max_width=28)
     for header in ("plain\ntokens/s", "speculative\ntokens/s", "drafted", "accepted"):
         table.add_column(header, justify="right")
@@ -126,17 +126,17 @@ def _cells(plain: TimedAnswer, speculative: TimedAnswer) -> tuple[str, str, str,
 
 
 def verdict(comparisons: Sequence[PromptComparison]) -> list[str]:
-    """What the table means, in sentences."""
+    """Return the sentences that explain the table."""
     plain = total([item.plain for item in comparisons]).speed
     drafting = total([item.speculative for item in comparisons])
     ratio = drafting.speed / plain if plain else 1.0
-    # What was hardly ever drafted can have gained nothing: the rest is the machine's mood.
+    # Hardly any drafts: a difference in speed is noise.
     hardly = drafting.drafted < _NEGLIGIBLE_GAIN * drafting.n_tokens
     sentences = [_rarely_drafted(ratio) if hardly else _gain(ratio)]
     sentences += _controller_sentence([item.speculative.speculation for item in comparisons])
     if not all(item.same_text for item in comparisons):
         sentences.append(
-            "Texts may part where two tokens are all but equally likely: a wider pass of the"
+            "Texts may differ where two tokens are almost equally likely: a wider pass of the"
             " target rounds a little differently (docs/speculation.md)."
         )
     return sentences
@@ -144,7 +144,7 @@ def verdict(comparisons: Sequence[PromptComparison]) -> list[str]:
 
 def _rarely_drafted(ratio: float) -> str:
     return (
-        f"Speculation does not pay here, so nearly all of it was plain decoding ({ratio:.2f} times"
+        f"Speculation does not pay here, so almost all decoding was plain ({ratio:.2f} times"
         f" the plain speed). {_SMALL}."
     )
 
@@ -158,7 +158,7 @@ def _gain(ratio: float) -> str:
 
 
 def _controller_sentence(runs: Sequence[Json]) -> list[str]:
-    """Whether the controller was drafting at the end of each run, and why not."""
+    """Return sentences that say whether drafting was off at the end of a run, and why."""
     idle = [run for run in runs if run.get("state") in {"parked", "off"}]
     if not idle:
         return []

@@ -1,4 +1,4 @@
-"""`specd doctor`: what hinders the service here, and what to do about it."""
+"""Implement `specd doctor`: find problems of the service and say how to fix them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _STYLES = {Level.OK: "green", Level.ABSENT: "dim", Level.WARNING: "yellow", Leve
 def doctor(
     *,
     here: Annotated[
-        bool, typer.Option("--here", help="As this shell sees it, though specd is a service.")
+        bool,
+        typer.Option(
+            "--here", help="Check as this user in this shell, outside the service's sandbox."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     socket: Annotated[list[str] | None, typer.Option("--socket", hidden=True)] = None,
     socket_waits: Annotated[bool, typer.Option("--socket-waits", hidden=True)] = False,
 ) -> None:
-    # The doctor outside tells the one in the sandbox what specd.socket holds.
+    # The doctor outside the sandbox tells the one inside which socket specd.socket holds.
     held_socket = HeldSocket(tuple(socket), is_served=not socket_waits) if socket else None
     findings = check_local(held_socket or find_held_socket()) if here else check_all()
     if as_json:
@@ -38,7 +41,7 @@ def doctor(
 
 
 def _print(console: Console, findings: Iterable[Finding]) -> list[Finding]:
-    """Each as soon as it is known: a driver may take its time."""
+    """Print each finding as soon as it is known, since drivers can be slow.  Return all."""
     found = []
     for finding in findings:
         found.append(finding)

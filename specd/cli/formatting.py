@@ -1,4 +1,4 @@
-"""Figures as a person reads them, in Ollama's words, and columns that a script can read too."""
+"""Format figures in Ollama's words, and columns that a script can parse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FOR_EVER = timedelta(days=20 * 365)
 _DAY_H = 24
-#: Largest unit first: from how many hours on it is said, and how many hours it has.
+#: Largest unit first: the number of hours from which it is used, and its length in hours.
 _LONG_STEPS = (
     ("years", 2 * 365 * _DAY_H, 365 * _DAY_H),
     ("months", 60 * _DAY_H, 30 * _DAY_H),
@@ -24,7 +24,7 @@ _LONG_STEPS = (
 )
 
 
-#: Rich cuts lines at 80 columns where it writes to a pipe; a script wants them whole.
+#: Rich cuts lines at 80 columns in a pipe, but a script needs whole lines.
 _PIPE_WIDTH = 1000
 
 
@@ -36,12 +36,12 @@ def make_console() -> Console:
 
 
 def output_width() -> int:
-    """Return the columns of the terminal; for a pipe, more than a line has."""
+    """Return the terminal's width in columns; for a pipe, a width that no line reaches."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
-    """A line for each row, whole whatever the terminal's width; nothing trails."""
+    """Return one line per row, without trailing blanks and independent of the terminal's width."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     return [
         "".join(
@@ -53,7 +53,7 @@ def columns(rows: Sequence[Sequence[str]], gap: int = 4) -> list[str]:
 
 
 def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return a line for each row, with gaps as wide as Ollama's; narrower ones beyond `width`."""
+    """Return one line per row with Ollama's gaps, or narrower ones if a line exceeds `width`."""
     lines = columns(rows)
     fits = max(map(cell_len, lines)) <= width
     return lines if fits else columns(rows, gap=2)
@@ -65,7 +65,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def format_bytes(n_bytes: int) -> str:
-    """Decimal units, cut to what Ollama shows: "1.3 GB", "13 GB"."""
+    """Return decimal units, truncated as Ollama does: "1.3 GB", "13 GB"."""
     value, unit = float(n_bytes), "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":
@@ -76,7 +76,7 @@ def format_bytes(n_bytes: int) -> str:
 
 
 def format_count(n: float) -> str:
-    """A number of parameters: "8B", "1.2B", "137.25M", "12K"."""
+    """Return a number of parameters: "8B", "1.2B", "137.25M", "12K"."""
     for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
         if n >= size:
             value = n / size
@@ -85,7 +85,7 @@ def format_count(n: float) -> str:
 
 
 def format_duration(span: timedelta) -> str:
-    """The unit in which the number stays small and says enough: "30 hours", "3 weeks"."""
+    """Return the time span in the largest unit that is exact enough: "30 hours", "3 weeks"."""
     seconds = int(abs(span.total_seconds()))
     if seconds < 1:
         return "less than a second"
@@ -104,13 +104,13 @@ def format_duration(span: timedelta) -> str:
 
 
 def format_past(timestamp: str, now: datetime | None = None) -> str:
-    """An API timestamp as "3 days ago"; empty where it is none."""
+    """Return an API timestamp as "3 days ago"; "" if it is not a timestamp."""
     then = _read(timestamp)
     return _sentence(f"{format_duration((now or datetime.now(UTC)) - then)} ago") if then else ""
 
 
 def format_expiry(timestamp: str, now: datetime | None = None) -> str:
-    """When a model leaves, in Ollama's words: Forever, Stopping..., "4 minutes from now"."""
+    """Return a model's expiry in Ollama's words: Forever, Stopping..., "4 minutes from now"."""
     then = _read(timestamp)
     if then is None:
         return ""

@@ -1,4 +1,4 @@
-"""`specd install`, `uninstall`, `migrate`: a service of systemd, in Ollama's place and back."""
+"""Implement `specd install`, `uninstall` and `migrate`: the systemd service."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from specd.install import HostFacts, PythonChoice, Sources, StepPlan
 
 _DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, in order, and do nothing.")
+    bool, typer.Option("--dry-run", help="Print the steps in order, and do nothing.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 _Python = Annotated[
-    str, typer.Option(help="The Python that runs the service; it must see it: none in a home.")
+    str, typer.Option(help="The Python that runs the service; it cannot be in a home folder.")
 ]
 
 
@@ -28,7 +28,7 @@ def install(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     no_start: Annotated[
-        bool, typer.Option("--no-start", help="Put all in place; start and enable nothing.")
+        bool, typer.Option("--no-start", help="Install everything; start and enable nothing.")
     ] = False,
     python: _Python = "",
 ) -> None:
@@ -46,7 +46,7 @@ def uninstall(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Models that specd pulled, settings and user too.")
+        bool, typer.Option("--purge", help="Also remove specd's models, settings and user.")
     ] = False,
 ) -> None:
     from specd import install as installer
@@ -61,10 +61,10 @@ def migrate(
     *,
     dry_run: _DryRun = False,
     yes: _Yes = False,
-    back: Annotated[bool, typer.Option("--back", help="Give its place back to Ollama.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Restore Ollama.")] = False,
     store: Annotated[
         Path | None,
-        typer.Option(help="A store in another place: of a user's own `ollama serve`, say."),
+        typer.Option(help="Another model store, e.g. that of a user's own `ollama serve`."),
     ] = None,
     python: _Python = "",
 ) -> None:
@@ -78,14 +78,14 @@ def migrate(
     if store is not None:
         store = store.expanduser().absolute()
     if facts.ollama.is_there:
-        # A dry run may be unable to ask systemd; what the unit's files say has to do then.
+        # A dry run may be unable to ask systemd; then the unit files are the source.
         units = installer.UnitFiles(machine) if facts.unseen else None
         found = installer.read_ollama_service(machine, store, units)
     elif store is not None:
         found = installer.service_of_store(machine, store)
     else:
         raise InstallError(
-            "there is no ollama.service here.  The models of a user's own `ollama serve`:"
+            "there is no ollama.service here.  To use the models of a user's own `ollama serve`:"
             " specd migrate --store /home/USER/.ollama/models"
         )
     holder = installer.find_port_holder(
@@ -111,8 +111,8 @@ def _show_and_apply(plan: StepPlan, *, dry_run: bool, yes: bool) -> None:
 
     if not dry_run and os.geteuid() != 0:
         raise InstallError(
-            f"this is root's to do: sudo {sys.argv[0]} {' '.join(sys.argv[1:])}"
-            "  (--dry-run shows anybody what would be done)"
+            f"this needs root: sudo {sys.argv[0]} {' '.join(sys.argv[1:])}"
+            "  (--dry-run needs no root)"
         )
     for line in plan.lines():
         typer.echo(line)
@@ -121,8 +121,8 @@ def _show_and_apply(plan: StepPlan, *, dry_run: bool, yes: bool) -> None:
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise InstallError("nobody is there to ask; --yes does it without")
-        typer.confirm("Do this?", abort=True)
+            raise InstallError("cannot ask without a terminal; use --yes")
+        typer.confirm("Continue?", abort=True)
     installer.apply_plan(plan, installer.HostSystem(), typer.echo)
     for line in plan.outcome:
         typer.echo(line)

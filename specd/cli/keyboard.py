@@ -1,4 +1,4 @@
-"""What is typed at a terminal: lines that can be edited and recalled, messages of several lines."""
+"""Read lines and messages of several lines from a terminal, with editing and history."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from typing import Final
 FENCE: Final = '"""'
 HISTORY_FILE: Final = "prompts"
 _MAX_HISTORY = 1000
-#: What may stand before the fence that begins a text of several lines.
+#: Commands that may precede the fence of a text of several lines.
 _BEFORE_FENCE: Final = {"", "/set system"}
 
 
 class Keyboard:
-    """history: a file that only its owner can read; None keeps what was typed for this session."""
+    """The terminal's keyboard, with line editing.
+
+    history: a file that only its owner can read; None keeps the history for this session only.
+    """
 
     def __init__(self, history: Path | None = None) -> None:
         self.remembers = True
@@ -30,7 +33,10 @@ class Keyboard:
                 self._readline.add_history(line)
 
     def read_line(self, prompt: str) -> str:
-        """As `input`; Ctrl-C raises KeyboardInterrupt, which asyncio would hold back till Enter."""
+        """Return a line, like `input`.
+
+        Ctrl-C raises KeyboardInterrupt at once; asyncio would delay it until Enter.
+        """
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             line = input(prompt)
@@ -45,7 +51,7 @@ class Keyboard:
             return
         self._readline.add_history(line)
         if self._history is not None:
-            with contextlib.suppress(OSError):  # a convenience: not worth a word
+            with contextlib.suppress(OSError):  # history is optional: ignore errors
                 _append(self._history, line)
 
     def _read_history(self) -> list[str]:
@@ -64,9 +70,9 @@ class Keyboard:
 
 
 def read_message(read_line: Callable[[str], str], hint: Callable[[], None]) -> str | None:
-    """One message, of several lines between triple quotes; None at the end of the input.
+    """Return a message, which may span lines between triple quotes; None at the end of the input.
 
-    Ctrl-C drops what was typed; `hint` then says how to leave.
+    Ctrl-C drops the message, and calls `hint` to say how to leave.
     """
     while True:
         try:

@@ -1,6 +1,6 @@
-"""A group of commands that imports the module of a command when that command is used.
+"""Import the module of a command only when that command is used.
 
-Help, version and TAB need the names and the help texts alone, which the table of app.py has.
+Help, version and completion need only the names and help texts in the table of app.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEntry:
-    """module, attribute: a function with typer's annotations, or a Typer app.
+    """A command that is not imported yet.
 
-    help: its first sentence is the line of `specd --help`; all of it is said by `COMMAND --help`.
+    module, attribute: a function with typer's annotations, or a Typer app.
+    help: `specd --help` prints the first sentence, `COMMAND --help` all of it.
     """
 
     name: str
@@ -47,7 +48,7 @@ class CommandEntry:
 
 
 class LazyGroup(TyperGroup):
-    """A subclass names its commands in `entries`, in the order of the help."""
+    """A command group whose subclass lists its commands in `entries`, in the order of the help."""
 
     entries: ClassVar[Sequence[CommandEntry]] = ()
 
@@ -60,7 +61,7 @@ class LazyGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)
         for param in params:
-            # typer imports pydantic to read a flag's None, as its own flags for TAB have it.
+            # typer imports pydantic to read a flag's None, which its completion flags have.
             if getattr(param, "is_flag", False) and param.default is None:
                 param.default = False
         return params

@@ -1,4 +1,4 @@
-"""`specd list`: the models on disk."""
+"""Implement `specd list`: list the models on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 
 
 def list_models(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Argument(help="Only names with this prefix.")] = "",
 ) -> None:
     for line in lines(sync_client(), output_width(), prefix):
         typer.echo(line)
 
 
 def lines(client: SyncClient, width: int, prefix: str = "") -> list[str]:
-    """Return a header and a line for each model.  width: of the terminal, in columns."""
+    """Return a header and one line per model.  width: the terminal's width in columns."""
     return table_lines([_HEADERS, *_rows(client.get("/api/tags"), prefix.lower())], width)
 
 

@@ -1,11 +1,11 @@
-"""Modelfiles as Ollama's client reads them (contract 10): text → commands, in order.
+"""Parse Modelfiles as Ollama's client does: text → commands, in order.
 
     line    = command blank value / "#" anything / empty
     command = FROM / LICENSE / TEMPLATE / SYSTEM / ADAPTER / DRAFT / RENDERER / PARSER / PARAMETER
               / MESSAGE / REQUIRES, in any case
     value   = text to the end of the line / text in single or triple double quotes
 
-Quoted text may have line ends and knows no escapes; the closing quotes must end the line.  A
+Quoted text may contain line ends and has no escapes; the closing quotes must end the line.  A
 PARAMETER's value begins with its name, a MESSAGE's with its role.
 """
 
@@ -36,9 +36,10 @@ _BLANKS: Final = " \t"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """name: lower case.  key: a PARAMETER's name or a MESSAGE's role, else "".
+    """A command of a Modelfile.
 
-    where: the file and the line on which it begins, as in "Modelfile:3".
+    name: lower case.  key: a PARAMETER's name or a MESSAGE's role, else "".
+    where: the file and the command's first line, as in "Modelfile:3".
     """
 
     name: str
@@ -47,12 +48,12 @@ class Command:
     location: str = field(default="", compare=False)
 
     def error(self, sentence: str) -> InvalidRequest:
-        """Return the error that names the command's place in the file."""
+        """Return the error with the command's place in the file."""
         return InvalidRequest(f"{self.location}: {sentence}" if self.location else sentence)
 
 
 def decode(data: bytes) -> str:
-    """UTF-8, or UTF-16 with a byte order mark; bytes that are neither become U+FFFD."""
+    """Decode UTF-8, or UTF-16 with a byte order mark; invalid bytes become U+FFFD."""
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8"),
         (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -64,7 +65,7 @@ def decode(data: bytes) -> str:
 
 
 def parse(text: str, file: str = "Modelfile") -> list[Command]:
-    """Return the commands in order; one FROM there must be.
+    """Return the commands in order, at least one of them FROM.
 
     file: its name in errors.  Raises InvalidRequest, with file and line, in Ollama's words.
     """
@@ -97,7 +98,7 @@ def _commands(text: str, file: str) -> Iterator[Command]:
 
 
 def _key(started_value: Command, rest: str) -> tuple[str, str]:
-    """A PARAMETER's name or a MESSAGE's role, and what follows it."""
+    """Return a PARAMETER's name or a MESSAGE's role, and the text after it."""
     has_key = started_value.name in {"parameter", "message"}
     key, value = (*re.split(r"[ \t]", rest.lstrip(_BLANKS), maxsplit=1), "")[:2]
     if started_value.name == "message" and key and key not in _ROLES:
@@ -108,7 +109,7 @@ def _key(started_value: Command, rest: str) -> tuple[str, str]:
 
 
 def _unquote(value: str) -> str | None:
-    """None while the closing quotes are still to come."""
+    """Return the text without its quotes, or None if the closing quotes have not come yet."""
     for quotes in ('"""', '"'):
         if value.startswith(quotes):
             if len(value) >= 2 * len(quotes) and value.endswith(quotes):

@@ -1,6 +1,6 @@
-"""`specd pairs` and the commands below it, as they are typed.
+"""Define `specd pairs` and its subcommands.
 
-What they do: pairs_show.py, pairs_suggest.py and pairs_edit.py (add, refuse, remove).
+Their work is in pairs_show.py, pairs_suggest.py and pairs_edit.py (add, refuse, remove).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from specd.errors import InvalidRequest, ModelNotFound
 
 
 class PairsGroup(TyperGroup):
-    """Whatever is no command of its own is meant for `show`: `specd pairs MODEL --json`."""
+    """The group of `specd pairs`: arguments without a subcommand go to `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = next((arg for arg in args if not arg.startswith("-")), "")
         if first in self.commands:
             args.remove(first)
-            args = [first, *args]  # `specd pairs --json suggest` too
+            args = [first, *args]  # `specd pairs --json suggest` works too
         elif args[:1] not in (["--help"], ["-h"]):
-            # `show` takes one model: what follows more is another command, misspelt.
+            # `show` takes one model, so a second argument means a misspelt command.
             names = [arg for arg in args if not arg.startswith("-")]
             if len(names) > 1 and (close := _near_command(first, self.commands)):
                 raise InvalidRequest(f"no command {first!r}; did you mean `specd pairs {close}`?")
@@ -34,12 +34,12 @@ class PairsGroup(TyperGroup):
 
 
 def _near_command(word: str, commands: Iterable[str]) -> str:
-    """Return the command that the word nearly is, else ""."""
+    """Return the command with a name close to the word, else ""."""
     return next(iter(get_close_matches(word, commands, n=1)), "")
 
 
 def _complete_models_and_commands(context: typer.Context, incomplete: str) -> list[str]:
-    """`specd pairs` may be followed by either."""
+    """Complete both models and subcommands."""
     group = context.parent.command if context.parent is not None else None
     commands = group.commands if isinstance(group, TyperGroup) else ()
     return [
@@ -53,7 +53,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     subcommand_metavar="[MODEL] | COMMAND [ARGS]...",
-    epilog="Without a command it shows: specd pairs [MODEL] [--json] [--forget]",
+    epilog="Without a command: specd pairs [MODEL] [--json] [--forget]",
 )
 
 _Target = Annotated[
@@ -82,10 +82,10 @@ def show(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Forget what was learned of the model, or of all.")
+        bool, typer.Option("--forget", help="Delete the history of the model, or of all models.")
     ] = False,
 ) -> None:
-    """Say who drafts for which model, by which rule, what that gained, and why some have none."""
+    """Show each model's drafter, its rule and its gain, or why there is none."""
     from specd.cli import pairs_show
 
     try:
@@ -109,7 +109,7 @@ def suggest(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
 ) -> None:
-    """Say what to pull so that a model without a drafter gets one, and where nothing would help."""
+    """Suggest drafters to pull for models without one."""
     from specd.cli import pairs_suggest
 
     pairs_suggest.suggest(model, as_json=as_json)
@@ -127,11 +127,11 @@ def add(
     *,
     max_draft: Annotated[int | None, typer.Option(min=1, help="Longest draft, in tokens.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Add a drafter that does not fit all the same.")
+        bool, typer.Option("--force", help="Add a drafter even if it does not fit.")
     ] = False,
     machine: _Machine = False,
 ) -> None:
-    """Name the drafters of a model, in a file of your own that goes before specd's registry."""
+    """Choose the drafters of a model; your file goes before specd's registry."""
     from specd.cli import pairs_edit
 
     pairs_edit.add(target, drafters, max_draft=max_draft, force=force, of_machine=machine)
@@ -141,7 +141,7 @@ def add(
 def refuse(
     target: _Target,
     *,
-    reason: Annotated[str, typer.Option(help="Why, for `specd pairs`.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason that `specd pairs` prints.")] = "",
     machine: _Machine = False,
 ) -> None:
     """Forbid drafting for a model."""
@@ -152,7 +152,7 @@ def refuse(
 
 @app.command("remove")
 def remove(target: _Target, *, machine: _Machine = False) -> None:
-    """Remove a rule of your own; say what decides then."""
+    """Remove a rule of your own, and print the rule that applies instead."""
     from specd.cli import pairs_edit
 
     pairs_edit.remove(target, of_machine=machine)

@@ -1,4 +1,4 @@
-"""`specd pairs add`, `refuse` and `remove`: rules of one's own, in a file that says so."""
+"""Implement `specd pairs add`, `refuse` and `remove`: edit the user's own rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from specd.store.gguf_metadata import GgufMetadata
 from specd.store.name import parse
 from specd.store.stored_model import StoredModel
 
-#: Reasons to refuse a drafter; a missing one is only a warning.
+#: Problems that refuse a drafter; a missing drafter is only a warning.
 _INCOMPATIBLE: Final = {
     NoPair.VOCABULARY_DIFFERS,
     NoPair.CANNOT_REWIND,
@@ -79,22 +79,22 @@ def remove(target: str, *, of_machine: bool) -> None:
     path = user_file.file_to_write(rule_files, of_machine=of_machine)
     rules = load_rules(rule_files.named)
     if user_file.remove(path, target):
-        typer.echo(f"wrote {shorten_home(path)}: the rule for {target} is gone")
+        typer.echo(f"wrote {shorten_home(path)}: removed the rule for {target}")
         _print_deciding_rule(rules, target)
         return
     other = rule_files.user if of_machine else rule_files.machine
     if other is not None and _find_rule(other, target) is not None:
         option = "without --machine" if of_machine else "with --machine"
         raise InvalidRequest(
-            f"{shorten_home(path)} has no rule for just {target}, but {shorten_home(other)} has:"
+            f"{shorten_home(path)} has no rule for exactly {target}, but {shorten_home(other)} has:"
             f" remove it {option}"
         )
     raise InvalidRequest(
-        f"no file of yours has a rule for just {target}; `specd pairs` shows which"
+        f"none of your files has a rule for exactly {target}; `specd pairs` shows which"
     )
 
 
-# --------------------------------------------------------------------------- where
+# --------------------------------------------------------------------------- rule files
 
 
 def _rule_files() -> RuleFilePaths:
@@ -102,7 +102,7 @@ def _rule_files() -> RuleFilePaths:
 
 
 def _find_rule(path: Path, target: str) -> Rule | None:
-    """Return the rule of that file that names just this target."""
+    """Return the file's rule for exactly this target, or None."""
     rules = read_rules(path, USER) if path.exists() else ()
     return next((rule for rule in rules if key_of(target) in map(key_of, rule.targets)), None)
 
@@ -112,7 +112,7 @@ def _print_replaced_rule(before: Rule | None, after: Rule | None) -> None:
         return
     was, now = _rule_words(before), _rule_words(after)
     if was != now:
-        typer.echo(f"This replaces the rule that was there: {was}.")
+        typer.echo(f"This replaces the earlier rule: {was}.")
 
 
 def _rule_words(rule: Rule) -> str:
@@ -145,11 +145,11 @@ def _print_matching_models(path: Path, target: str, local_models: _LocalModels) 
         if found is not None and not (
             found.file == path and key_of(found.winning_pattern) == key_of(target)
         ):
-            typer.echo(f"For {name} another rule goes before it: {found.said}")
+            typer.echo(f"For {name} another rule has priority: {found.said}")
 
 
 def _warn_of_own_drafters(target: str, local_models: _LocalModels) -> None:
-    """Warn of models that were made with a DRAFT."""
+    """Warn about models that were created with a DRAFT."""
     for model in local_models.models_like(target):
         if model.draft is not None:
             typer.echo(
@@ -163,18 +163,18 @@ def _print_deciding_rule(rules: RuleBook, target: str) -> None:
     names = _LocalModels.open().names_like(target)
     for name in names or ([] if has_wildcards(target) else [parse(target).short]):
         found = rules.rule_for(name)
-        said = f"this rule decides now: {found.said}" if found is not None else "no rule is left"
-        typer.echo(f"For {name} {said}")
+        rule = f"this rule applies now: {found.said}" if found is not None else "no rule is left"
+        typer.echo(f"For {name} {rule}")
 
 
 def _suggest_name(name: str, here: Sequence[str]) -> str:
-    """Return a question for a name that is nearly one of those here, "" for another."""
+    """Return a question if the name is close to one of `here`, else ""."""
     short = name.removesuffix(":latest")
     close = get_close_matches(short, [one.removesuffix(":latest") for one in here], n=1, cutoff=0.8)
     return f" Did you mean {close[0]}?" if close else ""
 
 
-# --------------------------------------------------------------------------- what fits
+# --------------------------------------------------------------------------- fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +196,16 @@ class _LocalModels:
             try:
                 yield self.library.resolve(name)
             except SpecdError:
-                continue  # damaged: nothing can be said of it
+                continue  # damaged: nothing is known about it
 
     def facts(self, drafter: str) -> GgufMetadata:
-        """Raises SpecdError."""
+        """Return the drafter's metadata.  Raises SpecdError."""
         if is_file(drafter):
             return self.library.facts(Path(drafter).expanduser())
         return self.library.facts(self.library.resolve(drafter).weights)
 
     def drafter_error(self, drafter: str) -> str:
-        """Why it can draft for nobody, or ""."""
+        """Return why the model cannot be a drafter at all, or ""."""
         try:
             refusal = refusals.of_drafter(drafter, self.facts(drafter))
         except SpecdError as error:
@@ -215,13 +215,13 @@ class _LocalModels:
 
 @dataclass(frozen=True, slots=True)
 class _StoreSubset:
-    """A store with but some of its models."""
+    """A view of a store that lists only some of its models."""
 
     library: Library
-    kept: tuple[Name, ...]
+    subset: tuple[Name, ...]
 
     def names(self) -> tuple[Name, ...]:
-        return self.kept
+        return self.subset
 
     def resolve(self, name: str) -> ModelRef:
         return self.library.resolve(name)
@@ -243,7 +243,7 @@ def _check_name(pattern: str) -> None:
 
 
 def _check_drafter(drafter: str, target: str, local_models: _LocalModels, *, force: bool) -> None:
-    """Raise where it fits none of the models that it is meant for; say where it is missing."""
+    """Raise if the drafter fits none of the target's models; warn if it is missing."""
     if is_file(drafter):
         candidates = [drafter] if _exists(drafter) else []
         missing = f"Warning: there is no file {drafter}."
@@ -263,7 +263,7 @@ def _check_drafter(drafter: str, target: str, local_models: _LocalModels, *, for
         verdicts = list(_verdicts(local_models, targets, candidates))
     if verdicts and all(verdicts):
         if not force:
-            raise InvalidRequest(f"{verdicts[0]} (--force adds it all the same)")
+            raise InvalidRequest(f"{verdicts[0]} (--force adds it anyway)")
     else:
         _warn_of_large_drafters(local_models, targets, candidates)
 
@@ -271,7 +271,7 @@ def _check_drafter(drafter: str, target: str, local_models: _LocalModels, *, for
 def _warn_of_large_drafters(
     local_models: _LocalModels, targets: Sequence[ModelRef], drafters: Sequence[str]
 ) -> None:
-    """Where even the smallest drafter is larger than the largest target."""
+    """Warn if even the smallest drafter is larger than the largest target."""
     sound = [one for one in drafters if not local_models.drafter_error(one)]
     smallest = min(sound, key=lambda one: local_models.facts(one).read_bytes)
     largest = max(
@@ -289,7 +289,7 @@ def _warn_of_large_drafters(
 
 
 def _absolute(drafter: str) -> str:
-    """Return a file's path from here as one from the root: a daemon runs in another folder."""
+    """Return a file's absolute path, because the daemon runs in another folder."""
     if drafter.startswith(("./", "../")):
         return str(Path.cwd().joinpath(drafter).resolve())
     return drafter
@@ -298,21 +298,21 @@ def _absolute(drafter: str) -> str:
 def _exists(drafter: str) -> bool:
     try:
         return Path(drafter).expanduser().is_file()
-    except RuntimeError:  # ~somebody, who has no home here
+    except RuntimeError:  # ~user for an unknown user
         return False
 
 
 def _verdicts(
     local_models: _LocalModels, targets: Iterable[ModelRef], drafters: Sequence[str]
 ) -> Iterator[str]:
-    """Why a drafter does not fit a target, or "", for each two of them."""
+    """Yield, for each target and drafter, why they do not fit, or ""."""
     for target in targets:
         for drafter in drafters:
             if drafter == target.name:
                 yield f"{drafter} cannot draft for itself."
                 continue
-            kept = () if is_file(drafter) else (parse(drafter),)
+            subset = () if is_file(drafter) else (parse(drafter),)
             rule = Rule(targets=(target.name,), drafters=(drafter,), origin=USER)
-            finder = Pairs(_StoreSubset(local_models.library, kept), Rules(user=(rule,)))
+            finder = Pairs(_StoreSubset(local_models.library, subset), Rules(user=(rule,)))
             pair = finder.pair(replace(target, draft=None))
             yield pair.detail if pair.reason in _INCOMPATIBLE else ""

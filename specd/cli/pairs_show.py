@@ -1,8 +1,7 @@
-"""`specd pairs show`: which drafter serves which model, by which rule, what it gained here, and why
-some have none.
+"""Implement `specd pairs show`: list each model's drafter, its rule and its gain.
 
-Read from the store, the rules and the history themselves, so that it needs no daemon and loads no
-model.
+A model without a drafter gets the reason.  The command reads the store, the rules and the history
+itself, so it needs no daemon and loads no model.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from specd.store import Library
 
 
 def show(model: str, *, as_json: bool, forget: bool) -> None:
-    """Print a row for each model that `model` names, all of them where it is empty."""
+    """Print one row per model that matches `model`; all models if it is empty."""
     settings = Settings()
     history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
     known = Vocabularies.in_state_dir(history)
@@ -58,7 +57,7 @@ def show(model: str, *, as_json: bool, forget: bool) -> None:
 
     @functools.cache
     def devices() -> list[Device]:
-        """Asked only where something depends on them: the look takes a second."""
+        """Return the devices; called only when needed, because it takes a second."""
         return list(Devices(probe(), igpu=settings.igpu)())
 
     here = machine_name(devices()) if entries else ""
@@ -83,11 +82,11 @@ def show(model: str, *, as_json: bool, forget: bool) -> None:
 
 
 def _names_like(pattern: str, library: Library) -> list[str]:
-    """Raises InvalidRequest where a pattern has none; a store may be empty."""
+    """Return the matching names; no match raises InvalidRequest, except without a pattern."""
     names = sorted(name.short for name in library.names())
     found = [name for name in names if matches(pattern, name)]
     if not found and pattern != "*":
-        raise InvalidRequest(f"no model here matches {pattern}")
+        raise InvalidRequest(f"no model on disk matches {pattern}")
     return found
 
 
@@ -100,7 +99,7 @@ def _row(
     *,
     only: bool,
 ) -> Row:
-    """What is wrong with a model is said in its row; with the one asked for, it is raised."""
+    """Return the model's row; a problem becomes part of it, or is raised if `only`."""
     try:
         pair = finder.pair(library.resolve(name))
     except SpecdError as error:
@@ -125,7 +124,7 @@ class MachineHistory:
     machine: str
 
     def of(self, pair: Pair) -> HistoryEntry | None:
-        """As it was loaded last: with another cache type or thread count it may gain otherwise."""
+        """Return the pair's last entry; gains depend on cache types and thread counts."""
         try:
             target = file_identity(pair.target.weights)
             drafter = file_identity(pair.drafter.weights) if pair.drafter else ""
@@ -141,10 +140,10 @@ class MachineHistory:
 
 
 def _forget(history: History, models: Sequence[ModelRef] | None, console: Console) -> None:
-    """Without models all that is known, of those that are gone too."""
+    """Delete the history of these models; without models all of it, also of removed models."""
     try:
         targets = {file_identity(model.weights) for model in models or ()}
         n = history.forget(lambda key: models is None or key.target in targets)
     except OSError as error:
-        raise StoreError(f"the history cannot be changed: {error}") from error
+        raise StoreError(f"cannot change the history: {error}") from error
     console.print(f"forgot {n} pair{'' if n == 1 else 's'}")

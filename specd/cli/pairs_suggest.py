@@ -1,4 +1,4 @@
-"""`specd pairs suggest`: what to pull so that models without a drafter get one."""
+"""Implement `specd pairs suggest`: name drafters to pull for models without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specd.settings import Settings
 from specd.store import Library
 from specd.store.name import parse
 
-#: Another drafter may do what those that are there do not.
+#: Reasons for which another drafter may work.
 _HELPED_BY_OTHERS: Final = {NoPair.NOT_FOUND, NoPair.VOCABULARY_DIFFERS, NoPair.UNREADABLE}
 
 _INDENT: Final = " " * 4
@@ -31,9 +31,10 @@ _INDENT: Final = " " * 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """For one model.  pull: what is not here yet, the best first.  why: one sentence, or "".
+    """A suggestion for one model.
 
-    drafter: the one that it has already.  expected: published gain by task.
+    pull: missing drafters, the best first.  why: one sentence, or "".
+    drafter: the one that the model already has.  expected: published gain by task.
     """
 
     model: str
@@ -48,7 +49,7 @@ class Suggestion:
 
 
 def suggest(model: str, *, as_json: bool) -> None:
-    """Print what to pull for `model`, for all models without a drafter where it is empty."""
+    """Print drafters to pull for `model`; if it is empty, for all models without a drafter."""
     settings = Settings()
     library = Library(settings.models, demo=settings.demo, go_template=settings.go_template)
     rules = load_rules(settings.pairs_file)
@@ -72,7 +73,7 @@ def suggest(model: str, *, as_json: bool) -> None:
 
 @contextmanager
 def mute_store_log() -> Iterator[None]:
-    """What the store logs of a damaged model, while the model has a row that says it."""
+    """Silence the store's log of damaged models, because their rows show the problem."""
     log = logging.getLogger("specd.store.library")
     was, log.disabled = log.disabled, True
     try:
@@ -82,16 +83,18 @@ def mute_store_log() -> Iterator[None]:
 
 
 def suggest_for_pair(pair: Pair, rule: Rule | None, here: Collection[str]) -> Suggestion:
-    """here: keys of the names on disk."""
+    """Return the suggestion for a model.  here: keys of the names on disk."""
     name = pair.target.name
     if pair.drafter is not None:
         why = f"{pair.drafter.name} drafts for it already."
         if not pair.pull:
             return Suggestion(model=name, drafter=pair.drafter.name, why=why)
-        # One from the shelf: what a rule names was chosen for this model.
-        why = f"{pair.drafter.name} drafts for it, from the shelf; the published pair is:"
+        # A local drafter of the same family: a rule's drafter was chosen for this model.
+        why = f"{pair.drafter.name} drafts for it, from the local store; the published pair is:"
         if rule is not None and rule.origin == USER:
-            why = f"{pair.drafter.name} drafts for it, from the shelf; your rule names another:"
+            why = (
+                f"{pair.drafter.name} drafts for it, from the local store; your rule names another:"
+            )
         expected = rule.expected if rule is not None else {}
         return Suggestion(
             model=name, drafter=pair.drafter.name, pull=pair.pull, expected=expected, why=why
@@ -110,7 +113,7 @@ def suggest_for_pair(pair: Pair, rule: Rule | None, here: Collection[str]) -> Su
     )
 
 
-# --------------------------------------------------------------------------- in words
+# --------------------------------------------------------------------------- output
 
 
 def _print(found: Iterable[Suggestion], *, as_json: bool) -> None:
@@ -124,25 +127,25 @@ def _print(found: Iterable[Suggestion], *, as_json: bool) -> None:
 
 
 def show(rows: Iterable[Suggestion], console: Console) -> None:
-    """A command is never folded, so that it can be copied."""
+    """Print the suggestions; a command stays on one line so that it can be copied."""
     for row in sorted(rows, key=lambda row: not row.pull):
         console.print(row.model, style="bold", markup=False, soft_wrap=True)
         if row.why:
             for piece in wrap_line(row.why, console.width, _INDENT, _INDENT):
                 console.print(piece, markup=False, soft_wrap=True)
         for i, name in enumerate(row.pull):
-            said = f"{_INDENT}specd pull {name}"
-            # What was measured, was measured with the first.
-            said += f"    {_expected(row)}" if i == 0 else "    or this one"
-            console.print(said, markup=False, soft_wrap=True)
+            line = f"{_INDENT}specd pull {name}"
+            # The figures are those of the first one.
+            line += f"    {_expected(row)}" if i == 0 else "    or this one"
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def _expected(row: Suggestion) -> str:
-    said = [
+    figures = [
         f"{gain:.1f}×" if task == "any" else f"{task} {gain:.1f}×"
         for task, gain in row.expected.items()
     ]
-    return f"published: {', '.join(said)} as fast" if said else "no figure is published"
+    return f"published: {', '.join(figures)} as fast" if figures else "no published figure"
 
 
 def to_json(row: Suggestion) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What `specd pairs` shows of each model.
+"""Format the rows of `specd pairs`.
 
-A terminal gets a row of names and, indented under it, the sentences, which fit no column.  What
-reads a pipe gets a table: one header, one line a model.
+A terminal gets a row of names with indented sentences below it, which fit no column.  A pipe gets
+a table with one header and one line per model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from specd.core import TEMPERATURE_BANDS, BandHistory, Pair, SkippedDrafter
 from specd.pairs import HistoryEntry
 
 _HEADERS: Final = ("MODEL", "DRAFTER", "CHOSEN BY", "RULE")
-_SENTENCES: Final = "GAINED HERE, OR WHY NONE"
+_SENTENCES: Final = "GAIN HERE, OR WHY NONE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """pair None: `problem` says what is wrong with the model.  learned None: nothing yet, here.
+    """A model with its drafter, or the reason why it has none.
 
-    draft_length: where drafts begin and end by the rule that chose the drafter.
+    pair None: `problem` says what is wrong with the model.  learned None: no history here yet.
+    draft_length: the first and the longest draft length of the rule that chose the drafter.
     """
 
     model: str
@@ -55,9 +56,9 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
 
 
 def sentences(row: Row) -> list[str]:
-    """Return what the drafter gained here, by temperature band, or why there is no drafter.
+    """Return the drafter's gain here by temperature band, or why there is no drafter.
 
-    A line follows for each other drafter that lost here; it says when that one is tried again.
+    Each other drafter that lost here has a line, which says when it is tried again.
     """
     if row.pair is None:
         return [row.problem]
@@ -79,7 +80,7 @@ def has_history(learned: HistoryEntry) -> list[BandHistory]:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """`gained` is null where nothing was learned here."""
+    """Return the row as JSON; `gained` is null without history."""
     if row.pair is None:
         return {"model": row.model, "error": row.problem}
     drafter, learned = row.pair.drafter, row.learned
@@ -106,7 +107,7 @@ def _names(row: Row) -> tuple[str, str, str, str]:
 
 
 def _names_in_rows(row: Row) -> Iterator[str]:
-    """The same without the model, where the names are too long for columns."""
+    """Yield the sentences for names that are too long for columns, without the model."""
     _, drafter, source, rule = _names(row)
     if drafter != "-":
         yield f"drafter: {drafter} ({source})"
@@ -116,9 +117,11 @@ def _names_in_rows(row: Row) -> Iterator[str]:
 
 def _gain(band: BandHistory) -> str:
     who = "prompt lookup " if band.drafter == "lookup" else ""
-    kept = f"{_rate(band):.0%} of {band.n_drafted} tokens accepted"
+    accepted = f"{_rate(band):.0%} of {band.n_drafted} tokens accepted"
     parked = f", resting for now: {band.parked}" if band.parked else ""
-    return f"{who}{band.gain:.2f}× at temperature {TEMPERATURE_BANDS[band.band]} ({kept}{parked})"
+    return (
+        f"{who}{band.gain:.2f}× at temperature {TEMPERATURE_BANDS[band.band]} ({accepted}{parked})"
+    )
 
 
 def _rate(band: BandHistory) -> float:

@@ -1,4 +1,4 @@
-"""Bars for pull, push and create: a line for each layer in work, a sentence for each step."""
+"""Show progress of pull, push and create: a bar per layer, a sentence per step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.progress import (
 
 
 def make_bars(console: Console) -> Progress:
-    """Bytes, their speed, and how long they will take."""
+    """Return bars that show bytes, speed and remaining time."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -30,7 +30,7 @@ def make_bars(console: Console) -> Progress:
 
 
 async def show_progress(console: Console, lines: AsyncIterator[dict[str, Any]]) -> None:
-    """Show the objects of a pull, a push or a create as they come, the last one last."""
+    """Show the objects of a pull, a push or a create as they arrive."""
     reported_total = ""
     screen = _ProgressDisplay(console)
     try:
@@ -46,7 +46,7 @@ async def show_progress(console: Console, lines: AsyncIterator[dict[str, Any]]) 
 
 
 class _ProgressDisplay:
-    """Sentences and groups of bars, one below the other: bars that have been said stay."""
+    """A display of sentences and groups of bars; finished bars stay on the screen."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,7 +66,7 @@ class _ProgressDisplay:
         self._console.print(sentence, markup=False, soft_wrap=True)
 
     def rest(self) -> None:
-        """Leave the bars as they stand."""
+        """Stop updating the bars, and leave them on the screen."""
         if self._bars is not None:
             self._bars.stop()
         self._bars, self._tasks = None, {}

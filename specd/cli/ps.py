@@ -1,7 +1,7 @@
-"""`specd ps`: the models in memory, each with its drafter.
+"""Implement `specd ps`: list the models in memory, each with its drafter.
 
-A terminal gets Ollama's columns and, indented under each model, what specd adds: its sentences fit
-no column.  What reads a pipe gets a table: one header, one line a model, two columns more.
+A terminal gets Ollama's columns with indented sentences below each model, which fit no column.  A
+pipe gets a table with one header, one line per model and two more columns.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ _PAIR_FIELDS = ("DRAFTER", "GAIN")
 
 
 def ps(
-    model: Annotated[str, typer.Argument(help="Only models whose name begins with this.")] = "",
+    model: Annotated[str, typer.Argument(help="Only models with this prefix.")] = "",
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="All that is known, for a script.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all details as JSON.")] = False,
 ) -> None:
     _ps(sync_client(), make_console(), model, as_json=as_json)
 
@@ -81,7 +79,7 @@ def _row(model: Json) -> tuple[str, ...]:
 
 
 def _processor(size: int, size_vram: int) -> str:
-    """Ollama's words for where a model lies."""
+    """Return where a model is, in Ollama's words."""
     if size_vram <= 0:
         return "100% CPU"
     if size_vram >= size:
@@ -91,7 +89,7 @@ def _processor(size: int, size_vram: int) -> str:
 
 
 def _pair_fields(specd: Json) -> tuple[str, str]:
-    """What a script is told of the pair."""
+    """Return the two columns on the pair for a script."""
     gain = specd.get("gain")
     reason = specd.get("reason")
     none = f"none ({reason})" if reason else "none"
@@ -99,15 +97,15 @@ def _pair_fields(specd: Json) -> tuple[str, str]:
     return str(drafter["name"]) if drafter else none, "-" if gain is None else f"{gain:.2f}×"
 
 
-# --------------------------------------------------------------------------- in words
+# --------------------------------------------------------------------------- sentences
 
 
-#: Why the last answer had no drafts, though its drafter does not rest.
+#: Reasons without drafts in the last answer, although the drafter is not parked.
 _OF_ONE_ANSWER: Final = {"answer_too_short", "no_good_guess", "prompt_too_long"}
 
 
 def pair_lines(specd: Json) -> list[str]:
-    """What a person is told of the pair, a line for each thing; none of a foreign daemon."""
+    """Return the lines on the pair for a person; none for a daemon other than specd."""
     if not specd:
         return []
     drafter, why = specd.get("drafter"), _why(specd)
@@ -124,13 +122,13 @@ def pair_lines(specd: Json) -> list[str]:
     return [line for line in lines if line]
 
 
-#: The conditions under which the text for a seed may be the same.
+#: The conditions under which a seed may give the same text.
 _CONDITIONS: Final = {
     "speculation": "with and without drafts",
     "parallel": "alone or with parallel requests",
     "prompt_cache": "with a cached prompt or a new one",
 }
-#: What SPECD_EXACT changed.
+#: The effects of SPECD_EXACT.
 _ENFORCED: Final = {
     "no_drafts": "drafting off",
     "cache_per_slot": "one cache per slot",
@@ -141,7 +139,7 @@ _ENFORCED: Final = {
 
 
 def format_exactness(specd: Json) -> str:
-    """Return under which conditions a seed gives the same text; "" where that is not known."""
+    """Return under which conditions a seed gives the same text; "" if that is unknown."""
     found = specd.get("exact")
     if not found:
         return ""
@@ -170,7 +168,7 @@ def _why(specd: Json) -> str:
 
 
 def _target(specd: Json) -> str:
-    """Empty where SIZE and PROCESSOR say it all: alone, on one device."""
+    """Return the target's memory; "" if SIZE and PROCESSOR already say it."""
     target = specd.get("target")
     if not target or not (specd.get("drafter") or len(_devices(target)) > 1):
         return ""
@@ -178,7 +176,7 @@ def _target(specd: Json) -> str:
 
 
 def _place(memory: Json) -> str:
-    """Its bytes on its device, or on each of them."""
+    """Return bytes and device, for each device."""
     devices = _devices(memory)
     if len(devices) < 2:
         return f"{format_bytes(memory['size'])} on {memory['device']}"
@@ -195,23 +193,23 @@ def _gain(specd: Json) -> list[str]:
     gain = specd.get("gain")
     if gain is None:
         return [fact for fact in (over if n else "", _acceptance(specd)) if fact]
-    kept = f"{specd['acceptance_rate']:.0%} accepted" if specd.get("draft_n") else ""
-    return [fact for fact in (f"{gain:.2f}× over {over}", _acceptance(specd, kept)) if fact]
+    rate = f"{specd['acceptance_rate']:.0%} accepted" if specd.get("draft_n") else ""
+    return [fact for fact in (f"{gain:.2f}× over {over}", _acceptance(specd, rate)) if fact]
 
 
-def _acceptance(specd: Json, kept: str = "") -> str:
-    """Return which share of the drafts must be accepted, behind `kept`, the share that was."""
+def _acceptance(specd: Json, rate: str = "") -> str:
+    """Return the acceptance rate that drafting needs, after `rate`, the measured one."""
     needed = format_threshold(specd)
-    if needed and not kept and needed != _NO_DRAFT_PAYS:
+    if needed and not rate and needed != _NO_DRAFT_PAYS:
         needed += " accepted"
-    return ", ".join(filter(None, (kept, needed)))
+    return ", ".join(filter(None, (rate, needed)))
 
 
 _NO_DRAFT_PAYS: Final = "no draft can pay here"
 
 
 def format_threshold(specd: Json) -> str:
-    """Return which share of the drafts must be accepted; "" where that is not known."""
+    """Return the acceptance rate that drafting needs; "" if that is unknown."""
     needed = specd.get("threshold")
     if needed is None:
         return ""

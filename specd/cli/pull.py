@@ -1,4 +1,4 @@
-"""`specd pull`: get models from a registry."""
+"""Implement `specd pull`: download models from a registry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specd.cli.progress import show_progress
 def pull(
     models: Annotated[list[str], typer.Argument(help="llama3.2, hf.co/user/repo:Q4_K_M, …")],
     *,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Use plain HTTP.")] = False,
 ) -> None:
     asyncio.run(_pull(daemon_client(), make_console(), models, insecure=insecure))
 

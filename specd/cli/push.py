@@ -1,4 +1,4 @@
-"""`specd push`: give a model to a registry."""
+"""Implement `specd push`: upload a model to a registry."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def push(
     model: Annotated[
         str,
         typer.Argument(
-            help="Its name says where to: host:port/user/model:tag.", autocompletion=complete_models
+            help="The model; its name includes the registry: host:port/user/model:tag.",
+            autocompletion=complete_models,
         ),
     ],
     *,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Over plain HTTP.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Use plain HTTP.")] = False,
 ) -> None:
     import asyncio
 

@@ -1,4 +1,4 @@
-"""What the daemon's HTTP answers mean to a command: objects, refusals, and no answer at all."""
+"""Parse the daemon's HTTP answers, and turn failures into errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DaemonUnreachable(SpecdError):
 
 
 class DaemonRefused(SpecdError):
-    """status: HTTP's; 200 where the error came in mid-stream."""
+    """An error answer of the daemon.  status: HTTP's; 200 if the error came in mid-stream."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -23,7 +23,7 @@ class DaemonRefused(SpecdError):
 
 
 def unreachable_error(url: str) -> DaemonUnreachable:
-    """Return the error for an address at which nothing listens."""
+    """Return the error for an address at which no daemon listens."""
     return DaemonUnreachable(
         f"no daemon answers at {url}: start one with `specd serve`,"
         " or name another with OLLAMA_HOST"
@@ -31,22 +31,22 @@ def unreachable_error(url: str) -> DaemonUnreachable:
 
 
 def connection_error(url: str, error: Exception) -> DaemonUnreachable:
-    """Return the error for a connection that broke."""
+    """Return the error for a connection that failed."""
     return DaemonUnreachable(f"the connection to {url} failed: {error}")
 
 
 def response_error(status: int, text: str) -> DaemonRefused:
-    """Return the error for an answer of status 400 and above, its text JSON or bare words."""
+    """Return the error for an answer of status 400 and above, as JSON or plain text."""
     text = text.strip()
     try:
-        said = json.loads(text)["error"]
+        message = json.loads(text)["error"]
     except (ValueError, KeyError, TypeError):
-        said = text
-    if isinstance(said, dict):
-        said = said.get("message", said)
+        message = text
+    if isinstance(message, dict):
+        message = message.get("message", message)
     if status == 401:
-        said = f"{said}; set SPECD_API_KEYS to one that the daemon knows"
-    return DaemonRefused(status, str(said) or f"HTTP status {status}")
+        message = f"{message}; set SPECD_API_KEYS to a key that the daemon accepts"
+    return DaemonRefused(status, str(message) or f"HTTP status {status}")
 
 
 def parse_object(text: bytes) -> Json:

@@ -1,4 +1,4 @@
-"""`specd rm`: delete models from disk."""
+"""Implement `specd rm`: delete models from disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd.cli.sync_client import SyncClient, sync_client
 
 def rm(
     models: Annotated[
-        list[str], typer.Argument(help="Models of `specd list`.", autocompletion=complete_models)
+        list[str], typer.Argument(help="Models from `specd list`.", autocompletion=complete_models)
     ],
 ) -> None:
     delete(sync_client(), models)
@@ -28,9 +28,9 @@ def delete(client: SyncClient, models: Sequence[str]) -> None:
 
 
 def _unload(client: SyncClient, model: str) -> None:
-    """One that cannot be stopped can still be deleted; one that is not there is told then."""
+    """Unload the model.  A failure is only a warning, since the model can still be deleted."""
     try:
         client.send_request("POST", "/api/generate", {"model": model, "keep_alive": 0})
     except DaemonRefused as error:
         if error.status != 404:
-            typer.echo(f"Warning: '{model}' is not stopped: {error}", err=True)
+            typer.echo(f"Warning: cannot stop '{model}': {error}", err=True)

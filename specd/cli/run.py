@@ -1,4 +1,4 @@
-"""`specd run`: one prompt, or a chat in the terminal."""
+"""Implement `specd run`: answer one prompt, or chat in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specd.errors import InvalidRequest
 
 LEVELS: Final = ("low", "medium", "high", "max")
 _BOOLEANS: Final = {"true": True, "false": False}
-#: May stand alone, as in Ollama: a value only follows `=`.
+#: Options whose value must follow `=`, as in Ollama.
 _FLAGS_WITHOUT_VALUE: Final = {"--think": "--think=true", "--truncate": "--truncate=true"}
 
 
@@ -36,44 +36,48 @@ def run(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model; one that is missing is pulled.", autocompletion=complete_models
+            help="A model; it is pulled if it is missing.", autocompletion=complete_models
         ),
     ],
     prompt: Annotated[
-        list[str] | None, typer.Argument(help="Answer this, after what stdin has; else chat.")
+        list[str] | None, typer.Argument(help="The prompt, appended to stdin; without it, chat.")
     ] = None,
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say how fast, and what was drafted.")
+        bool, typer.Option("--verbose", "-v", help="Print speed and drafting statistics.")
     ] = False,
     answer_format: Annotated[
-        str | None, typer.Option("--format", help="json, or the text of a JSON schema.")
+        str | None, typer.Option("--format", help="`json`, or a JSON schema.")
     ] = None,
     think: Annotated[
         str | None,
         typer.Option(metavar="[=LEVEL]", help=f"true, false, {', '.join(LEVELS)}."),
     ] = None,
     hidethinking: Annotated[
-        bool, typer.Option("--hidethinking", help="Think, but do not show it.")
+        bool, typer.Option("--hidethinking", help="Do not print the thinking.")
     ] = False,
     keepalive: Annotated[
-        str | None, typer.Option(help="How long the model stays loaded, e.g. 5m.")
+        str | None, typer.Option(help="How long the model stays in memory, e.g. 5m.")
     ] = None,
     nowordwrap: Annotated[
-        bool, typer.Option("--nowordwrap", help="Leave long lines to the terminal.")
+        bool, typer.Option("--nowordwrap", help="Do not wrap lines at words.")
     ] = False,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Pull over plain HTTP.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Use plain HTTP for a pull.")
+    ] = False,
     dimensions: Annotated[
-        int | None, typer.Option(min=1, help="Of a vector: its first so many numbers.")
+        int | None, typer.Option(min=1, help="Length of the printed vector, for embedding models.")
     ] = None,
     truncate: Annotated[
         str | None,
-        typer.Option(metavar="[=false]", help="Cut what is too long for a vector; the default."),
+        typer.Option(
+            metavar="[=false]", help="Truncate long input, for embedding models; the default."
+        ),
     ] = None,
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Decode without speculation.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
 ) -> None:
     import asyncio
 
@@ -110,7 +114,7 @@ def _piped() -> str:
 
 
 def _whole_prompt(piped: str, words: Sequence[str]) -> str:
-    """As Ollama joins them: what is piped comes first."""
+    """Join the prompt as Ollama does: the text from stdin comes first."""
     return " ".join([piped, *words] if piped.strip() else words)
 
 

@@ -1,4 +1,4 @@
-"""`specd serve`: the daemon itself, in this process."""
+"""Implement `specd serve`: run the daemon in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`specd show`: what is known of one model."""
+"""Implement `specd show`: print details of one model."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ _MAX_HEAD_LINES = 2
 _MAX_ITEMS = 3
 
 Rows = list[tuple[str, ...]]
-#: A title and its lines.
+#: A section's title and lines.
 Section = tuple[str, list[str]]
 
 
 def show(
     model: Annotated[
-        str, typer.Argument(help="A model of `specd list`.", autocompletion=complete_models)
+        str, typer.Argument(help="A model from `specd list`.", autocompletion=complete_models)
     ],
     *,
-    of_license: Annotated[bool, typer.Option("--license", help="Its licences alone.")] = False,
-    modelfile: Annotated[bool, typer.Option("--modelfile", help="Its Modelfile alone.")] = False,
+    of_license: Annotated[bool, typer.Option("--license", help="Print only its licences.")] = False,
+    modelfile: Annotated[
+        bool, typer.Option("--modelfile", help="Print only its Modelfile.")
+    ] = False,
     parameters: Annotated[bool, typer.Option("--parameters", help="Parameters alone.")] = False,
-    system: Annotated[bool, typer.Option("--system", help="Its system prompt alone.")] = False,
-    template: Annotated[bool, typer.Option("--template", help="Its template alone.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Print only its system prompt.")] = False,
+    template: Annotated[bool, typer.Option("--template", help="Print only its template.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Metadata and tensors as well.")
+        bool, typer.Option("--verbose", "-v", help="Also print metadata and tensors.")
     ] = False,
 ) -> None:
     asked = {
@@ -71,7 +73,7 @@ def _show(
 
 
 def write_raw(text: str) -> None:
-    """To stdout as it is, to be redirected: nothing wrapped, padded or coloured; one line end."""
+    """Write text to stdout for a redirect: not wrapped, padded or coloured, with one line end."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
@@ -83,7 +85,7 @@ def print_sections(console: Console, found: list[Section]) -> None:
 
 
 def sections(answer: Json, *, verbose: bool = False) -> list[Section]:
-    """In Ollama's order; a title without lines is left out.  verbose: of a verbose answer."""
+    """Return the sections in Ollama's order, without empty ones.  verbose: of a verbose answer."""
     found: list[tuple[str, Rows]] = [
         ("Model", _facts(answer)),
         ("Capabilities", [(name,) for name in answer.get("capabilities") or []]),
@@ -100,7 +102,7 @@ def sections(answer: Json, *, verbose: bool = False) -> list[Section]:
         ("System", _first_lines(answer.get("system"))),
         ("License", _first_lines(answer.get("license"))),
     ]
-    # Not Ollama's: behind all that is.
+    # Not in Ollama, so it comes last.
     found.append(("Drafter", _pair(answer.get("specd") or {})))
     return [(title, columns(rows)) for title, rows in found if rows]
 
@@ -141,7 +143,7 @@ def _projector(info: Json) -> Rows:
 
 
 def _pair(pair: Json) -> Rows:
-    """Who would draft for it, or why nobody; nothing of a foreign daemon."""
+    """Return the drafter or why there is none; nothing for a daemon other than specd."""
     if not pair:
         return []
     gains = [f"{gain:g}× {task}" for task, gain in (pair.get("expected") or {}).items()]
@@ -164,7 +166,7 @@ def _drop_empty(facts: Json) -> Rows:
 
 
 def _parameters(text: str) -> Rows:
-    """A name and what follows it, of each line."""
+    """Return name and value of each line."""
     pairs = [line.strip().partition(" ") for line in text.splitlines()]
     return [(name, value.strip()) for name, _, value in pairs if name]
 
@@ -176,7 +178,7 @@ def _first_lines(text: object) -> Rows:
 
 
 def _value(value: Any) -> str:
-    """One line, however long the array; a text's line ends are shown as such."""
+    """Return the value on one line, however long; line ends in a text are escaped."""
     match value:
         case list():
             items = [_value(item) for item in value[:_MAX_ITEMS]]

@@ -1,4 +1,4 @@
-"""What begins with a slash in `specd run`: settings of the conversation, its model, its end."""
+"""Handle the commands that start with a slash in `specd run`."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from specd.errors import InvalidRequest, SpecdError
 Rows = tuple[tuple[str, str], ...]
 _COMMANDS: Final[Rows] = (
     ("/set ...", "change a setting of this session (/? set)"),
-    ("/show ...", "what is known of the model (/? show)"),
-    ("/load MODEL", "go on with another model; the conversation is forgotten"),
-    ("/save NAME", "make a model of this one, its settings and the conversation"),
-    ("/clear", "forget the conversation"),
+    ("/show ...", "show details of the model (/? show)"),
+    ("/load MODEL", "switch to another model; this drops the conversation"),
+    ("/save NAME", "create a model with these settings and this conversation"),
+    ("/clear", "drop the conversation"),
     ("/bye", "leave"),
     ("/?, /help", "this list"),
     ("/? shortcuts", "keys"),
-    (FENCE, "begins and ends a message of several lines"),
+    (FENCE, "start or end a message of several lines"),
 )
 _SET: Final[Rows] = (
-    ("/set parameter NAME VALUE", "an option of the model, such as temperature"),
-    ("/set system TEXT", f"the system prompt; {FENCE} for several lines"),
+    ("/set parameter NAME VALUE", "set an option of the model, e.g. temperature"),
+    ("/set system TEXT", f"set the system prompt; {FENCE} for several lines"),
     ("/set format json", "answers in JSON"),
     ("/set noformat", "answers in any form"),
     ("/set think [LEVEL]", f"think before answering: {', '.join(LEVELS)}"),
     ("/set nothink", "answer at once"),
-    ("/set verbose", "say how fast, and what was drafted"),
-    ("/set quiet", "do not say it"),
-    ("/set wordwrap", "break lines between words"),
-    ("/set nowordwrap", "leave that to the terminal"),
-    ("/set history", "remember what is typed"),
-    ("/set nohistory", "do not remember it"),
+    ("/set verbose", "print speed and drafting statistics"),
+    ("/set quiet", "do not print statistics"),
+    ("/set wordwrap", "wrap lines at words"),
+    ("/set nowordwrap", "do not wrap lines"),
+    ("/set history", "keep the input history"),
+    ("/set nohistory", "do not keep the input history"),
 )
 _SHOW: Final[Rows] = (
     ("/show info", "the model, in short"),
@@ -62,7 +62,7 @@ _PARTS: Final = ("license", "modelfile", "template")
 
 
 class SlashCommands:
-    """Acts on the conversation; `remembers` of the keyboard is its history."""
+    """The slash commands of a conversation.  `remembers` of the keyboard is its history switch."""
 
     def __init__(self, conversation: Conversation, keyboard: Keyboard | None = None) -> None:
         self._talk = conversation
@@ -79,7 +79,7 @@ class SlashCommands:
         }
 
     async def execute(self, line: str) -> bool:
-        """Do what the line says, or say it to the model; False where it ends the session."""
+        """Run the line's command, or send it to the model; return False to end the session."""
         name, rest = ((*line.split(maxsplit=1), "", ""))[:2]
         if name in {"/bye", "/exit"}:
             return False
@@ -93,17 +93,17 @@ class SlashCommands:
             except SpecdError as error:
                 self._say(f"Error: {error}")
         else:
-            self._say(f"{name} is no command; /? lists them.")
+            self._say(f"{name} is not a command; /? lists them.")
         return True
 
     def _is_file(self, line: str) -> bool:
-        """Whether it begins with the path of a picture: no command, a message."""
+        """Return whether the line starts with the path of an image, and is a message."""
         left, files = extract_files(line, self._talk.capabilities)
         return bool(files) and not left.startswith(line.split(maxsplit=1)[0])
 
     async def _clear(self, _rest: str) -> None:
         self._talk.messages.clear()
-        self._say("The conversation is forgotten.")
+        self._say("The conversation is dropped.")
 
     async def _load(self, model: str) -> None:
         if not model:
@@ -117,7 +117,7 @@ class SlashCommands:
         await self._talk.save(name)
         self._say(f"Saved as '{name}'.")
         if any("images" in message for message in self._talk.messages):
-            self._say("Pictures are not part of it.")
+            self._say("Images were not saved.")
 
     async def _help(self, topic: str) -> None:
         topic = topic.removeprefix("/")
@@ -136,7 +136,7 @@ class SlashCommands:
             case "system":
                 self._set_system(value)
             case "format" if value != "json":
-                raise InvalidRequest("the format is json, or none by /set noformat")
+                raise InvalidRequest("the format is json; /set noformat resets it")
             case "format" | "noformat":
                 self._talk.format = value or None
             case "think" | "nothink":
@@ -156,22 +156,22 @@ class SlashCommands:
     def _set_parameter(self, rest: str) -> None:
         name, *texts = rest.split() or [""]
         if not texts:
-            raise InvalidRequest("a parameter has a name and a value")
-        # Only `stop` may be a list.
+            raise InvalidRequest("/set parameter needs a name and a value")
+        # Only `stop` can be a list.
         values = [read_parameter(name, text) for text in texts]
         self._talk.options[name] = values if name == "stop" else values[-1]
 
     def _set_system(self, text: str) -> None:
         if not text.strip():
-            raise InvalidRequest("a system prompt has a text")
+            raise InvalidRequest("/set system needs a text")
         self._talk.system = text
 
     def _set_think(self, name: str, level: str) -> None:
         if level and level not in LEVELS:
-            raise InvalidRequest(f"a level of thinking is one of {', '.join(LEVELS)}")
+            raise InvalidRequest(f"the thinking level must be one of {', '.join(LEVELS)}")
         self._talk.think = level or name == "think"
         if name == "think" and "thinking" not in self._talk.capabilities:
-            self._say(f"Note that {self._talk.model} cannot think.")
+            self._say(f"Note: {self._talk.model} does not support thinking.")
 
     # -------------------------------------------------------------------------------- show
 

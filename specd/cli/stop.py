@@ -1,4 +1,4 @@
-"""`specd stop`: let a model leave memory."""
+"""Implement `specd stop`: unload a model from memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specd.cli.sync_client import SyncClient, sync_client
 
 def stop(
     model: Annotated[
-        str, typer.Argument(help="A model of `specd ps`.", autocompletion=complete_loaded_models)
+        str, typer.Argument(help="A model from `specd ps`.", autocompletion=complete_loaded_models)
     ],
 ) -> None:
     unload(sync_client(), model)
 
 
 def unload(client: SyncClient, model: str) -> None:
-    """Raise DaemonRefused, in Ollama's words where there is no such model."""
+    """Unload the model.  Raises DaemonRefused, in Ollama's words if there is no such model."""
     try:
         client.post("/api/generate", {"model": model, "keep_alive": 0, "stream": False})
     except DaemonRefused as error:

@@ -1,7 +1,7 @@
-"""Asks the daemon one thing and waits for the whole answer, with Python's own HTTP client.
+"""Send single requests to the daemon with Python's own HTTP client.
 
-`specd list` and TAB need no more, and start five times faster without aiohttp, which client.py
-uses for what streams.
+`specd list` and completion start five times faster this way than with aiohttp, which client.py
+uses for streams.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _CONNECT_S: Final = 5.0
 
 
 class SyncClient:
-    """A connection for each request to the daemon at `url`.
+    """An HTTP client that opens one connection per request to the daemon at `url`.
 
-    Methods raise DaemonUnreachable where nothing answers and DaemonRefused with the daemon's words.
+    Methods raise DaemonUnreachable if no daemon listens, and DaemonRefused with the daemon's error.
     """
 
     def __init__(
         self, url: str, key: str = "", *, connect_s: float = _CONNECT_S, read_s: float | None = None
     ) -> None:
-        """key: sent with every request, where the daemon asks for one.
+        """Store address and timeouts.
 
-        read_s: how long the daemon may send nothing; None waits for ever, for a load takes minutes.
+        key: the API key to send with every request, "" for none.
+        read_s: read timeout, seconds; None for no limit, since a load takes minutes.
         """
         self._url = url
         self._key = key
@@ -49,7 +50,7 @@ class SyncClient:
         return parse_object(self._request("POST", path, body))
 
     def send_request(self, method: str, path: str, body: Mapping[str, object]) -> None:
-        """Send a request whose answer is its status alone."""
+        """Send a request whose answer is only a status."""
         self._request(method, path, body)
 
     def _request(self, method: str, path: str, body: Mapping[str, object] | None) -> bytes:
@@ -87,6 +88,6 @@ class SyncClient:
 
 
 def sync_client() -> SyncClient:
-    """Return a client of the daemon that OLLAMA_HOST names, with the first of SPECD_API_KEYS."""
+    """Return a client for the daemon at OLLAMA_HOST, with the first key of SPECD_API_KEYS."""
     address = daemon_address()
     return SyncClient(address.url, address.key)

@@ -1,4 +1,4 @@
-"""A daemon of one's own for the length of a command: a free port, the demo pair, no past."""
+"""Run a separate daemon for the length of a command: free port, demo pair, empty history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class TemporaryDaemonFailed(SpecdError):
 
 @asynccontextmanager
 async def temporary_daemon(command: Sequence[str] = SERVE) -> AsyncGenerator[str, None]:
-    """The URL of a daemon that answers; it is stopped at the end.  Raises TemporaryDaemonFailed."""
+    """Yield the URL of a daemon that answers, and stop it at the end.
+
+    Raises TemporaryDaemonFailed.
+    """
     with tempfile.TemporaryDirectory(prefix="specd-") as folder:
         log, models = Path(folder) / "log", Path(folder) / "models"
         models.mkdir()

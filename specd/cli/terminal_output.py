@@ -1,4 +1,4 @@
-"""Where `specd run` writes: answers as they come, on a terminal wrapped at words."""
+"""Write the output of `specd run`: answers as they arrive, wrapped at words on a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.status import Status
 _DIM: Final = "\x1b[2m"
 _PLAIN: Final = "\x1b[0m"
 _TAB: Final = 8
-#: A model's words may not move the cursor or name the window.
+#: Control characters: a model's text must not move the cursor or set the window title.
 _CONTROLS: Final = {
     code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
 
 
 class Screen:
-    """out: answers, untouched where it is no terminal.  notes: all that is no answer."""
+    """The terminal's output.  out: answers, unchanged in a pipe.  notes: everything else."""
 
     def __init__(self, out: TextIO, notes: Console, *, is_terminal: bool) -> None:
         self.notes = notes
@@ -32,7 +32,7 @@ class Screen:
         self._spinner: Status | None = None
 
     def begin(self, waiting_for: str = "") -> None:
-        """An answer comes; on a terminal something turns until its first word."""
+        """Start an answer; a terminal shows a spinner until the first word."""
         width = shutil.get_terminal_size().columns
         self._wrap = WordWrapper(width) if self._is_terminal and self.wraps else None
         if self._is_terminal and self.notes.is_terminal:
@@ -51,13 +51,13 @@ class Screen:
         self._write_raw(text)
 
     def end(self) -> None:
-        """The answer is over, whole or not."""
+        """End an answer, complete or not."""
         self._end_thought()
         self._flush()
         self._stop_spinner()
 
     def say(self, line: str = "") -> None:
-        """Write a line of the conversation that is no answer, on a terminal broken at words."""
+        """Write a line of the conversation other than an answer, wrapped on a terminal."""
         text = self._clean(line)
         if self._is_terminal and self.wraps:
             wrap = WordWrapper(shutil.get_terminal_size().columns)
@@ -66,12 +66,12 @@ class Screen:
         self._out.flush()
 
     def note(self, line: str) -> None:
-        """Write a line beside the conversation, on a terminal broken at words."""
+        """Write a line to `notes`, wrapped on a terminal."""
         self.notes.print(line, markup=False, soft_wrap=not self.notes.is_terminal)
 
     @property
     def notes_width(self) -> int | None:
-        """The columns that notes have; None where they go to no terminal."""
+        """Return the width of notes in columns; None if they do not go to a terminal."""
         return self.notes.width if self.notes.is_terminal else None
 
     def _end_thought(self) -> None:
@@ -108,7 +108,7 @@ class Screen:
 
 
 class WordWrapper:
-    """Breaks lines between words at `width` columns; holds each word back until it is whole."""
+    """A wrapper that breaks lines at words to fit `width` columns, and holds back partial words."""
 
     def __init__(self, width: int) -> None:
         self._width = max(width, 1)
@@ -121,12 +121,12 @@ class WordWrapper:
         return "".join(map(self._feed_character, text))
 
     def flush(self) -> str:
-        """The word so far; on a line of its own where this one has no room for it."""
+        """Return the word so far, on a new line if it does not fit this one."""
         word, width = self._word, self._word_width
         self._word, self._word_width = "", 0
         end = self._column + width
         breaks = self._may_break and self._column and end > self._width
-        # What is longer than a line the terminal breaks, so that it can be copied whole.
+        # The terminal breaks longer words itself, so that they can be copied whole.
         self._column = width if breaks else end if end <= self._width else end % self._width
         return f"\n{word}" if breaks else word
 
@@ -140,7 +140,7 @@ class WordWrapper:
                 done = self.flush()
                 self._may_break = True
                 if self._column >= self._width:
-                    return done  # the line is full: the blank is its end
+                    return done  # the line is full: its end replaces the blank
                 self._column += 1 if letter == " " else 8 - self._column % _TAB
                 return done + letter
         width = cell_len(letter)
@@ -148,7 +148,7 @@ class WordWrapper:
         self._word_width += width
         if width < 2 and self._word_width < self._width:
             return ""
-        # Between wide letters a line may break; a word as long as a line cannot be held back.
+        # Wide characters may break anywhere; a word longer than a line cannot be held back.
         done = self.flush()
         self._may_break = width == 2
         return done

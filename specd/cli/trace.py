@@ -1,4 +1,4 @@
-"""`specd trace`: why speculation did what it did, from a file of SPECD_TRACE_DIR."""
+"""Implement `specd trace`: explain the decisions in a file of SPECD_TRACE_DIR."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-#: The engine's controller replays it, in a process of its own: nobody imports the engine.
+#: The engine's controller replays it in its own process, because no package imports the engine.
 REPLAY = (sys.executable, "-m", "specd.engine.trace", "--")
 
 
-def trace(file: Annotated[Path, typer.Argument(help="A file of SPECD_TRACE_DIR.")]) -> None:
+def trace(file: Annotated[Path, typer.Argument(help="A file from SPECD_TRACE_DIR.")]) -> None:
     raise typer.Exit(subprocess.run([*REPLAY, str(file)], check=False).returncode)

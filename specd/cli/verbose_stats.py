@@ -1,4 +1,4 @@
-"""What an answer cost and what speculation gained: the lines of `--verbose`, after Ollama's."""
+"""Format the statistics of `--verbose`: Ollama's lines, then one on drafting."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WIDTH: Final = 22
 
 
 def report_lines(final: Json, width: int | None = None) -> list[str]:
-    """Return what the final object of an answer says of speed, and a line on drafting.
+    """Return the lines on speed and drafting from the final object of an answer.
 
-    width: of the terminal, in columns; a longer line is broken between words.
+    width: the terminal's width in columns; longer lines are wrapped at words.
     """
     facts: list[tuple[str, str]] = [
         (f"{name} duration", go_duration(final[f"{name}_duration"]))
@@ -49,7 +49,7 @@ def _wrapped(title: str, value: str, width: int | None) -> list[str]:
 
 
 def format_drafting(speculation: Json) -> str:
-    """Return what came of the drafts; where there were none, why."""
+    """Return the number of accepted drafts, or why there were none."""
     n = speculation.get("draft_n")
     if not n:
         why = speculation.get("detail") or speculation.get("reason")
@@ -64,7 +64,7 @@ def format_drafting(speculation: Json) -> str:
 
 
 def go_duration(ns: int) -> str:
-    """As Go prints a time.Duration: 250µs, 12.5ms, 1.5s, 2m3.4s, 1h0m0s."""
+    """Format a duration as Go prints a time.Duration: 250µs, 12.5ms, 1.5s, 2m3.4s, 1h0m0s."""
     for unit, size in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
         if ns < size * 1000:
             return f"{_decimal(ns, size)}{unit}"

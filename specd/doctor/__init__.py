@@ -1,4 +1,4 @@
-"""What hinders specd on this machine, each thing with its remedy."""
+"""Find problems of specd on this machine, each with its remedy."""
 
 from specd.doctor.finding import Finding, Level
 from specd.doctor.held_socket import HeldSocket

@@ -1,7 +1,7 @@
-"""What a running daemon opens, holds and sends, as the kernel sees it.
+"""Read from the kernel what a running daemon opens and sends.
 
-Nothing here asks the daemon whom it talks to: its sockets and files, and its engines', are read
-from the system, over and over while an answer runs.
+Nothing here asks the daemon: the sockets and files of the daemon and its engines are sampled from
+the system while an answer runs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from specd.settings import HostAddress
 
 
 class ProcessHidden(SpecdError):
-    """There is no such process, or this user may not look at it."""
+    """There is no such process, or this user may not inspect it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Connection:
-    """An internet socket of the process `role`; remote "" where it listens.
+    """An internet socket of the process `role`; remote "" if it listens.
 
-    inbound: a client's, to a port on which the daemon listens.
+    inbound: a client's connection to a port on which the daemon listens.
     """
 
     role: str
@@ -38,7 +38,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A process of the daemon's: its resident bytes, at their highest."""
+    """A process of the daemon, with its peak resident bytes."""
 
     role: str
     pid: int
@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(slots=True)
 class ProcessAudit:
-    """Adds up what is seen, look by look."""
+    """The sum of all samples of a daemon and its engines."""
 
     daemon: int
     n_samples: int = 0
@@ -57,29 +57,27 @@ class ProcessAudit:
 
     @classmethod
     def of(cls, address: HostAddress) -> ProcessAudit:
-        """The daemon that listens there.  Raises ProcessHidden."""
+        """Return an audit of the daemon at this address.  Raises ProcessHidden."""
         holder = find_listener(address)
         if holder is None:
-            raise ProcessHidden(
-                f"nobody who listens on {address.url} can be seen: is it another user's? (sudo)"
-            )
+            raise ProcessHidden(f"cannot find the process that listens on {address.url}; try sudo")
         return cls(holder.pid)
 
     def sample(self) -> None:
-        """Once.  Raises ProcessHidden where the daemon is gone or hidden."""
+        """Take one sample.  Raises ProcessHidden if the daemon is gone or hidden."""
         try:
             daemon = psutil.Process(self.daemon)
             family = [daemon, *daemon.children(recursive=True)]
             listening = _listening(daemon)
         except psutil.Error as error:
-            raise ProcessHidden(f"process {self.daemon} cannot be looked at: {error}") from error
+            raise ProcessHidden(f"cannot inspect process {self.daemon}: {error}") from error
         for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):  # an engine that has just ended
+            with contextlib.suppress(psutil.NoSuchProcess):  # the engine has just ended
                 self._add(process, _role(process, daemon), listening)
         self.n_samples += 1
 
     def outbound(self) -> list[Connection]:
-        """Those that the daemon or an engine opened to somewhere."""
+        """Return the connections that the daemon or an engine opened."""
         return sorted(c for c in self.connections if c.remote and not c.inbound)
 
     def members(self) -> list[Member]:
@@ -91,7 +89,7 @@ class ProcessAudit:
             self.written.update(_written(process))
         except psutil.AccessDenied as error:
             raise ProcessHidden(
-                f"process {process.pid} is another user's: ask with sudo"
+                f"process {process.pid} belongs to another user: try sudo"
             ) from error
         key = role, process.pid
         self.peaks[key] = max(self.peaks.get(key, 0), process.memory_info().rss)
@@ -107,7 +105,7 @@ def _connections(process: psutil.Process, role: str, listening: set[int]) -> Ite
         remote = _shown(*found.raddr) if list(found.raddr) else ""
         yield Connection(
             role=role,
-            # A client's port is another at every connection.
+            # A client's port differs for every connection.
             local=_shown(found.laddr.ip, found.laddr.port) if not remote else "",
             remote=remote.rpartition(":")[0] if found.laddr.port in listening else remote,
             inbound=bool(remote) and found.laddr.port in listening,
@@ -115,7 +113,7 @@ def _connections(process: psutil.Process, role: str, listening: set[int]) -> Ite
 
 
 def _written(process: psutil.Process) -> Iterator[Path]:
-    """Regular files that are open for writing."""
+    """Yield the regular files that are open for writing."""
     for file in process.open_files():
         if getattr(file, "mode", "r") != "r":
             yield Path(file.path)
@@ -127,7 +125,7 @@ def _shown(host: str, port: int) -> str:
 
 
 def _role(process: psutil.Process, daemon: psutil.Process) -> str:
-    """daemon, engine, or templates."""
+    """Return "daemon", "engine" or "templates"."""
     if process.pid == daemon.pid:
         return "daemon"
     words: Sequence[str] = process.cmdline()

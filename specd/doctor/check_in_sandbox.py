@@ -1,8 +1,8 @@
-"""The doctor inside the service's own sandbox: its user, its settings, its devices.
+"""Run the doctor inside the service's own sandbox: its user, its settings, its devices.
 
-What a shell sees says little of what the unit sees: it has other groups, no /home, and but the
-device nodes that it was given.  So systemd runs `specd doctor --here --json` once in a unit that
-has the [Service] section of the real one, drop-ins and all, and another command.
+A shell has other groups than the unit, sees /home and all device nodes.  So systemd runs `specd
+doctor --here --json` once, in a unit with the [Service] section of the real one, including
+drop-ins, and another command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specd.doctor.held_socket import HeldSocket
 
 UNIT: Final = "specd-doctor.service"
 _TIMEOUT_S: Final = 120.0
-#: An empty value takes back what the real unit says.
+#: An empty value clears what the real unit says.
 _OTHERWISE: Final = """
 Type=oneshot
 Restart=no
@@ -40,15 +40,16 @@ TimeoutStartSec={patience:.0f}
 
 
 def transient_unit(shipped: str, output: Path, held_socket: HeldSocket | None = None) -> str:
-    """shipped: what `systemctl cat` prints.  Raises ValueError where it names no command.
+    """Return the transient unit.  shipped: the output of `systemctl cat`.
 
-    held: by specd.socket; a sandbox without a bus could not ask.
+    held_socket: the socket of specd.socket; the sandbox has no bus to ask for it.
+    Raises ValueError if the unit has no command.
     """
     service = _section("Service", shipped)
     starts = [line.partition("=")[2] for line in service if line.startswith("ExecStart=")]
     command = next((start for start in reversed(starts) if start.strip()), "").split()
     if not command:
-        raise ValueError("specd.service starts nothing")
+        raise ValueError("specd.service has no ExecStart=")
     otherwise = _OTHERWISE.format(
         command=command[0].lstrip("@-:+!"),
         held=_words(held_socket),
@@ -59,7 +60,7 @@ def transient_unit(shipped: str, output: Path, held_socket: HeldSocket | None = 
 
 
 def _words(held_socket: HeldSocket | None) -> str:
-    """Arguments of a command in a unit, where `%` begins a specifier and `$` a variable."""
+    """Return arguments for a unit's command, where `%` starts a specifier and `$` a variable."""
     if held_socket is None:
         return ""
     words = [f" --socket {_quoted(address)}" for address in held_socket.addresses]
@@ -73,7 +74,7 @@ def _quoted(word: str) -> str:
 
 
 def _section(name: str, unit: str) -> list[str]:
-    """Its lines, in every part of the unit that has one."""
+    """Return the lines of this section from every part of the unit."""
     lines, here = [], False
     for line in unit.splitlines():
         if line.startswith("[") and line.rstrip().endswith("]"):
@@ -84,7 +85,10 @@ def _section(name: str, unit: str) -> list[str]:
 
 
 def sandbox_findings(held_socket: HeldSocket | None, run_dir: Path = Path("/run")) -> list[Finding]:
-    """What the doctor finds there; needs root.  A sandbox that does not start is a finding."""
+    """Return the doctor's findings inside the sandbox; needs root.
+
+    A sandbox that does not start is a finding.
+    """
     output = run_dir / "specd-doctor.json"
     unit = run_dir / "systemd/system" / UNIT
     try:
@@ -100,7 +104,7 @@ def sandbox_findings(held_socket: HeldSocket | None, run_dir: Path = Path("/run"
             _systemctl("daemon-reload")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
-        words = f"specd cannot look around inside its service: {str(said).strip()}"
+        words = f"cannot run the doctor inside the service's sandbox: {str(said).strip()}"
         return [problem("service", words, f"`journalctl -u {UNIT}` says why")]
 
 

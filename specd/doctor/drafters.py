@@ -1,4 +1,4 @@
-"""How many models have a drafter, and why the others have none."""
+"""Count the models with a drafter, and the reasons why others have none."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ from specd.pairs import Pairs
 from specd.store import Library
 
 _TOPIC: Final = "drafters"
-#: So many are named.
+#: How many names are printed.
 _MANY: Final = 3
-#: After a number of models.
+#: Each follows a number of models.
 WHY: Final[Mapping[NoPair | None, str]] = {
     NoPair.NOT_FOUND: "for which no drafter is installed",
     NoPair.VOCABULARY_DIFFERS: "whose drafter has another vocabulary",
     NoPair.UNREADABLE: "whose drafter cannot be used",
-    NoPair.REFUSED_BY_RULE: "for which a rule wants none",
+    NoPair.REFUSED_BY_RULE: "for which a rule forbids drafting",
     NoPair.DISABLED_BY_USER: "for which it is switched off",
     NoPair.LOAD_FAILED: "whose drafter could not be loaded",
-    NoPair.CANNOT_REWIND: "of an architecture that cannot take back tokens",
-    NoPair.EMBEDS: "that only embed",
-    NoPair.NO_VRAM: "whose drafter found no room on the GPU",
+    NoPair.CANNOT_REWIND: "of an architecture that cannot remove tokens",
+    NoPair.EMBEDS: "that are embedding models",
+    NoPair.NO_VRAM: "whose drafter does not fit on the GPU",
     NoPair.DOES_NOT_PAY: "whose drafter did not pay",
-    NoPair.NOT_EXACT: "whose text drafts could change",
+    NoPair.NOT_EXACT: "whose text could change with drafts",
 }
 
 
 def drafters(library: Library, pairs: Pairs, *, enabled: bool) -> Finding:
-    """Models that cannot be read are another's finding; embedders need no drafter."""
+    """Return the finding on drafters.
+
+    Unreadable models are part of another finding, and embedding models need no drafter.
+    """
     if not enabled:
         words = "OLLAMA_SPECULATIVE_DECODE switches speculation off for all models"
-        return warning(_TOPIC, words, "unset it, or leave it so if that is meant")
+        return warning(_TOPIC, words, "unset it, unless this is intended")
     found = list(_pairs(library, pairs))
     with_one = [pair for pair in found if pair.drafter is not None]
     reasons = Counter(pair.reason for pair in found if pair.drafter is None)
     if not found:
-        return absent(_TOPIC, "no model here that could have one")
+        return absent(_TOPIC, "there is no model that could have a drafter")
     words = f"{len(with_one)} of {len(found)} models have a drafter{_named(with_one)}"
     if reasons:
         reported = (f"{n} {WHY.get(why, why)}" for why, n in reasons.most_common())
         words += f"; the others: {', '.join(reported)}"
     if with_one:
         return ok(_TOPIC, words)
-    return warning(_TOPIC, words, "`specd pairs` says why, `specd pairs suggest` what to pull")
+    return warning(
+        _TOPIC, words, "`specd pairs` explains why, `specd pairs suggest` names drafters to pull"
+    )
 
 
 def _pairs(library: Library, pairs: Pairs) -> Iterator[Pair]:
@@ -61,7 +66,7 @@ def _pairs(library: Library, pairs: Pairs) -> Iterator[Pair]:
 
 
 def _named(found: Sequence[Pair]) -> str:
-    """The first few."""
+    """Return the first few pairs in parentheses."""
     names = [f"{pair.target.name} ← {pair.drafter.name}" for pair in found if pair.drafter]
     more = ", ..." if len(names) > _MANY else ""
     return f" ({', '.join(names[:_MANY])}{more})" if names else ""

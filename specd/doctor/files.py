@@ -1,4 +1,4 @@
-"""The store and what else specd reads and writes, as whoever runs it may."""
+"""Check the store and the other files that specd reads and writes, as the current user."""
 
 from __future__ import annotations
 
@@ -14,62 +14,64 @@ from specd.errors import SpecdError
 from specd.settings import Settings
 from specd.store import Library, Name
 
-#: Below this no model worth its name can be pulled.
+#: With less free space, hardly any model can be pulled.
 _LITTLE_BYTES: Final = 5 * 2**30
-#: Below this what was learned, written anew beside itself, may not fit.
+#: With less free space, rewriting the history may fail.
 _STATE_BYTES: Final = 4 * 2**20
-#: So many are named; the rest are counted.
+#: How many names are printed; the rest are counted.
 _MANY: Final = 5
-#: What ProtectHome= of specd.service closes.
+#: Folders that ProtectHome= of specd.service hides.
 _HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
 def store(models: Path, library: Library) -> Iterator[Finding]:
-    """Raises nothing: a store that cannot be read is a finding."""
+    """Yield the findings on the store; raises nothing, since an unreadable store is a finding."""
     topic = "store"
-    # Not by Path: below a closed folder that raises.
+    # Path methods raise below a folder without permission.
     if not os.path.exists(models):  # noqa: PTH110
         yield _missing_store(models)
         return
     if not os.access(models, os.R_OK | os.X_OK):
-        yield problem(topic, f"{models} may not be read by {_user()}", _FILES_ARE_READABLE)
+        yield problem(topic, f"{_user()} cannot read {models}", _FILES_ARE_READABLE)
         return
     names = library.names()
-    kept = [name for name in names if name.path(models / "manifests").exists()]
-    yield ok(topic, f"{len(kept)} model{'' if len(kept) == 1 else 's'} in {models}")
+    complete = [name for name in names if name.path(models / "manifests").exists()]
+    yield ok(topic, f"{len(complete)} model{'' if len(complete) == 1 else 's'} in {models}")
     if broken := list(_broken(names, library)):
         words = "; ".join(broken[:_MANY]) + ("; ..." if len(broken) > _MANY else "")
         yield problem(topic, f"{len(broken)} cannot be served: {words}", "pull them again")
     yield from _free_space(models)
 
 
-_FILES_ARE_READABLE = "set OLLAMA_MODELS, or let the user that runs specd read and write it"
+_FILES_ARE_READABLE = "set OLLAMA_MODELS, or give the user that runs specd read and write access"
 _EDIT: Final = "`systemctl edit specd` with [Service]"
 
 
 def _missing_store(models: Path) -> Finding:
-    """Not there, or not to be seen from here."""
+    """Return the finding for a store that does not exist or is hidden."""
     if hidden := hidden_home(models):
-        words = f"{models} is not to be seen: the service's sandbox hides {hidden}"
-        # ReadWritePaths= alone opens nothing below a ProtectHome=yes, nor does BindPaths=.
+        words = f"{models} is not visible: the service's sandbox hides {hidden}"
+        # Neither ReadWritePaths= nor BindPaths= opens a folder below ProtectHome=yes.
         remedy = (
-            f"let there be a folder {models} that {_user()} may write; then {_EDIT}"
+            f"make sure that {models} exists and that {_user()} can write to it; then {_EDIT}"
             f" ProtectHome=tmpfs and, on a line of its own, BindPaths={models}"
         )
         return problem("store", words, remedy)
     nearest = next(parent for parent in models.parents if os.path.exists(parent))  # noqa: PTH110
     if os.access(nearest, os.W_OK):
-        return absent("store", f"{models} is not there yet: the first pull makes it")
-    words = f"{models} is not there and cannot be made"
+        return absent("store", f"{models} does not exist yet: the first pull creates it")
+    words = f"{models} does not exist and cannot be created"
     if not _is_read_only(nearest):
         return problem("store", words, _FILES_ARE_READABLE)
-    return problem("store", words, f"make it, let {_user()} write it, and {_store_folders(models)}")
+    return problem(
+        "store", words, f"create it, give {_user()} write access, and {_store_folders(models)}"
+    )
 
 
 def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path | None:
-    """Which of the homes ProtectHome= closed (yes) or laid an empty folder over (tmpfs).
+    """Return the home folder that ProtectHome= hides (yes) or covers with an empty one (tmpfs).
 
-    path: one that is not to be seen.
+    path: a path that is not visible.
     """
     home = next((home for home in _HOMES if path.is_relative_to(home)), None)
     try:
@@ -81,7 +83,7 @@ def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path
     kinds = [line[line.index("-") + 1] for line in lines if line[4] == str(home)]
     if kinds[-1:] != ["tmpfs"]:
         return None
-    # A machine may have its homes on a tmpfs: whoever has one there makes folders in it.
+    # The machine itself may have a tmpfs at /home; then it contains the users' folders.
     nearest = next(parent for parent in path.parents if os.path.exists(parent))  # noqa: PTH110
     return home if nearest == home or not os.access(nearest, os.W_OK) else None
 
@@ -97,22 +99,22 @@ def _broken(names: Sequence[Name], library: Library) -> Iterator[str]:
 def _free_space(models: Path) -> Iterator[Finding]:
     if closed := list(_unwritable_folders(models)):
         where = "" if closed[0] == models else f" ({closed[0]})"
-        words = f"{models} may not be written by {_user()}{where}: nothing can be pulled, made"
-        yield warning("store", f"{words} or deleted", _remedy(models, closed))
+        words = f"{_user()} cannot write to {models}{where}: pull, create and delete will fail"
+        yield warning("store", words, _remedy(models, closed))
         return
     free = shutil.disk_usage(models).free
-    words = f"{free / 2**30:.1f} GiB are free on its disk"
+    words = f"{free / 2**30:.1f} GiB are free on the disk of the store"
     if free < _LITTLE_BYTES:
-        yield warning("store", words, "`specd rm` models that nobody uses")
+        yield warning("store", words, "remove unused models with `specd rm`")
     else:
         yield ok("store", words)
 
 
 def _unwritable_folders(models: Path) -> Iterator[Path]:
-    """Folders that a pull, a copy or a deletion writes in, and may not."""
+    """Yield folders to which pull, copy and delete must write, but cannot."""
     blobs, manifests = models / "blobs", models / "manifests"
     parts = [part for part in (blobs, manifests) if part.exists()]
-    # What is missing is made in the store itself, and so is a manifest, beside those on its disk.
+    # Missing folders are created in the store, and a manifest next to others on its disk.
     if len(parts) < 2 or manifests.stat().st_dev == models.stat().st_dev:
         parts.insert(0, models)
     for folder in [*parts, *(Path(at) for at, _, _ in list(os.walk(manifests))[1:])]:
@@ -121,14 +123,14 @@ def _unwritable_folders(models: Path) -> Iterator[Path]:
 
 
 def _remedy(models: Path, closed: Sequence[Path]) -> str:
-    """What closes the store to a service is most often its unit, not a folder's mode."""
+    """Return the remedy: usually it is the unit that makes a store read-only, not a mode."""
     if any(map(_is_read_only, closed)):
-        return f"it lies on what is read-only; for the service, {_store_folders(models)}"
-    return f"let the user that runs specd write {closed[0]}"
+        return f"it is on a read-only file system; for the service, {_store_folders(models)}"
+    return f"give the user that runs specd write access to {closed[0]}"
 
 
 def _store_folders(models: Path) -> str:
-    """The whole store, and where links in it lead."""
+    """Return an advice to open the whole store and the targets of links in it."""
     parts = [(models / name).resolve() for name in ("blobs", "manifests")]
     beyond = [str(part) for part in parts if not part.is_relative_to(models.resolve())]
     return f"{_EDIT} ReadWritePaths={' '.join([str(models), *beyond])}"
@@ -139,35 +141,40 @@ def _is_read_only(folder: Path) -> bool:
 
 
 def state(settings: Settings) -> Finding:
-    """Where what is learned is kept."""
+    """Return the finding on the folder of the histories."""
     folder = settings.state_dir
     if folder is None:
-        words = "no home, so nothing that is learned of the pairs is kept"
+        words = "the user has no home, so the history of the pairs is lost at every restart"
         return warning("state", words, "set SPECD_STATE_DIR")
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         words = (
-            f"{folder} may not be written by {_user()}: what is learned is lost at every restart"
+            f"{_user()} cannot write to {folder}: the history of the pairs is lost at every restart"
         )
-        return warning("state", words, "set SPECD_STATE_DIR to a folder of that user's")
+        return warning("state", words, "set SPECD_STATE_DIR to a folder of that user")
     if is_full := _is_full(nearest):
-        words = f"the disk of {folder} is full ({is_full}): what is learned is lost at a restart"
-        return warning("state", words, "make room there, or set SPECD_STATE_DIR to another disk")
-    return ok("state", f"what is learned is kept in {folder}")
+        words = (
+            f"the disk of {folder} is full ({is_full}): the history of the pairs is lost at a"
+            " restart"
+        )
+        return warning(
+            "state", words, "free some space there, or set SPECD_STATE_DIR to another disk"
+        )
+    return ok("state", f"the history of the pairs is stored in {folder}")
 
 
 def _is_full(folder: Path) -> str:
-    """What is missing for a few small files, as who is not root has it; "" for nothing."""
+    """Return why the disk has no space for small files, for users other than root; "" if it has."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if free < _STATE_BYTES:
         return f"{free / 2**20:.1f} MiB are free"
-    # Where files are not numbered (btrfs) both are 0.
+    # File systems without inode counts (btrfs) report 0 for both.
     return "no file can be added" if disk.f_files and not disk.f_favail else ""
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:
-    """Keys in a file that everybody may read."""
+    """Yield a finding for a file with keys that every user can read."""
     path = settings.env_file
     try:
         is_open = path is not None and path.stat().st_mode & 0o004
@@ -175,12 +182,12 @@ def secrets(settings: Settings) -> Iterator[Finding]:
     except OSError:
         return
     if has_keys:
-        words = f"{path} holds keys, and every user of this machine may read it"
+        words = f"{path} contains keys, and every user of this machine can read it"
         yield warning("keys", words, f"chmod o-r {path}")
 
 
 def _active(path: Path | None) -> str:
-    """The file without its comments."""
+    """Return the file without its comments."""
     lines = path.read_text(errors="replace").splitlines() if path is not None else []
     return "\n".join(line for line in lines if not line.lstrip().startswith(("#", ";")))
 

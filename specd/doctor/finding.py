@@ -1,4 +1,4 @@
-"""What the doctor says of one thing."""
+"""Define the result of one check."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from enum import StrEnum
 
 class Level(StrEnum):
     OK = "ok"
-    ABSENT = "absent"  # it is not there, and need not be
-    WARNING = "warning"  # it works, and not as well or as safely as it could
+    ABSENT = "absent"  # not present, and not needed
+    WARNING = "warning"  # works, but not as well or as safely as it could
     PROBLEM = "problem"  # something that a user would miss does not work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """topic: a word or two.  words: what was found, a sentence.  remedy: what to do, "" for OK."""
+    """The result of a check.
+
+    topic: one or two words.  words: the result in a sentence.  remedy: what to do, "" for OK.
+    """
 
     level: Level
     topic: str

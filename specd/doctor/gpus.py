@@ -1,7 +1,7 @@
-"""Which GPUs the machine has, and whether llama.cpp as it is installed can use them.
+"""Check which GPUs the machine has, and whether the installed llama.cpp can use them.
 
-Three parties must agree: the hardware (on the PCI bus), its driver (NVML, device nodes) and the
-build of llama.cpp.  Where one is missing the models lie in main memory, slowly and without a word.
+Three parts must match: the hardware (on the PCI bus), its driver (NVML, device nodes) and the build
+of llama.cpp.  If one is missing, models silently run in main memory, slowly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _TOPIC: Final = "gpu"
 _NVIDIA, _AMD, _INTEL = "0x10de", "0x1002", "0x8086"
 _VENDORS: Final = {_NVIDIA: "NVIDIA", _AMD: "AMD", _INTEL: "Intel"}
 _BUILDS: Final = {_NVIDIA: "cuda", _AMD: "rocm", _INTEL: "vulkan"}
-#: PCI classes of what draws or computes: display controllers, processing accelerators.
+#: PCI classes of GPUs: display controllers, processing accelerators.
 _CLASSES: Final = ("0x03", "0x12")
-#: What a process opens to reach a GPU; a folder stands for what lies in it.
+#: Device nodes that a process opens for a GPU; a folder stands for its entries.
 _NODES: Final = {
     _NVIDIA: ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia-uvm"),
     _AMD: ("dev/kfd", "dev/dri"),
@@ -41,9 +41,10 @@ def gpus(
     igpu: bool | None,
     root: Path = Path("/"),
 ) -> Iterator[Finding]:
-    """offered: what llama.cpp says it can use.  said: its words, and NVML's, while it was asked.
+    """Yield the findings on GPUs.
 
-    root: where sys/ and dev/ lie.
+    offered: the devices that llama.cpp can use.  said: log lines of llama.cpp and NVML.
+    root: the parent of sys/ and dev/.
     """
     used = Devices(offered, igpu=igpu, gpus=nvml)()
     for device in used:
@@ -57,7 +58,7 @@ def gpus(
     cards = sorted(_cards(root))
     discrete = [card for card in cards if card != _INTEL]
     if not cards:
-        yield absent(_TOPIC, "no GPU on this machine's bus: models lie in main memory")
+        yield absent(_TOPIC, "this machine has no GPU: models run in main memory")
     for card in discrete or cards:
         yield _unused(card, offered, said, nvml() or [], root)
 
@@ -65,33 +66,33 @@ def gpus(
 def _unused(
     card: str, offered: BackendDevices, said: Sequence[str], found: Sequence[Gpu], root: Path
 ) -> Finding:
-    """Why the card of a vendor serves nobody: the first thing that is missing."""
+    """Return why the vendor's card is unused: the first part that is missing."""
     vendor = _VENDORS[card]
-    here = f"a GPU of {vendor}'s is in this machine and is not used"
+    here = f"the {vendor} GPU of this machine is not used"
     words = f" ({said[-1]})" if said else ""
     if closed := _closed_nodes(card, root):
         remedy = (
-            "let the service's user open it: `systemctl edit specd` with [Service]"
+            "give the service's user access: `systemctl edit specd` with [Service]"
             f" SupplementaryGroups={_group_of(closed[0])}, or DeviceAllow={closed[0]} rw"
         )
-        return problem(_TOPIC, f"{here}: {closed[0]} may not be opened", remedy)
+        return problem(_TOPIC, f"{here}: {closed[0]} cannot be opened", remedy)
     if card == _NVIDIA and not found:
         remedy = "install NVIDIA's driver; `nvidia-smi` must list the GPU"
         return problem(_TOPIC, f"{here}: its driver does not answer{words}", remedy)
     if offered is None:
-        remedy = "ask again with OLLAMA_DEBUG=1; a driver that hangs needs a restart of the machine"
-        return problem(_TOPIC, f"{here}: llama.cpp does not say what it can use{words}", remedy)
+        remedy = "try again with OLLAMA_DEBUG=1; if the driver hangs, restart the machine"
+        return problem(_TOPIC, f"{here}: llama.cpp does not report its devices{words}", remedy)
     if card == _INTEL:
         remedy = "for its Vulkan driver: SPECD_ACCEL=vulkan make install, and OLLAMA_IGPU_ENABLE=1"
-        return ok(_TOPIC, f"{here}, which is as good as the CPU; to use it: {remedy}")
+        return ok(_TOPIC, f"{here}, which is about as fast as the CPU; to use it: {remedy}")
     remedy = f"build for it: SPECD_ACCEL={_BUILDS[card]} make install"
     if offered:
         remedy = "see OLLAMA_IGPU_ENABLE and CUDA_VISIBLE_DEVICES"
-    return problem(_TOPIC, f"{here}: llama.cpp as installed cannot use it{words}", remedy)
+    return problem(_TOPIC, f"{here}: the installed llama.cpp cannot use it{words}", remedy)
 
 
 def _cards(root: Path) -> set[str]:
-    """Vendors of the GPUs on the bus."""
+    """Return the vendors of the GPUs on the bus."""
     found = set()
     for device in (root / "sys/bus/pci/devices").glob("*"):
         if _read(device / "class").startswith(_CLASSES):
@@ -100,7 +101,7 @@ def _cards(root: Path) -> set[str]:
 
 
 def _closed_nodes(card: str, root: Path) -> list[Path]:
-    """Those that are there and may not be opened; what is missing is the driver's affair."""
+    """Return the device nodes that exist but cannot be opened; missing ones mean no driver."""
     nodes = [root / name for name in _NODES[card]]
     files = [node for entry in nodes for node in (_in(entry) if entry.is_dir() else [entry])]
     there = [node for node in files if node.exists()]

@@ -1,4 +1,4 @@
-"""What specd.socket holds: the addresses are its own then, whatever OLLAMA_HOST says."""
+"""Read which addresses specd.socket holds; they override OLLAMA_HOST."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SERVED: Final = frozenset({"active", "reloading"})
 
 @dataclass(frozen=True, slots=True)
 class HeldSocket:
-    """Of an active specd.socket.
+    """An active specd.socket.
 
-    addresses: as systemd writes them: `127.0.0.1:11434`, `[::]:11434`, a path.
-    is_served: the daemon runs behind it; where it does not, a connection would start it.
+    addresses: in systemd's form: `127.0.0.1:11434`, `[::]:11434`, a path.
+    is_served: the daemon runs behind it; otherwise a connection would start it.
     """
 
     addresses: tuple[str, ...]
@@ -25,17 +25,20 @@ class HeldSocket:
 
     @property
     def hosts(self) -> tuple[HostAddress, ...]:
-        """Those of the internet."""
+        """Return the internet addresses."""
         return tuple(found for text in self.addresses if (found := _host(text)) is not None)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """All of them; `unix:` and a path, too."""
+        """Return all addresses as URLs; a path becomes `unix:` and the path."""
         return tuple(_url(text) for text in self.addresses)
 
 
 def parse_held_socket(socket: Mapping[str, str], service: Mapping[str, str]) -> HeldSocket | None:
-    """socket, service: properties of specd.socket and specd.service; None where it holds none."""
+    """Return the held socket, or None.
+
+    socket, service: properties of specd.socket and specd.service.
+    """
     if socket.get("ActiveState") != "active":
         return None
     lines = socket.get("Listen", "").splitlines()
@@ -51,5 +54,5 @@ def _host(text: str) -> HostAddress | None:
 
 
 def _url(text: str) -> str:
-    """With the host as it is bound: 0.0.0.0 is everybody's."""
+    """Return a URL with the bound host, e.g. 0.0.0.0."""
     return f"http://{text}" if _host(text) is not None else f"unix:{text}"

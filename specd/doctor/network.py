@@ -1,4 +1,4 @@
-"""The port: whether it is free, who has it, and who may ask."""
+"""Check the port: whether it is free, who holds it, and who can connect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, 
 
 
 def network(settings: Settings, held_socket: HeldSocket | None = None) -> Iterator[Finding]:
-    """held: by specd.socket, where that is active."""
+    """Yield the findings on the port.  held_socket: of an active specd.socket."""
     if held_socket is None:
         yield _port(settings.host)
     else:
@@ -30,7 +30,7 @@ def network(settings: Settings, held_socket: HeldSocket | None = None) -> Iterat
 
 
 def _ports(held_socket: HeldSocket) -> Iterator[Finding]:
-    """Nobody is asked where the question would start the service."""
+    """Yield the findings on the socket's ports, without starting the service."""
     if not held_socket.is_served:
         words = (
             f"specd.socket holds {' and '.join(held_socket.urls)}; the first request starts specd"
@@ -44,37 +44,37 @@ def _ports(held_socket: HeldSocket) -> Iterator[Finding]:
 
 
 def _unused_host(settings: Settings, held_socket: HeldSocket) -> Iterator[Finding]:
-    """OLLAMA_HOST, where it says what systemd does not do."""
-    asked = settings.host
+    """Yield a warning if OLLAMA_HOST differs from the socket's addresses."""
+    host = settings.host
     bound = {(address.host, address.port) for address in held_socket.hosts}
-    if "host" in settings.model_fields_set and (asked.host, asked.port) not in bound:
+    if "host" in settings.model_fields_set and (host.host, host.port) not in bound:
         words = (
-            f"OLLAMA_HOST={asked.host}:{asked.port} has no effect: specd.socket listens, on"
+            f"OLLAMA_HOST={host.host}:{host.port} has no effect: specd.socket listens on"
             f" {' and '.join(held_socket.urls)}"
         )
         remedy = (
-            "`systemctl edit specd.socket` changes where, `systemctl disable --now specd.socket`"
-            " gives it back to OLLAMA_HOST"
+            "change the address with `systemctl edit specd.socket`, or disable the socket:"
+            " `systemctl disable --now specd.socket`"
         )
         yield warning("settings", words, remedy)
 
 
 def _open(settings: Settings, held_socket: HeldSocket | None) -> Iterator[Finding]:
-    """To whom, where no key is asked for."""
+    """Yield a warning if other machines or web pages have access without a key."""
     hosts = [address.host for address in (held_socket.hosts if held_socket else (settings.host,))]
     if reached := [host or "this machine" for host in hosts if not is_loopback(host)]:
         yield warning(
             "network",
-            f"whoever reaches {' or '.join(reached)} may use, pull and delete models:"
-            " no key is asked for",
-            "set SPECD_API_KEYS, or let a firewall decide who may ask",
+            f"anyone who reaches {' or '.join(reached)} can use, pull and delete models:"
+            " no key is required",
+            "set SPECD_API_KEYS, or restrict access with a firewall",
         )
     if "*" in settings.origins:
         yield warning(
             "network",
-            "every web page that a browser on this machine shows may use, pull and delete models"
-            " (OLLAMA_ORIGINS=*): no key is asked for",
-            "set SPECD_API_KEYS, or name the pages",
+            "every web page in a browser on this machine can use, pull and delete models"
+            " (OLLAMA_ORIGINS=*): no key is required",
+            "set SPECD_API_KEYS, or list the pages in OLLAMA_ORIGINS",
         )
 
 
@@ -90,12 +90,12 @@ def _port(address: HostAddress) -> Finding:
         name = f"Ollama itself, {who}"
     remedy = "stop it, or set OLLAMA_HOST to another port"
     if server == "Ollama":
-        remedy = "`specd migrate` takes over from Ollama's service; or set OLLAMA_HOST"
+        remedy = "replace Ollama's service with `specd migrate`, or set OLLAMA_HOST"
     return problem(_TOPIC, f"{address.url} is taken by {name}", remedy)
 
 
 def _server(address: HostAddress) -> str | None:
-    """What answers: a Server header, "Ollama", "" for a stranger; None where nobody does."""
+    """Return the Server header, "Ollama", "" for an unknown server, None for no answer."""
     host = "127.0.0.1" if address.host in _EVERYWHERE - {"::"} else address.host or "::1"
     host = "::1" if host == "::" else host
     connection = http.client.HTTPConnection(host, address.port, timeout=_TIMEOUT_S)

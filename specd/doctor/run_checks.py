@@ -1,4 +1,4 @@
-"""All examinations, in the order in which they are told."""
+"""Run all checks, in the order of the output."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def check_all(
     check_in_sandbox: Callable[[HeldSocket | None], list[Finding]] = sandbox_findings,
     can_enter_sandbox: Callable[[], bool] = lambda: os.geteuid() == 0,
 ) -> Iterator[Finding]:
-    """Of the whole machine: the service where it is installed, else what this shell would run.
+    """Yield the findings of all checks: inside the service if it is installed, else in this shell.
 
-    inside: examines in the service's sandbox; may_enter: whether that can be done.
+    check_in_sandbox: runs the checks in the service's sandbox.
+    can_enter_sandbox: whether that is permitted.
     """
     unit, socket = show("specd.service"), show("specd.socket")
     held_socket = parse_held_socket(socket, unit)
@@ -43,20 +44,20 @@ def check_all(
     elif can_enter_sandbox():
         yield from check_in_sandbox(held_socket)
     else:
-        words = "what follows is as this user sees it, not as the service does"
-        yield ok("service", f"{words}: `sudo specd doctor` asks inside the service")
+        words = "the rest is checked as this user, not as the service"
+        yield ok("service", f"{words}: `sudo specd doctor` checks inside the service")
         yield from check_local(held_socket)
 
 
 def find_held_socket() -> HeldSocket | None:
-    """What specd.socket holds, as far as systemd tells this user."""
+    """Return the socket that specd.socket holds, if systemd tells this user."""
     return parse_held_socket(show("specd.socket"), show("specd.service"))
 
 
 def check_local(held_socket: HeldSocket | None = None) -> Iterator[Finding]:
-    """As the process that asks sees it: its settings, its rights, its devices.
+    """Yield the findings of this process: its settings, its permissions, its devices.
 
-    held: by specd.socket, which nobody in the service's sandbox may ask systemd for.
+    held_socket: of specd.socket; inside the sandbox systemd cannot be asked.
     """
     yield from _run_check("versions", versions)
     with capture_warnings() as said:
@@ -65,8 +66,8 @@ def check_local(held_socket: HeldSocket | None = None) -> Iterator[Finding]:
         except BadSetting as error:
             yield problem("settings", str(error), "specd does not start before that is put right")
             return
-    for words in said:  # of a value of Ollama's that cannot be read
-        yield warning("settings", words, "docs/settings.md says what is allowed")
+    for words in said:  # warnings on unreadable values of Ollama's variables
+        yield warning("settings", words, "see docs/settings.md for valid values")
     yield from _run_check("settings", environment)
     yield from _run_check("gpu", lambda: _gpus(settings))
     yield from _run_check("port", lambda: network(settings, held_socket))
@@ -83,7 +84,7 @@ def _gpus(settings: Settings) -> list[Finding]:
 
 
 def _models(settings: Settings) -> list[Finding]:
-    with capture_warnings():  # whatever is damaged is a finding of its own
+    with capture_warnings():  # damage is reported by its own finding
         history = History(settings.state_dir / HISTORY_FILE if settings.state_dir else None)
         known = Vocabularies.in_state_dir(history)
         library = Library(
@@ -101,16 +102,16 @@ def _models(settings: Settings) -> list[Finding]:
 
 
 def _run_check(topic: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """A doctor who stumbles over one thing says so, and looks at the others."""
+    """Run one check; an error in it becomes a finding, and the other checks still run."""
     try:
         yield from find()
     except (SpecdError, OSError) as error:
-        yield problem(topic, f"this could not be looked at: {error}", "see the words before it")
+        yield problem(topic, f"this check failed: {error}", "see the error text")
 
 
 @contextmanager
 def capture_warnings() -> Iterator[list[str]]:
-    """What specd's rooms warn of meanwhile: kept, and not printed."""
+    """Collect specd's log warnings instead of printing them."""
     said: list[str] = []
     listener = logging.Handler(logging.WARNING)
     listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

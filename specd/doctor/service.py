@@ -1,4 +1,4 @@
-"""What systemd says of the service, and of Ollama's."""
+"""Check what systemd reports on the services of specd and Ollama."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PROPERTIES: Final = (
 )
 _TIMEOUT_S: Final = 10.0
 
-#: Unit → its properties; empty where systemd does not run here.
+#: Unit → its properties; empty if systemd does not run.
 Show = Callable[[str], Mapping[str, str]]
 
 
 def show(unit: str) -> Mapping[str, str]:
-    """What `systemctl show` says; empty where there is no systemd, or it does not answer.
+    """Return the properties from `systemctl show`; empty if systemd does not run or answer.
 
-    What it says several times (Listen) has a line each.
+    A property that occurs several times (Listen) becomes one value with a line each.
     """
     if shutil.which("systemctl") is None:
         return {}
@@ -50,23 +50,29 @@ def is_installed(unit: Mapping[str, str]) -> bool:
 def service(
     unit: Mapping[str, str], ollama: Mapping[str, str], socket: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """unit, ollama, socket: properties of specd.service, ollama.service and specd.socket."""
+    """Yield the findings on the service.
+
+    unit, ollama, socket: properties of specd.service, ollama.service and specd.socket.
+    """
     if not unit:
-        words = "systemd does not run here, or does not answer this user"
-        yield absent(_TOPIC, f"{words}: what follows is as this shell sees it")
+        words = "systemd does not run here, or refuses this user"
+        yield absent(_TOPIC, f"{words}: the rest is checked as this shell")
         return
     if not is_installed(unit):
-        words = "specd is not installed as a service: it runs while `specd serve` does"
-        yield absent(_TOPIC, f"{words}; `specd install` makes it one")
+        words = "specd is not installed as a service: it only runs with `specd serve`"
+        yield absent(_TOPIC, f"{words}; `specd install` installs it")
     else:
         yield _state_finding(unit, socket)
         yield from _restarts(unit)
         yield from _socket(unit, socket)
         starts = socket.get("UnitFileState"), unit["UnitFileState"]
         if starts[0] != "enabled" and starts[1] not in {"enabled", "static", "alias"}:
-            words = "specd.service is not started with the machine"
+            words = "specd.service does not start at boot"
             if socket.get("ActiveState") == "active":
-                words, remedy = f"{words}, nor is specd.socket", "systemctl enable specd.socket"
+                words, remedy = (
+                    f"{words}, and neither does specd.socket",
+                    "systemctl enable specd.socket",
+                )
             else:
                 remedy = "systemctl enable specd"
             yield warning(_TOPIC, words, remedy)
@@ -79,8 +85,8 @@ def _state_finding(unit: Mapping[str, str], socket: Mapping[str, str]) -> Findin
         words = "specd.service waits behind specd.socket, and starts with the first request"
         return ok(_TOPIC, words)
     if state == "active":
-        return ok(_TOPIC, f"specd.service runs: {unit.get('StatusText') or 'no word yet'}")
-    look = "`journalctl -u specd -e` says why; `systemctl start specd` starts it"
+        return ok(_TOPIC, f"specd.service runs: {unit.get('StatusText') or 'no status yet'}")
+    look = "`journalctl -u specd -e` shows why; `systemctl start specd` starts it"
     words = f"specd.service is {state}"
     if state == "failed":
         words += f" ({unit.get('Result')})"
@@ -90,15 +96,15 @@ def _state_finding(unit: Mapping[str, str], socket: Mapping[str, str]) -> Findin
 
 
 def _socket(unit: Mapping[str, str], socket: Mapping[str, str]) -> Iterator[Finding]:
-    """One that failed, or that could not be started while the service ran without it."""
+    """Yield a finding if the socket failed, or cannot start while the service runs."""
     state = socket.get("ActiveState")
     again = "systemctl stop specd specd.socket; systemctl start specd.socket"
     if state == "failed":
-        words = f"specd.socket is failed ({socket.get('Result')}): it holds no address"
-        yield problem(_TOPIC, words, f"`journalctl -u specd.socket -e` says why; then {again}")
+        words = f"specd.socket failed ({socket.get('Result')}): it holds no address"
+        yield problem(_TOPIC, words, f"`journalctl -u specd.socket -e` shows why; then {again}")
     elif socket.get("UnitFileState") == "enabled" and state == "inactive":
         runs = "; it cannot be started while the service runs" if _runs(unit) else ""
-        words = f"specd.socket is enabled, and holds no address now{runs}"
+        words = f"specd.socket is enabled, but holds no address now{runs}"
         yield warning(_TOPIC, words, again)
 
 
@@ -109,21 +115,21 @@ def _runs(unit: Mapping[str, str]) -> bool:
 def _ollama_finding(
     unit: Mapping[str, str], ollama: Mapping[str, str], socket: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Ollama's service: beside ours it wants the same port and memory."""
-    over = "`specd migrate` takes over from it; `--dry-run` shows how"
+    """Yield a finding if Ollama's service competes for the port and the memory."""
+    over = "replace it with `specd migrate`; `--dry-run` shows the steps"
     if ollama.get("ActiveState") == "active":
-        words = "Ollama's service runs beside it: each takes memory that the other counts on"
+        words = "Ollama's service also runs: the two compete for memory"
         yield warning(_TOPIC, words, over)
     elif ollama.get("ActiveState") in {"activating", "reloading"}:
-        words = "Ollama's service is trying to start, over and over perhaps: who has its port?"
+        words = "Ollama's service tries to start, perhaps repeatedly: is its port taken?"
         yield warning(_TOPIC, words, over)
     elif _starts_by_itself(ollama) and (_starts_by_itself(unit) or _starts_by_itself(socket)):
-        words = "Ollama's service starts with the machine too: either may have the port then"
+        words = "Ollama's service starts at boot too: only one of the two gets the port"
         yield warning(_TOPIC, words, f"{over}; or systemctl disable one of them")
 
 
 def _starts_by_itself(unit: Mapping[str, str]) -> bool:
-    """`specd migrate` holds Ollama's back by a condition, and leaves it enabled."""
+    """Return whether Ollama starts at boot; `specd migrate` prevents it by a condition only."""
     is_held = "ollama.service.d/specd.conf" in unit.get("DropInPaths", "")
     return unit.get("UnitFileState") == "enabled" and not is_held
 
@@ -131,5 +137,5 @@ def _starts_by_itself(unit: Mapping[str, str]) -> bool:
 def _restarts(unit: Mapping[str, str]) -> Iterator[Finding]:
     n = unit.get("NRestarts", "0")
     if n not in {"", "0"}:
-        words = f"systemd had to restart it {n} time{'' if n == '1' else 's'} since it was started"
-        yield warning(_TOPIC, words, "`journalctl -u specd -p warning` says why")
+        words = f"systemd restarted it {n} time{'' if n == '1' else 's'} since its start"
+        yield warning(_TOPIC, words, "`journalctl -u specd -p warning` shows why")

@@ -1,4 +1,4 @@
-"""The settings: what is set, and what of it does not do what whoever set it may think."""
+"""Check for variables that are unknown or have no effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOPIC: Final = "settings"
 
 def environment() -> Iterator[Finding]:
     for variable, meant in unknown_variables().items():
-        remedy = f"is {meant} meant?" if meant else "docs/settings.md lists all"
-        yield warning(_TOPIC, f"{variable} is set, and is no setting", remedy)
+        remedy = f"did you mean {meant}?" if meant else "docs/settings.md lists all"
+        yield warning(_TOPIC, f"{variable} is set, but is not a setting", remedy)
     for variable, why in find_ineffective().items():
-        yield warning(_TOPIC, f"{variable} is set, and has no effect: {why}", "unset it")
+        yield warning(_TOPIC, f"{variable} is set, but has no effect: {why}", "unset it")

@@ -1,4 +1,4 @@
-"""Which versions meet here, and whether they are those that specd was made for."""
+"""Check the installed versions against those that specd requires."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def versions() -> Iterator[Finding]:
 
 
 def _bindings() -> Finding:
-    """Struct layouts are compiled into both sides: another version would end in crashes."""
+    """Return the finding on llama-cpp-python; with another version, its structs would not match."""
     wanted = _wanted()
     try:
         found = version(_BINDINGS)
     except PackageNotFoundError:
         return problem("llama.cpp", f"{_BINDINGS} is not installed", "install specd again")
     if wanted and found != wanted:
-        words = f"{_BINDINGS} {found} is installed, and specd is made for {wanted}"
+        words = f"{_BINDINGS} {found} is installed, but specd needs {wanted}"
         return problem(
             "llama.cpp", words, "install specd again: `make install`, or `specd install`"
         )
@@ -34,7 +34,7 @@ def _bindings() -> Finding:
 
 
 def _wanted() -> str:
-    """The version that specd pins; "" where specd itself was not installed."""
+    """Return the version that specd pins; "" if specd itself is not installed."""
     try:
         needs = requires(specd.DISTRIBUTION) or []
     except PackageNotFoundError:

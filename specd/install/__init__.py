@@ -1,4 +1,4 @@
-"""The service put in place, taken away, and in Ollama's stead: facts → plan → carried out."""
+"""Install, uninstall and migrate the systemd service: gather facts, plan steps, apply them."""
 
 from specd.install.facts import HostFacts, find_port_holder, gather_facts
 from specd.install.host_system import HostSystem

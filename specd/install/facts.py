@@ -1,4 +1,4 @@
-"""What the machine is like before anything is planned."""
+"""Gather the facts about the machine that the plans depend on."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ NO_SYSTEMD: Final = "systemd does not run here"
 
 @dataclass(frozen=True)
 class HostFacts:
-    """contents: of the files that may be written or removed, those that are there.
+    """The state of the machine before a plan is made.
 
-    folders: which of the places of layout.py are there.  command: what COMMAND links to, "" where
-    it is no link.  environment: what specd.service has now; own_settings: of it, what specd.env
-    says.  ollama_environment: what ollama.service has; unread: why that is not all of it.  unseen:
-    why systemd could not be asked of units, "" where it was.  runs_installed: this program is the
-    installed one.  read_only: places that cannot be written.  free_bytes: where ENVIRONMENT lies.
+    contents: the existing files among those that a plan may write or remove.
+    folders: the existing folders among those of layout.py.
+    command: the target of the link COMMAND; "" if it is not a link, None if it does not exist.
+    environment: the variables of specd.service; own_settings: those from specd.env.
+    ollama_environment: the variables of ollama.service; unread: why some are missing.
+    unseen: why systemd could not report the units, "" if it did.
+    runs_installed: this program is the installed one.
+    read_only: places on read-only file systems.  free_bytes: free disk space at ENVIRONMENT.
     """
 
     shipped: ShippedFiles
@@ -67,26 +70,25 @@ class HostFacts:
 
 
 def address_in(variables: Mapping[str, str]) -> HostAddress:
-    """Where Ollama, or specd, listens that has this environment.
+    """Return the address at which Ollama or specd listens with these variables.
 
-    Both listen in plain HTTP, at the root: scheme and path are for clients that reach them by way
-    of another server.
+    Both serve plain HTTP at the root; scheme and path are for clients behind a proxy.
     """
     named = plain(variables.get("OLLAMA_HOST", "")) or _DEFAULT_HOST
     return replace(parse_host(named), scheme="http", path="")
 
 
 def gather_facts(machine: HostSystem, *, dry_run: bool = False) -> HostFacts:
-    """dry_run: do without what only root may ask, and without systemd.
+    """Return the facts.  dry_run: do without root's permissions and without systemd.
 
-    Raises InstallError where there is no systemd to change, or nothing can be planned.
+    Raises InstallError if systemd is missing, or if a plan is impossible.
     """
     has_systemd = machine.at("/run/systemd/system").is_dir()
     if not has_systemd and not dry_run:
         raise InstallError(
-            f"{NO_SYSTEMD}: `specd install` puts a service of systemd in place."
-            "  Elsewhere (a container, another init) start `specd serve` by whatever starts"
-            " programs there"
+            f"{NO_SYSTEMD}: `specd install` installs a systemd service."
+            "  Elsewhere (a container, another init), let the container or init system run"
+            " `specd serve`"
         )
     brought = shipped()
     record = read_record(machine.at(layout.RECORD))
@@ -117,7 +119,7 @@ def gather_facts(machine: HostSystem, *, dry_run: bool = False) -> HostFacts:
 
 
 def _with_units(facts: HostFacts, machine: HostSystem) -> HostFacts:
-    """Raises CommandFailed."""
+    """Add what systemd knows about the units.  Raises CommandFailed."""
     ollama = machine.unit(layout.OLLAMA)
     ollama_settings, unread = _ollama_environment(machine) if ollama.is_there else ({}, "")
     return replace(
@@ -133,7 +135,7 @@ def _with_units(facts: HostFacts, machine: HostSystem) -> HostFacts:
 
 
 def _without_systemd(facts: HostFacts, machine: HostSystem, why: str) -> HostFacts:
-    """What files say by themselves."""
+    """Add what the unit files say, without systemd."""
     service, socket, ollama = (
         UnitState(name, is_there=_has_unit(machine, name), is_known=False)
         for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
@@ -153,7 +155,10 @@ def _has_unit(machine: HostSystem, name: str) -> bool:
 
 
 def _ollama_environment(machine: HostSystem) -> tuple[dict[str, str], str]:
-    """What it has, and why that is not known.  A migration alone needs it, and fails without."""
+    """Return Ollama's variables, and why some are missing, "" if none are.
+
+    Only a migration needs them, and it fails without them.
+    """
     try:
         from_units, from_files = read_environment(machine)
     except CommandFailed:
@@ -164,21 +169,21 @@ def _ollama_environment(machine: HostSystem) -> tuple[dict[str, str], str]:
 
 
 def _from_files(machine: HostSystem) -> dict[str, str]:
-    """Of specd.service; stronger than its units' Environment=."""
+    """Return the variables of specd.service's files, which override the units' Environment=."""
     return _from_file(machine, layout.OLLAMA_ENV_FILE) | _from_file(machine, layout.ENV_FILE)
 
 
 def _from_file(machine: HostSystem, path: str) -> dict[str, str]:
     try:
         return read_env_file(machine.at(path))
-    except BadSetting:  # a dry run may not see it
+    except BadSetting:  # a dry run may lack the permission
         return {}
 
 
 def find_port_holder(
     facts: HostFacts, address: HostAddress, *, replaced: Iterable[str] = ()
 ) -> PortOwner | None:
-    """Whoever is neither specd nor about to be stopped."""
+    """Return the process that holds the port, unless it is specd or a unit in `replaced`."""
     holder = find_port_owner(address)
     if holder is None or holder.unit in {layout.SERVICE, *replaced}:
         return None
@@ -197,7 +202,7 @@ def _contents(machine: HostSystem, paths: Iterable[str]) -> Iterable[tuple[str, 
             yield path, machine.at(path).read_bytes()
         except FileNotFoundError:
             continue
-        except PermissionError:  # a dry run of an ordinary user
+        except PermissionError:  # a dry run without root
             yield path, b""
 
 
@@ -228,7 +233,7 @@ def _has_user(name: str) -> bool:
 
 
 def _read_only(machine: HostSystem) -> Iterable[str]:
-    """Of file systems, not of rights: root has those, and a dry run needs none."""
+    """Yield places on read-only file systems; permissions do not matter, since root has them."""
     for place in (layout.ENVIRONMENT, layout.UNITS, layout.CONFIG, layout.RECORD, layout.COMMAND):
         folder = _nearest_existing(machine.at(place).parent)
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
@@ -236,5 +241,5 @@ def _read_only(machine: HostSystem) -> Iterable[str]:
 
 
 def _nearest_existing(path: Path) -> Path:
-    """The path, or what is there of it."""
+    """Return the path, or its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())

@@ -1,4 +1,4 @@
-"""Files and links: written whole or not at all, kept, and put back as they were."""
+"""Write files and links atomically, and restore their earlier state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class FileSnapshot:
-    """A file, or a link, as it was."""
+    """The state of a file or a link at one time."""
 
     content: bytes = b""
     link: str = ""
@@ -21,7 +21,7 @@ class FileSnapshot:
 
     @classmethod
     def of(cls, path: Path) -> FileSnapshot | None:
-        """None where nothing is.  Raises OSError."""
+        """Return the state of the path; None if it does not exist.  Raises OSError."""
         if path.is_symlink():
             return cls(link=str(path.readlink()))
         try:
@@ -31,7 +31,7 @@ class FileSnapshot:
         return cls(content, "", seen.st_mode & 0o7777, seen.st_uid, seen.st_gid)
 
     def restore(self, path: Path) -> None:
-        """Raises OSError."""
+        """Write the saved state back.  Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.link:
             put_link(path, self.link)
@@ -44,9 +44,9 @@ class FileSnapshot:
 def write_whole(
     path: Path, content: bytes, mode: int, own: Callable[[Path], None] | None = None
 ) -> None:
-    """Whole or not at all, after a power cut too; nobody else reads it before it is all there.
+    """Write a file atomically, also across a power cut; it is private until it is complete.
 
-    own: gives the new file to whom it belongs.  Raises OSError.
+    own: sets the owner of the new file.  Raises OSError.
     """
     staged = staging_path(path)
     staged.unlink(missing_ok=True)
@@ -70,13 +70,13 @@ def write_whole(
 
 
 def unused_path(path: Path) -> Path:
-    """The first of `path.1`, `path.2` that nobody has."""
+    """Return the first of `path.1`, `path.2` that does not exist."""
     names = (path.with_name(f"{path.name}.{number}") for number in count(1))
     return next(name for name in names if not os.path.lexists(name))
 
 
 def put_link(path: Path, target: str) -> None:
-    """In place of what is there.  Raises OSError."""
+    """Create a link in place of any existing file.  Raises OSError."""
     staged = staging_path(path)
     staged.unlink(missing_ok=True)
     staged.symlink_to(target)
@@ -84,5 +84,8 @@ def put_link(path: Path, target: str) -> None:
 
 
 def staging_path(path: Path) -> Path:
-    """Always the same, as one plan at a time is carried out: what a killed one left is replaced."""
+    """Return the path of the temporary file.
+
+    It is always the same, so leftovers of a killed run are replaced.  Only one plan runs at a time.
+    """
     return path.with_name(f".{path.name}.new")

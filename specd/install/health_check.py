@@ -1,4 +1,4 @@
-"""Whether what was started answers, and finds its models."""
+"""Check that the started daemon answers and finds its models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _ONE_TRY_S: Final = 10.0
 
 @dataclass
 class CheckHealth(Step):
-    """url: without a trailing slash.  n_models: manifests in the store; some must be listed."""
+    """A step that waits for an answer of the daemon.
+
+    url: without a trailing slash.  n_models: manifests in the store; some must be listed.
+    """
 
     url: str
     n_models: int = 0
@@ -37,7 +40,7 @@ class CheckHealth(Step):
         if isinstance(listed, dict) and not listed.get("models"):
             none = "none of the" if self.n_models > 1 else "not the"
             raise InstallError(
-                f"specd lists {none} {format_model_count(self.n_models)} of the store:"
+                f"specd lists {none} {format_model_count(self.n_models)} in the store; see its log:"
                 " journalctl -u specd"
             )
 
@@ -47,7 +50,10 @@ def format_model_count(n_models: int) -> str:
 
 
 def _ask(url: str) -> object:
-    """The answer; None where a key is asked for, which proves enough.  Raises InstallError."""
+    """Return the answer; None if an API key is required, since that also proves that it runs.
+
+    Raises InstallError.
+    """
     until = time.monotonic() + _TIMEOUT_S
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
@@ -59,8 +65,8 @@ def _ask(url: str) -> object:
             error.close()
             if error.code in {401, 403}:
                 return None
-            raise InstallError(f"{url} answers {error.code}, which no specd does") from error
+            raise InstallError(f"{url} answers {error.code}, which specd never does") from error
         except (OSError, ValueError) as error:
             if time.monotonic() >= until:
-                raise InstallError(f"nobody answers on {url}: {error}") from error
+                raise InstallError(f"no daemon answers on {url}: {error}") from error
             time.sleep(0.1)

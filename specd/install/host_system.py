@@ -1,4 +1,4 @@
-"""The machine that is changed: where its files are, whose they are, how its commands are run."""
+"""Access the machine that a plan changes: its files, owners, commands and units."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import Final
 
 from specd.errors import InstallError
 
-#: Longer than any TimeoutStartSec= of ours: systemd itself says first what did not come up.
+#: Longer than any TimeoutStartSec= of specd's units, so that systemd reports a timeout first.
 _TIMEOUT_S: Final = 900.0
 _LAST_LINES: Final = 6
 
 
 class CommandFailed(InstallError):
-    """The sentence has the command and what it said."""
+    """A command failed; the text has the command and its error output."""
 
 
 @dataclass(frozen=True)
 class UnitState:
-    """One unit as systemd knows it; is_enabled: it starts at boot by its own [Install].
+    """One unit as systemd knows it.
 
-    is_known: False in a dry run where systemd answers root alone; the states are then False too.
+    is_enabled: its own [Install] section starts it at boot.
+    is_known: False in a dry run where only root can ask systemd; the states are then False too.
     """
 
     name: str
@@ -41,15 +42,15 @@ class UnitState:
     @property
     def words(self) -> str:
         if not self.is_there:
-            return f"{self.name} not there"
+            return f"{self.name} not installed"
         if not self.is_known:
-            return f"{self.name} there, running or not"
+            return f"{self.name} installed, state unknown"
         running = "running" if self.is_active else "stopped"
         return f"{self.name} {running}{', starts at boot' if self.is_enabled else ''}"
 
 
 class HostSystem:
-    """root: "/", but in tests."""
+    """The machine.  root: "/" except in tests."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -58,7 +59,7 @@ class HostSystem:
         return self.root / path.lstrip("/")
 
     def run(self, *command: str) -> str:
-        """What it wrote to stdout.  Raises CommandFailed."""
+        """Return the command's standard output.  Raises CommandFailed."""
         try:
             done = subprocess.run(
                 command,
@@ -78,7 +79,7 @@ class HostSystem:
         return done.stdout
 
     def own(self, path: Path, group: str) -> None:
-        """Root's, and that group's."""
+        """Set the owner to root and to this group."""
         shutil.chown(path, "root", group)
 
     def has_group(self, name: str) -> bool:
@@ -89,14 +90,14 @@ class HostSystem:
         return True
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """`systemctl show`, by property, each of one line; empty where there is no such unit."""
+        """Return single-line properties from `systemctl show`; empty if there is no such unit."""
         wanted = [word for name in properties for word in ("-p", name)]
         lines = self.run("systemctl", "show", unit, *wanted).splitlines()
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         return {name: found.get(name, "") for name in properties}
 
     def value(self, unit: str, name: str) -> str:
-        """One property, whatever lines it has."""
+        """Return one property, which may have several lines."""
         return self.run("systemctl", "show", unit, "-p", name, "--value").rstrip("\n")
 
     def unit(self, name: str) -> UnitState:
@@ -109,9 +110,9 @@ class HostSystem:
         )
 
     def set_unit_states(self, *wanted: UnitState) -> None:
-        """Units read anew; those that must rest are stopped first (they may hold a port).
+        """Reload the units and set their states; units that must stop are stopped first.
 
-        A unit that is not there any more is left alone.
+        They may hold a port that another one needs.  A unit that no longer exists is skipped.
         """
         self.run("systemctl", "daemon-reload")
         pairs = [(unit, self.unit(unit.name)) for unit in wanted]
@@ -127,5 +128,5 @@ class HostSystem:
 
 
 def _command_text(command: tuple[str, ...]) -> str:
-    """A program given as an argument is no help to anybody."""
+    """Return the command as text, without the source code of an inline program."""
     return " ".join("..." if "\n" in word else word for word in command)

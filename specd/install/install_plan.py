@@ -1,4 +1,4 @@
-"""The plan of `specd install`."""
+"""Plan `specd install`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from specd.install.venv_sources import Sources
 from specd.install.venv_steps import BuildVenv, RestoreFormerVenv, SwapVenv
 from specd.port_owner import PortOwner, addresses_overlap
 
-#: Beside the copy itself: compiled code, the journal of the file system, a model's manifest.
+#: Space besides the copy: compiled code, the file system's journal, a model's manifest.
 _DISK_MARGIN: Final = 1.3
-#: It starts each engine from ENVIRONMENT, whatever is there.
+#: The daemon starts each engine from ENVIRONMENT, which may be a newer version.
 _STILL_RUNS: Final = (
-    f"{layout.SERVICE} runs, and is not restarted: its engines will be of another version than"
-    " itself, and answers may fail, until `systemctl restart specd`"
+    f"{layout.SERVICE} runs and is not restarted: its new engines have another version than"
+    " the daemon, so answers may fail until `systemctl restart specd`"
 )
-RELOAD: Final = RunProgram("let systemd read its units again", ("systemctl", "daemon-reload"))
+RELOAD: Final = RunProgram("reload systemd's units", ("systemctl", "daemon-reload"))
 
 
 def plan_install(
@@ -42,9 +42,10 @@ def plan_install(
     starts: bool = True,
     holder: PortOwner | None = None,
 ) -> StepPlan:
-    """what: to make the environment of; None where this program is the installed one.
+    """Return the plan.
 
-    holder: who has the port.  Raises InstallError with what hinders it.
+    venv_contents: what to build the environment from; None if this program is the installed one.
+    holder: the process that holds the port.  Raises InstallError if something prevents it.
     """
     check(facts, venv_contents)
     if starts and holder is not None:
@@ -55,7 +56,7 @@ def plan_install(
         write_record(installed_record(facts)),
         *install_steps(facts, venv_contents),
     ]
-    outcome = [f"specd {facts.version} is installed: settings in {layout.ENV_FILE}"]
+    outcome = [f"specd {facts.version} is installed; its settings are in {layout.ENV_FILE}"]
     if starts:
         steps += [
             StartUnit(layout.SERVICE, enable=_should_enable(facts)),
@@ -63,10 +64,10 @@ def plan_install(
         ]
         outcome.append(f"It listens on {facts.address.url}; log: journalctl -u specd")
     elif facts.service.is_active:
-        until = "" if venv_contents is None else ", and answers may fail until then"
-        outcome.append(f"specd still runs as it was before{until}: systemctl restart specd")
+        until = "" if venv_contents is None else ", and answers may fail until a restart"
+        outcome.append(f"the earlier specd still runs{until}; restart it: systemctl restart specd")
     else:
-        outcome.append("Start it, now and at every boot: systemctl enable --now specd")
+        outcome.append("To start it now and at every boot: systemctl enable --now specd")
     said = (*unseen(facts), *remarks(facts), *(_ollama_remark(facts) if starts else ()))
     if facts.service.is_active and venv_contents is not None and not starts:
         said += (_STILL_RUNS,)
@@ -77,23 +78,23 @@ def plan_install(
 
 
 def check(facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None) -> None:
-    """Raises InstallError where nothing should be begun."""
+    """Raise InstallError if the installation should not start."""
     for place in facts.read_only:
         if place != layout.COMMAND:
             raise InstallError(
-                f"{place} lies on a file system that is read-only; make it writable"
+                f"{place} is on a read-only file system; make it writable"
                 " (mount -o remount,rw ...) and try again"
             )
     if venv_contents is None:
         return
     if layout.ENVIRONMENT in facts.folders and not facts.record.has_environment:
         raise InstallError(
-            f"{layout.ENVIRONMENT} is there, and `specd install` did not make it; move it away"
+            f"{layout.ENVIRONMENT} exists, but `specd install` did not create it; move it away"
         )
     needed = int(venv_contents[1].n_bytes * _DISK_MARGIN)
     if facts.free_bytes < needed:
         raise InstallError(
-            f"{layout.ENVIRONMENT} needs {needed / 1e6:.0f} MB, and"
+            f"{layout.ENVIRONMENT} needs {needed / 1e6:.0f} MB, but only"
             f" {facts.free_bytes / 1e6:.0f} MB are free there"
         )
 
@@ -101,7 +102,7 @@ def check(facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None) 
 def install_steps(
     facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None
 ) -> Iterator[Step]:
-    """All of an installation but its start."""
+    """Yield all steps of an installation except its start."""
     if layout.FORMER in facts.folders and layout.ENVIRONMENT not in facts.folders:
         yield RestoreFormerVenv()
     if venv_contents is not None:
@@ -112,9 +113,9 @@ def install_steps(
     for path, content in facts.shipped.files.items():
         yield from _back_up(facts, path, content)
         yield PutFile(path, content)
-    yield RunProgram("make the user and the groups", ("systemd-sysusers", layout.SYSUSERS))
+    yield RunProgram("create the user and the groups", ("systemd-sysusers", layout.SYSUSERS))
     if layout.ENV_FILE not in facts.contents:
-        # The daemon reads it again on SIGHUP; others must not: keys may stand in it.
+        # The daemon reads it again on SIGHUP; other users must not, since it may contain keys.
         why = "every setting, commented out"
         yield PutFile(layout.ENV_FILE, facts.shipped.env_file, 0o640, layout.USER, why)
     yield RunProgram("", ("systemd-tmpfiles", "--create", layout.TMPFILES))
@@ -124,7 +125,7 @@ def install_steps(
 
 
 def _back_up(facts: HostFacts, path: str, content: bytes) -> Iterator[Step]:
-    """Whatever a person wrote there is not lost."""
+    """Yield a step that backs up the file if a person has changed it."""
     before = facts.contents.get(path)
     if before is None or before == content:
         return
@@ -133,7 +134,7 @@ def _back_up(facts: HostFacts, path: str, content: bytes) -> Iterator[Step]:
 
 
 def backup_name(path: str) -> str:
-    """No unit by its ending, so that systemd leaves it alone."""
+    """Return a name without a unit's suffix, so that systemd ignores the file."""
     return f"{path}.kept-by-specd"
 
 
@@ -143,7 +144,7 @@ def _may_link(facts: HostFacts) -> bool:
 
 
 def installed_record(facts: HostFacts) -> Record:
-    """The record once all of it is in place; what an earlier one wrote stays in it."""
+    """Return the record of a complete installation, including entries of an earlier one."""
     files = {path: fingerprint(content) for path, content in facts.shipped.files.items()}
     return facts.record.replace(
         version=facts.version,
@@ -155,29 +156,29 @@ def installed_record(facts: HostFacts) -> Record:
 
 
 def write_record(record: Record) -> PutFile:
-    """Before all else, so that a run that is cut short is known to the next."""
-    return PutFile(layout.RECORD, record.bytes(), why="what is done here")
+    """Return the first step of a plan, so that the next run knows about an interrupted one."""
+    return PutFile(layout.RECORD, record.bytes(), why="the record of this run")
 
 
 def unseen(facts: HostFacts) -> Iterator[str]:
-    """What could not be found out."""
+    """Yield remarks on facts that are unknown."""
     if facts.unread:
-        yield f"where {layout.OLLAMA} listens is not known, since {facts.unread}"
+        yield f"the address of {layout.OLLAMA} is unknown: {facts.unread}"
     if facts.unseen:
-        yield f"which units run, and start at boot, is not known, since {facts.unseen}"
+        yield f"the states of the units are unknown: {facts.unseen}"
 
 
 def remarks(facts: HostFacts) -> Iterator[str]:
     if layout.ENV_FILE in facts.contents:
-        yield f"{layout.ENV_FILE} is there, and stays as it is"
+        yield f"{layout.ENV_FILE} exists and is not changed"
     if layout.COMMAND in facts.read_only:
-        yield f"{layout.COMMAND} cannot be written: the command is {layout.ENVIRONMENT}/bin/specd"
+        yield f"{layout.COMMAND} cannot be written; the command is {layout.ENVIRONMENT}/bin/specd"
     elif not _may_link(facts):
-        yield f"{layout.COMMAND} is somebody else's, and stays"
+        yield f"{layout.COMMAND} belongs to another program and is not changed"
 
 
 def _should_enable(facts: HostFacts) -> bool:
-    """Not where the user chose that the socket starts it."""
+    """Return False if the user has chosen to start the service by its socket."""
     return facts.service.is_enabled or not facts.socket.is_enabled
 
 
@@ -186,16 +187,16 @@ def _ollama_remark(facts: HostFacts) -> Iterator[str]:
     theirs = address_in(facts.ollama_environment)
     if facts.ollama.is_enabled and not is_held and addresses_overlap(theirs, facts.address):
         yield (
-            f"{layout.OLLAMA} starts at boot too, on {theirs.url}, and one of the two will not"
-            " have it: `specd migrate` takes over, or `systemctl disable ollama`"
+            f"{layout.OLLAMA} starts at boot too, on {theirs.url}, and one of the two will"
+            " fail: use `specd migrate` to replace it, or `systemctl disable ollama`"
         )
 
 
 def _port_remark(facts: HostFacts, holder: PortOwner) -> str:
-    said = f"{facts.address.url} is taken by {holder}"
+    taken = f"{facts.address.url} is taken by {holder}"
     if holder.unit == layout.OLLAMA or (not holder.unit and "ollama" in holder.name):
-        return f"{said}: `specd migrate` takes over from it, or say --no-start"
+        return f"{taken}: use `specd migrate` to replace it, or --no-start"
     return (
-        f"{said}: stop it, or give specd another address (OLLAMA_HOST in {layout.ENV_FILE}),"
-        " or say --no-start"
+        f"{taken}: stop it, or give specd another address (OLLAMA_HOST in {layout.ENV_FILE}),"
+        " or use --no-start"
     )

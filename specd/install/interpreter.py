@@ -1,4 +1,4 @@
-"""Which Python runs the service: one that its sandbox sees and that fits the compiled packages."""
+"""Choose the service's Python: visible in its sandbox, and compatible with the packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.install.layout import HIDDEN, is_below
 
 _ASK: Final = """
 import json, sys, sysconfig
-import ctypes, ssl, venv, zlib  # a trimmed Python lacks some
+import ctypes, ssl, venv, zlib  # a minimal Python lacks some
 print(json.dumps({
     "executable": sys.executable, "prefix": sys.base_prefix,
     "stdlib": sysconfig.get_path("stdlib"), "abi": sysconfig.get_config_var("SOABI"),
@@ -27,7 +27,7 @@ _PLACES: Final = ("/usr/bin", "/usr/local/bin")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """abi: what compiled modules are built for ("cpython-311-x86_64-linux-gnu")."""
+    """A Python interpreter.  abi: the ABI of compiled modules ("cpython-311-x86_64-linux-gnu")."""
 
     executable: str
     prefix: str
@@ -37,14 +37,14 @@ class Interpreter:
 
     @property
     def is_visible(self) -> bool:
-        """Whether a unit with ProtectHome= and PrivateTmp= sees all of it."""
+        """Return whether a unit with ProtectHome= and PrivateTmp= can read all of it."""
         paths = (self.executable, str(Path(self.executable).resolve()), self.prefix, self.stdlib)
         return not any(is_below(path, HIDDEN) for path in paths)
 
 
 @dataclass(frozen=True)
 class PythonChoice:
-    """is_copied: the interpreter itself goes into the environment too."""
+    """The chosen Python.  is_copied: the environment gets a copy of the interpreter."""
 
     interpreter: Interpreter
     is_copied: bool = False
@@ -58,7 +58,7 @@ class PythonChoice:
 
 
 def current_interpreter() -> Interpreter:
-    """What runs now, without its virtual environment."""
+    """Return the running interpreter, without its virtual environment."""
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     found = inspect(str(base)) or inspect(str(Path(sys.executable).resolve()))
     if found is None:
@@ -67,13 +67,13 @@ def current_interpreter() -> Interpreter:
 
 
 def find_interpreters(version: str) -> list[Interpreter]:
-    """The machine's own Pythons of that version."""
+    """Return the system's own interpreters of that version."""
     found = (inspect(f"{place}/python{version}") for place in _PLACES)
     return [python for python in found if python is not None]
 
 
 def inspect(executable: str) -> Interpreter | None:
-    """None where it does not run, or lacks what is needed."""
+    """Return the interpreter; None if it does not run, or lacks a module."""
     try:
         asked = subprocess.run(
             [executable, "-I", "-c", _ASK], capture_output=True, text=True, check=True, timeout=60
@@ -86,7 +86,10 @@ def inspect(executable: str) -> Interpreter | None:
 def choose_interpreter(
     now: Interpreter, others: Sequence[Interpreter], asked: str = ""
 ) -> PythonChoice:
-    """asked: an executable that the user named.  Raises InstallError with what would help."""
+    """Return the Python for the service.
+
+    asked: an executable that the user named.  Raises InstallError with a hint.
+    """
     if asked:
         return PythonChoice(_asked(now, asked, inspect(asked)))
     for python in (now, *others):
@@ -96,7 +99,7 @@ def choose_interpreter(
         return PythonChoice(now, is_copied=True)
     raise InstallError(
         f"the service cannot see {now.executable}: its sandbox hides {_listed(HIDDEN)}."
-        f"  Install Python {now.version} of the system (Debian, Ubuntu: apt install"
+        f"  Install the system's Python {now.version} (Debian, Ubuntu: apt install"
         f" python{now.version}), or name one: specd install --python /path/to/python{now.version}"
     )
 

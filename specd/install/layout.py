@@ -1,4 +1,4 @@
-"""Where everything of the service lies.  Paths are absolute; a Machine puts them below its root."""
+"""Define the paths of the service.  All are absolute; a HostSystem adds its root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from specd.errors import InstallError
 
-#: The program, with all it needs; what is made aside, and the one before, stand beside it.
+#: The program with its dependencies; the new and the former one are next to it.
 ENVIRONMENT: Final = "/opt/specd"
 STAGED: Final = "/opt/specd.new"
 FORMER: Final = "/opt/specd.old"
@@ -22,23 +22,23 @@ OLLAMA: Final = "ollama.service"
 
 CONFIG: Final = "/etc/specd"
 ENV_FILE: Final = f"{CONFIG}/specd.env"
-#: What Ollama's own EnvironmentFile= said, after a migration.
+#: Variables from Ollama's own EnvironmentFile=, after a migration.
 OLLAMA_ENV_FILE: Final = f"{CONFIG}/ollama.env"
-#: How specd works in Ollama's place: its user, its store, its settings.
+#: Makes specd replace Ollama: its user, its store, its settings.
 DROP_IN: Final = f"{UNITS}/{SERVICE}.d/ollama.conf"
-#: Keeps Ollama from being started meanwhile; the one file that is ever laid beside Ollama's own.
+#: Prevents a start of Ollama; the only file that specd adds to Ollama's own.
 PAUSE: Final = f"{UNITS}/{OLLAMA}.d/specd.conf"
 
 COMMAND: Final = "/usr/local/bin/specd"
 STATE: Final = "/var/lib/specd"
 USER: Final = "specd"
-#: What owns the nodes of GPUs; systemd/sysusers.d makes those that are not there.
+#: The owners of GPU device nodes; systemd/sysusers.d creates missing ones.
 GPU_GROUPS: Final = ("render", "video")
 
-#: Root's alone: the service must not be able to write what `specd uninstall` believes.
+#: Only root can write it, because `specd uninstall` trusts it.
 RECORD: Final = "/var/lib/specd-install/installed.json"
 
-#: What ProtectHome= and PrivateTmp= of specd.service hide.
+#: Folders hidden by ProtectHome= and PrivateTmp= of specd.service.
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108
 HOMES: Final = HIDDEN[:3]
 
@@ -54,9 +54,9 @@ TMPFILES: Final = "/etc/tmpfiles.d/specd.conf"
 
 @dataclass(frozen=True, slots=True)
 class ShippedFiles:
-    """What specd brings for systemd.
+    """The files that specd ships for systemd.
 
-    files: by the path they are put at.  env_file: every setting, commented out.
+    files: path on the machine → content.  env_file: every setting, commented out.
     """
 
     files: Mapping[str, bytes]
@@ -68,7 +68,7 @@ class ShippedFiles:
 
 
 def shipped() -> ShippedFiles:
-    """Raises InstallError where the package lacks it."""
+    """Return the shipped files.  Raises InstallError if the package lacks them."""
     files = {
         f"{target}/{path.name}": path.read_bytes()
         for pattern, target in _TARGETS.items()
@@ -80,7 +80,10 @@ def shipped() -> ShippedFiles:
 
 
 def packaged(name: str) -> Path:
-    """`configs`, `systemd`, `docs`: inside the package when installed, beside it in a checkout."""
+    """Return the path of `configs`, `systemd` or `docs`.
+
+    An installed package contains them; in a checkout they are next to the package.
+    """
     package = Path(str(resources.files("specd")))
     inside = package / name
     return inside if inside.is_dir() else package.parent / name

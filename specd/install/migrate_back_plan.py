@@ -1,6 +1,6 @@
-"""The plan of `specd migrate --back`: out of Ollama's place again.
+"""Plan `specd migrate --back`: restore Ollama.
 
-Two services that start at boot for the same port are one too many: Ollama has it, specd rests.
+If both services started at boot for the same port before, Ollama gets it and specd stays stopped.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from specd.settings import HostAddress
 
 
 def plan_migrate_back(facts: HostFacts) -> StepPlan:
-    """Raises InstallError where nothing was taken over."""
+    """Return the plan.  Raises InstallError if specd has not replaced Ollama."""
     before = facts.record.taken_over
     if before is None:
-        raise InstallError("specd is not in Ollama's place: there is nothing to go back from")
+        raise InstallError("specd has not replaced Ollama: there is nothing to restore")
     steps: list[Step] = [SaveUnitStates((facts.ollama, facts.socket, facts.service))]
     if running := [unit.name for unit in (facts.socket, facts.service) if unit.may_run]:
         steps.append(RunProgram("stop specd", ("systemctl", "stop", *running)))
@@ -33,13 +33,13 @@ def plan_migrate_back(facts: HostFacts) -> StepPlan:
         SetUnitStates(_units(facts, before)),
         write_record(facts.record.replace(taken_over=None)),
     ]
-    outcome = "Ollama is as it was before"
+    outcome = "Ollama is restored"
     if before.ollama_active is None:
         outcome = "specd has its own user and store again"
     elif not facts.ollama.is_there:
-        outcome = f"{layout.OLLAMA} is gone meanwhile; its store is where it was"
+        outcome = f"{layout.OLLAMA} was removed in the meantime; its store is unchanged"
     said = (*unseen(facts), *_remarks(facts, before))
-    return StepPlan("Going back to Ollama", tuple(steps), said, (outcome,))
+    return StepPlan("Restoring Ollama", tuple(steps), said, (outcome,))
 
 
 def migrate_back_files(facts: HostFacts, before: MigrationState) -> Iterator[Step]:
@@ -51,24 +51,24 @@ def migrate_back_files(facts: HostFacts, before: MigrationState) -> Iterator[Ste
 
 
 def former_ollama_state(facts: HostFacts, before: MigrationState) -> UnitState:
-    """It keeps whatever it was enabled for."""
+    """Return Ollama's former state; it keeps its current enablement."""
     return replace(facts.ollama, is_active=bool(before.ollama_active))
 
 
 def _units(facts: HostFacts, before: MigrationState) -> tuple[UnitState, ...]:
-    """The socket rested when specd took over, which is a condition of that."""
+    """Return the states of all units; specd.socket was inactive, a condition of the migration."""
     socket = replace(facts.socket, is_active=False, is_enabled=False)
     specd = replace(facts.service, is_active=before.specd_active, is_enabled=before.specd_enabled)
     ollama = former_ollama_state(facts, before)
     if _yields_port_to_ollama(facts, before):
-        # Whoever served the port before, somebody does afterwards.
+        # One of the two served the port before, so one must afterwards.
         ollama = replace(ollama, is_active=ollama.is_active or specd.is_active)
         specd = replace(specd, is_active=False, is_enabled=False)
     return (socket, specd, ollama)
 
 
 def _yields_port_to_ollama(facts: HostFacts, before: MigrationState) -> bool:
-    """Whether Ollama will have the port that would be specd's own again."""
+    """Return whether Ollama gets the port that specd's own settings name too."""
     comes_back = facts.ollama.is_there and (before.ollama_active or facts.ollama.is_enabled)
     return bool(comes_back) and addresses_overlap(
         _own_address(facts, before), address_in(facts.ollama_environment)
@@ -86,7 +86,7 @@ def _remarks(facts: HostFacts, before: MigrationState) -> Iterator[str]:
         return
     url = _own_address(facts, before).url
     both = before.specd_enabled and facts.ollama.is_enabled
-    at_boot = f", where both were to start at boot before: of the two {layout.OLLAMA} does"
+    at_boot = f" (both started at boot before; now only {layout.OLLAMA} does)"
     yield (
         f"{url} is Ollama's again{at_boot if both else ''}; {layout.SERVICE} stays installed, is"
         " stopped, and does not start at boot"

@@ -1,8 +1,8 @@
-"""The plan of `specd migrate`: in Ollama's place; going_back.py leads out of it again.
+"""Plan `specd migrate`: replace Ollama; migrate_back_plan.py restores it.
 
-The service runs as Ollama's own user, so that store and keys are read and written where they are,
-as they are.  Ollama's unit stays enabled: a condition in a drop-in keeps it from being started, by
-an update of Ollama too, for as long as specd's drop-in is there.
+The service runs as Ollama's own user, so that it reads and writes store and keys in place.
+Ollama's unit stays enabled: a condition in a drop-in prevents its start, even by an update of
+Ollama, while specd's drop-in exists.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from specd.port_owner import PortOwner
 from specd.settings import HostAddress
 
 _PAUSE: Final = f"""\
-# Written by `specd migrate`, taken away by `specd migrate --back`: specd serves Ollama's port.
+# Written by `specd migrate`, removed by `specd migrate --back`: specd serves Ollama's port.
 [Unit]
 ConditionPathExists=!{layout.DROP_IN}
 """
 
 
 def ollama_address(facts: HostFacts, found: OllamaService) -> HostAddress:
-    """Ollama's, unless specd's own settings say another."""
+    """Return Ollama's address, unless specd's own settings name another."""
     return address_in({**found.variables, **facts.own_settings})
 
 
@@ -61,9 +61,10 @@ def plan_migrate(
     *,
     holder: PortOwner | None = None,
 ) -> StepPlan:
-    """what: to install first, None where specd is installed.  holder: who else has the port.
+    """Return the plan.
 
-    Raises InstallError with what hinders it.
+    venv_contents: what to install first, None if specd is installed.
+    holder: another process that holds the port.  Raises InstallError if something prevents it.
     """
     if venv_contents is not None or not facts.record.is_installed:
         check(facts, venv_contents)
@@ -90,13 +91,13 @@ def plan_migrate(
     steps += [StartUnit(layout.SERVICE), CheckHealth(url, found.n_models)]
     outcome = (
         (
-            f"specd answers on {url} in Ollama's place;"
+            f"specd answers on {url} instead of Ollama;"
             f" {format_model_count(found.n_models)} in {found.store}"
         ),
-        "Back to Ollama, at any time: specd migrate --back",
+        "To restore Ollama at any time: specd migrate --back",
     )
     said = (*unseen(facts), *(remarks(facts) if is_new else ()), *_remarks(facts, found))
-    return StepPlan("Taking over from Ollama", tuple(steps), said, outcome)
+    return StepPlan("Replacing Ollama", tuple(steps), said, outcome)
 
 
 def _check(facts: HostFacts, found: OllamaService, holder: PortOwner | None) -> None:
@@ -112,7 +113,10 @@ def _check(facts: HostFacts, found: OllamaService, holder: PortOwner | None) -> 
 
 
 def _units_now(facts: HostFacts, before: MigrationState) -> tuple[UnitState, ...]:
-    """What a failure brings back.  A migration that was cut short left nobody running."""
+    """Return the states to restore after a failure.
+
+    After an interrupted migration no service runs, so the record decides.
+    """
     ollama = facts.ollama
     if facts.record.taken_over and not facts.service.is_active and before.ollama_active:
         ollama = replace(ollama, is_active=True)
@@ -122,31 +126,31 @@ def _units_now(facts: HostFacts, before: MigrationState) -> tuple[UnitState, ...
 def _files(facts: HostFacts, found: OllamaService) -> Iterator[Step]:
     if found.file_environment:
         text = env_file_text(found.file_environment)
-        why = "what Ollama's EnvironmentFile= says"
+        why = "the variables of Ollama's EnvironmentFile="
         yield PutFile(layout.OLLAMA_ENV_FILE, text.encode(), 0o640, layout.USER, why)
     elif layout.OLLAMA_ENV_FILE in facts.contents:
         yield RemoveFile(layout.OLLAMA_ENV_FILE)
     yield PutFile(layout.DROP_IN, drop_in_text(found).encode(), shows=True)
     if facts.ollama.is_there:
-        why = "Ollama is not started while specd is in its place"
+        why = "prevents Ollama's start while specd replaces it"
         yield PutFile(layout.PAUSE, _PAUSE.encode(), why=why, shows=True)
 
 
 def drop_in_text(found: OllamaService) -> str:
-    """For specd.service: Ollama's user, its store opened in the sandbox, its settings.
+    """Return the drop-in for specd.service: Ollama's user, its store and its settings.
 
-    Raises InstallError where a path or a value cannot stand in a unit.
+    Raises InstallError if a path or a value cannot be part of a unit.
     """
     hidden = found.hidden
     opened = [path for path in found.folders if path not in hidden]
     lines = [
-        "# Written by `specd migrate`, taken away by `specd migrate --back`.",
-        "# `systemctl edit specd` and /etc/specd/specd.env are stronger than what stands here.",
+        "# Written by `specd migrate`, removed by `specd migrate --back`.",
+        "# `systemctl edit specd` and /etc/specd/specd.env override this file.",
         "[Unit]",
         f"RequiresMountsFor={path_words(found.store)}",
         "",
         "[Service]",
-        "# The store and the keys stay its own.",
+        "# Ollama's user, so that it keeps owning the store and the keys.",
         setting_line("User", found.user),
         setting_line("Group", found.group),
         f"SupplementaryGroups={' '.join((layout.USER, *layout.GPU_GROUPS))}",
@@ -154,7 +158,7 @@ def drop_in_text(found: OllamaService) -> str:
         *(f"ReadWritePaths={path_words(path)}" for path in opened),
     ]
     if hidden:
-        lines += ["# Of all homes, these folders alone.", "ProtectHome=tmpfs"]
+        lines += ["# The service sees only these folders of all homes.", "ProtectHome=tmpfs"]
         lines += [f"BindPaths={bind_words(path)}" for path in hidden]
     if found.file_environment:
         lines += ["EnvironmentFile=", f"EnvironmentFile=-{layout.OLLAMA_ENV_FILE}"]
@@ -165,17 +169,17 @@ def drop_in_text(found: OllamaService) -> str:
 
 def _remarks(facts: HostFacts, found: OllamaService) -> Iterator[str]:
     if facts.record.taken_over:
-        yield "specd is in Ollama's place; this does it again, with Ollama's settings of now"
+        yield "specd has replaced Ollama already; this updates it with Ollama's current settings"
     if facts.ollama.is_there:
         yield (
-            f"{layout.OLLAMA} stays enabled, and its files as they are: systemd skips it while"
-            f" {layout.DROP_IN} is there"
+            f"{layout.OLLAMA} stays enabled and its files are not changed: systemd skips it while"
+            f" {layout.DROP_IN} exists"
         )
     for name, why in IGNORED_VARIABLES.items():
         if name in found.variables:
-            yield f"{name} is carried over, and has no effect: {why}"
+            yield f"{name} is copied but has no effect: {why}"
     for name, value in facts.own_settings.items():
         if name in found.variables and value != found.variables[name]:
-            yield f"{name}: {layout.ENV_FILE} has another value, which stays in force"
+            yield f"{name}: {layout.ENV_FILE} has another value, which has priority"
     if found.left_out:
-        yield f"not carried over, for Ollama's program alone: {', '.join(found.left_out)}"
+        yield f"not copied, since only Ollama's program uses them: {', '.join(found.left_out)}"

@@ -1,4 +1,4 @@
-"""The service that is taken over from: its user, its settings, its store."""
+"""Read the Ollama service: its user, its settings, its store."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from specd.install.host_system import HostSystem
 from specd.install.systemd_syntax import check_text, parse_environment, parse_environment_files
 from specd.settings import read_env_file
 
-#: What decides where a model runs, and how a registry is reached; Ollama honours it, and so do we.
+#: Variables for devices and proxies that Ollama honours, and specd too.
 _COPIED_VARIABLES: Final = re.compile(
     r"OLLAMA_\w+|CUDA_VISIBLE_DEVICES|(HIP|ROCR)_VISIBLE_DEVICES|GGML_VK_VISIBLE_DEVICES"
     r"|GPU_DEVICE_ORDINAL|HSA_OVERRIDE_GFX_VERSION|LLAMA_ARG_\w+|HOME|SSL_CERT_(FILE|DIR)"
     r"|((HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy)"
 )
-#: Of the program that it starts, and of nobody else.
+#: Variables that only Ollama's program uses.
 _SPECD_VARIABLES: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
 _STORE: Final = "OLLAMA_MODELS"
 
 
 @dataclass(frozen=True)
 class OllamaService:
-    """Ollama as it is set up here.
+    """Ollama as it is set up on this machine.
 
-    user, group: whose the store is.  environment: of its units, and where the store is;
-    file_environment: of their EnvironmentFile=, which is stronger, and says no other store.
-    folders: all that must be written to, links resolved.  umask: in octal digits.  n_models:
-    manifests in the store.
+    user, group: owners of the store.  environment: variables of its units, and the store's path;
+    file_environment: those of its EnvironmentFile=, which have priority but name no other store.
+    folders: writable folders, with links resolved.  umask: octal digits.
+    n_models: manifests in the store.
     """
 
     user: str
@@ -53,20 +53,20 @@ class OllamaService:
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        """Of the folders, those that ProtectHome= would hide."""
+        """Return the folders that ProtectHome= would hide."""
         return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
 
 
 def plain(value: str) -> str:
-    """Ollama's own rule: blanks, then quotes, are taken off."""
+    """Return the value without blanks, then without quotes, as Ollama reads it."""
     return value.strip().strip("\"'")
 
 
 class UnitProperties(Protocol):
-    """What is asked of units: systemd through a Machine, or their files."""
+    """A source of unit properties: systemd through a HostSystem, or unit files."""
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """Return these properties, each of one line; "" for those that are not set."""
+        """Return these single-line properties; "" for unset ones."""
         ...
 
     def value(self, unit: str, name: str) -> str:
@@ -77,10 +77,10 @@ class UnitProperties(Protocol):
 def read_environment(
     machine: HostSystem, units: UnitProperties | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what ollama.service has from its units, and from their EnvironmentFile=.
+    """Return the variables of ollama.service: from its units, and from their EnvironmentFile=.
 
-    The second is stronger.  units: None asks systemd.  Raises InstallError where such a file cannot
-    be read.
+    The second have priority.  units: None asks systemd.  Raises InstallError if such a file is
+    unreadable.
     """
     units = units or machine
     from_files: dict[str, str] = {}
@@ -97,9 +97,9 @@ def read_environment(
 def read_ollama_service(
     machine: HostSystem, store: Path | None = None, units: UnitProperties | None = None
 ) -> OllamaService:
-    """Return ollama.service as it is set up, with its drop-ins.
+    """Return ollama.service with its drop-ins.
 
-    store: in place of its own.  units: None asks systemd.  Raises InstallError.
+    store: replaces its own store.  units: None asks systemd.  Raises InstallError.
     """
     said = (units or machine).show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
     if said["DynamicUser"] == "yes":
@@ -131,7 +131,7 @@ def read_ollama_service(
 
 
 def service_of_store(machine: HostSystem, store: Path) -> OllamaService:
-    """Where no ollama.service is: a store that a user's own `ollama serve` made."""
+    """Return the service for a store of a user's own `ollama serve`, without ollama.service."""
     path = machine.at(check_text(str(store)))
     if not path.is_dir():
         raise InstallError(f"there is no store at {store}")
@@ -148,7 +148,7 @@ def service_of_store(machine: HostSystem, store: Path) -> OllamaService:
 
 
 def _checked(found: OllamaService, machine: HostSystem) -> OllamaService:
-    for path in (found.store, *found.folders):  # before any of them is shown
+    for path in (found.store, *found.folders):  # before any of them is printed
         check_text(str(path))
     if found.user == "root":
         raise InstallError(
@@ -175,7 +175,7 @@ def _copied_variables(variables: Mapping[str, str], *, but: str = "") -> dict[st
 
 
 def _user(name: str) -> tuple[str, str]:
-    """Name and home of a user who may be given as a number."""
+    """Return name and home of a user, who may be given as a number."""
     try:
         found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError as error:
@@ -188,7 +188,7 @@ def _group(user: str) -> str:
 
 
 def _folders(machine: HostSystem, store: Path, home: Path) -> tuple[Path, ...]:
-    """The store and the keys, and where links in them lead; none lies in another."""
+    """Return store and keys and the targets of links in them; none contains another."""
     wanted = (store, store / "blobs", store / "manifests", home / ".ollama")
     real = {
         Path("/") / path.resolve().relative_to(machine.root.resolve())

@@ -1,4 +1,4 @@
-"""What `specd install` and `specd migrate` did, written down before they do it."""
+"""Read and write the record of `specd install` and `specd migrate`, made before they act."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specd.errors import InstallError
 
 
 class MigrationState(msgspec.Struct, frozen=True):
-    """How things were before `specd migrate`.
+    """The state before `specd migrate`.
 
-    ollama_active: None where no ollama.service was there.  ollama_folder_made: its drop-in folder
-    was not there.  specd_host: specd's own OLLAMA_HOST.
+    ollama_active: None if there was no ollama.service.  specd_host: specd's own OLLAMA_HOST.
+    ollama_folder_made: the migration created Ollama's drop-in folder.
     """
 
     ollama_active: bool | None
@@ -27,10 +27,10 @@ class MigrationState(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """files: path → sha256 of what was written there.
+    """The record of an installation.
 
-    made_user: it was not there before the first installation; that alone outlasts an uninstall
-    which leaves the user.
+    files: path → sha256 of the written content.
+    made_user: the first installation created the user; kept after an uninstall that keeps the user.
     """
 
     version: str = ""
@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_record(path: Path) -> Record:
-    """An empty one where there is none.  Raises InstallError."""
+    """Return the record, an empty one if there is none.  Raises InstallError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:

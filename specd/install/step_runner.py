@@ -1,4 +1,4 @@
-"""A plan, and how it is carried out: all of it, or nothing."""
+"""Apply a plan: all of its steps, or none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class StepPlan:
-    """remarks: what a person should know before.  outcome: what is said when all is done."""
+    """The steps with remarks to read before, and an outcome to print afterwards."""
 
     title: str
     steps: tuple[Step, ...]
@@ -31,7 +31,7 @@ class StepPlan:
     outcome: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The whole plan in words; a number for each step; fit for a terminal."""
+        """Return the plan as printable lines, with a number per step."""
         lines = [f"{self.title}:"]
         for number, step in enumerate(self.steps, 1):
             lines.append(f"{number:>3}. {step.words}")
@@ -41,7 +41,7 @@ class StepPlan:
 
 
 def apply_plan(plan: StepPlan, machine: HostSystem, say: Say) -> None:
-    """Raises InstallError, or KeyboardInterrupt, when everything is again as it was."""
+    """Apply the plan.  Raises InstallError or KeyboardInterrupt after undoing the steps."""
     with _exclusive_lock(machine), _Signals() as signals:
         reached: list[Step] = []
         try:
@@ -54,7 +54,7 @@ def apply_plan(plan: StepPlan, machine: HostSystem, say: Say) -> None:
         except (Exception, KeyboardInterrupt) as error:
             signals.is_ignored = True
             left = _undo(reached, machine, say)
-            # A bug of ours, too, leaves nothing half-done; as a bug it is told.
+            # A bug is undone as well, and then reported as a bug.
             is_ours = isinstance(error, InstallError | OSError)
             if not is_ours and not left:
                 raise
@@ -65,7 +65,7 @@ def apply_plan(plan: StepPlan, machine: HostSystem, say: Say) -> None:
 
 
 def _undo(reached: list[Step], machine: HostSystem, say: Say) -> list[str]:
-    """What could not be undone, in words."""
+    """Undo the steps; return a sentence for each that failed."""
     left = []
     for step in reversed(reached):
         try:
@@ -73,19 +73,19 @@ def _undo(reached: list[Step], machine: HostSystem, say: Say) -> list[str]:
         except Exception as error:  # noqa: BLE001 - the others are undone all the same
             left.append(f"{escape_unprintable(step.words)}: {error}")
     if not left:
-        _say_ignoring_errors(say, "undone: everything is as it was before")
+        _say_ignoring_errors(say, "undone: everything is in its earlier state")
     return left
 
 
 def _failure_message(error: BaseException, left: list[str]) -> str:
     said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
     if not left:
-        return f"{said}\nNothing was changed: what had been done was undone."
+        return f"{said}\nNothing was changed: all steps were undone."
     return "\n".join([said, "These steps could not be undone:", *left])
 
 
 def _finish(step: Step, machine: HostSystem, say: Say) -> None:
-    """What is left lying costs room, and no more: the next run sweeps it away."""
+    """Clean up after a step.  Leftovers only cost space, and the next run removes them."""
     try:
         step.finish(machine)
     except OSError as error:
@@ -93,14 +93,14 @@ def _finish(step: Step, machine: HostSystem, say: Say) -> None:
 
 
 def _say_ignoring_errors(say: Say, text: str) -> None:
-    """A terminal that went away ends nothing half-way."""
+    """Print the text; a closed terminal must not stop the plan."""
     with contextlib.suppress(OSError):
         say(text)
 
 
 @contextlib.contextmanager
 def _exclusive_lock(machine: HostSystem) -> Iterator[None]:
-    """One plan at a time on a machine."""
+    """Allow one plan at a time on a machine."""
     folder = machine.at(layout.RECORD).parent
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY)
@@ -113,7 +113,7 @@ def _exclusive_lock(machine: HostSystem) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # where nothing is installed, or no more
+            with contextlib.suppress(OSError):  # before an installation, or after an uninstall
                 folder.rmdir()
     finally:
         os.close(opened)
@@ -121,7 +121,7 @@ def _exclusive_lock(machine: HostSystem) -> Iterator[None]:
 
 @dataclass
 class _Signals:
-    """A signal ends the plan between any two lines of it, but not what is done thereafter."""
+    """A handler that lets a signal stop the plan between two steps, but not the cleanup."""
 
     is_ignored: bool = False
     _former: dict[int, object] = field(default_factory=dict)
@@ -137,5 +137,5 @@ class _Signals:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self.is_ignored:
-            self.is_ignored = True  # a second one must not hit the undoing
+            self.is_ignored = True  # a second signal must not stop the undo
             raise KeyboardInterrupt

@@ -1,13 +1,13 @@
-"""What is done to the machine, one step at a time; each can be undone.
+"""Define the steps that change the machine; each can be undone.
 
-Step          words for the plan; do, undo, finish
+Step          text for the plan; do, undo, finish
 ├── PutFile, PutLink, RemoveFile, BackUpFile
 ├── RemoveTree
-├── Run           a command that needs no undoing by itself
-├── RemoveUser    last of a plan, as nothing brings a user back
-├── SaveUnitStates     first of every plan: should a step fail, the services are again as they were
+├── RunProgram    a command that needs no undo of its own
+├── RemoveUser    the last step of a plan, as it cannot be undone
+├── SaveUnitStates     the first step of a plan: its undo restores the services
 ├── StartUnit, SetUnitStates
-└── environment.py: Build, Swap;  answer.py: Answers
+└── venv_steps.py: BuildVenv, SwapVenv;  health_check.py: CheckHealth
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _N_JOURNAL_LINES = 8
 
 
 class Step(ABC):
-    """do may fail half-way: undo then takes back whatever is there.  finish: all went well."""
+    """A step of a plan.
+
+    do: may fail half-way; undo then reverts any part.  finish: called after all steps succeeded.
+    """
 
     @property
     @abstractmethod
@@ -41,23 +44,23 @@ class Step(ABC):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """Lines below the words: what a file will say."""
+        """Return the lines below the step's text, e.g. a file's content."""
         return ()
 
     @abstractmethod
     def do(self, machine: HostSystem) -> None:
-        """Raises InstallError or OSError."""
+        """Run the step.  Raises InstallError or OSError."""
 
     def undo(self, machine: HostSystem) -> None:  # noqa: B027 - most steps change nothing else
-        """Raises InstallError or OSError."""
+        """Revert the step.  Raises InstallError or OSError."""
 
     def finish(self, machine: HostSystem) -> None:  # noqa: B027
-        """Let go of what undo would have needed."""
+        """Drop what only undo needs."""
 
 
 @dataclass
 class PutFile(Step):
-    """Written whole or not at all; what was there comes back with undo."""
+    """A step that writes a file atomically; undo restores the earlier one."""
 
     path: str
     content: bytes
@@ -126,7 +129,7 @@ class PutLink(Step):
 
 @dataclass
 class RemoveFile(Step):
-    """with_folder: the folder too, if nothing else is in it."""
+    """A step that removes a file.  with_folder: its folder too, if it is then empty."""
 
     path: str
     with_folder: bool = False
@@ -152,9 +155,9 @@ class RemoveFile(Step):
 
 @dataclass
 class BackUpFile(Step):
-    """Of a file that somebody changed, before it is replaced or removed.
+    """A step that copies a file changed by hand, before it is replaced or removed.
 
-    An earlier copy, which may hold the only words of somebody else, moves on: `copy.1`, `copy.2`.
+    An earlier copy is renamed to `copy.1` or `copy.2`, since it may be the only one.
     """
 
     path: str
@@ -187,9 +190,9 @@ class BackUpFile(Step):
 
 @dataclass
 class RemoveTree(Step):
-    """Moved aside at once, deleted at the very end, when nothing can fail any more.
+    """A step that moves a folder away at once, and deletes it after all steps succeeded.
 
-    A mount point cannot be moved: what is in it is deleted at the end.
+    A mount point cannot be moved, so its contents are deleted at the end.
     """
 
     path: str
@@ -237,31 +240,31 @@ class RunProgram(Step):
 
 @dataclass
 class RemoveUser(Step):
-    """With the group of that name, where userdel leaves it (by USERGROUPS_ENAB of login.defs)."""
+    """A step that removes a user, and its group if userdel leaves it (see USERGROUPS_ENAB)."""
 
     name: str
 
     @property
     def words(self) -> str:
-        return f"remove the user {self.name}, and its group"
+        return f"remove the user {self.name} and its group"
 
     def do(self, machine: HostSystem) -> None:
         machine.run("userdel", self.name)
         if machine.has_group(self.name):
-            with contextlib.suppress(CommandFailed):  # others were given it: it is theirs
+            with contextlib.suppress(CommandFailed):  # the group has other members
                 machine.run("groupdel", self.name)
 
 
 @dataclass
 class SaveUnitStates(Step):
-    """Undone last, when all files are again what they were."""
+    """A step whose undo restores the units, after all files have been restored."""
 
     units: tuple[UnitState, ...]
 
     @property
     def words(self) -> str:
         states = "; ".join(unit.words for unit in self.units)
-        return f"from here on, if a step fails, bring everything back to what it is now ({states})"
+        return f"if a later step fails, restore the current state ({states})"
 
     def do(self, machine: HostSystem) -> None:
         pass
@@ -272,7 +275,7 @@ class SaveUnitStates(Step):
 
 @dataclass
 class StartUnit(Step):
-    """Anew where it runs; systemd says it has started when the daemon says READY."""
+    """A step that starts or restarts a unit, and waits for the daemon's READY."""
 
     unit: str
     enable: bool = True
@@ -289,7 +292,7 @@ class StartUnit(Step):
         if self.enable and not machine.unit(self.unit).is_enabled:
             self._has_enabled = True
             machine.run("systemctl", "enable", self.unit)
-        with contextlib.suppress(CommandFailed):  # it never failed
+        with contextlib.suppress(CommandFailed):  # the unit has not failed before
             machine.run("systemctl", "reset-failed", self.unit)
         try:
             machine.run("systemctl", "restart", self.unit)
@@ -303,37 +306,37 @@ class StartUnit(Step):
             if self._was_reached:
                 machine.run("systemctl", "stop", self.unit)
         finally:
-            if self._has_enabled:  # its links would outlive it
+            if self._has_enabled:  # its links would remain otherwise
                 machine.run("systemctl", "disable", self.unit)
 
 
 @dataclass
 class SetUnitStates(Step):
-    """Units as they are to be after a migration; undoing is SaveUnitStates' business."""
+    """A step that sets the units' states after a migration; SaveUnitStates undoes it."""
 
     units: tuple[UnitState, ...]
 
     @property
     def words(self) -> str:
-        return f"from then on: {'; '.join(unit.words for unit in self.units)}"
+        return f"set the units: {'; '.join(unit.words for unit in self.units)}"
 
     def do(self, machine: HostSystem) -> None:
         machine.set_unit_states(*self.units)
 
 
 def _journal(machine: HostSystem, unit: str) -> str:
-    """What the unit said last, "" where nobody knows."""
+    """Return the unit's last log lines, "" if there are none."""
     try:
         lines = machine.run(
             "journalctl", "-q", "-u", unit, "-n", str(_N_JOURNAL_LINES), "-o", "cat", "--no-pager"
         )
     except CommandFailed:
         return ""
-    return f"\nIts last words:\n{lines.rstrip()}" if lines.strip() else ""
+    return f"\nIts last log lines:\n{lines.rstrip()}" if lines.strip() else ""
 
 
 def delete_tree(path: Path) -> None:
-    """A folder, a file or a link; nothing where there is none.  Raises OSError."""
+    """Delete a folder, a file or a link, if it exists.  Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,6 +1,6 @@
-"""Texts of systemd's: what `systemctl show` says, and what stands in units and their files.
+"""Read and write systemd's texts: `systemctl show`, units and environment files.
 
-After systemd.exec(5) and systemd.syntax(7); settings/env_file.py reads the files.
+Source: systemd.exec(5) and systemd.syntax(7); settings/env_file.py reads environment files.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _ESCAPED: Final = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " ",
 }  # fmt: skip
 _FILE_LINE = re.compile(r"(.*?) \(ignore_errors=(yes|no)\)")
-#: C0, DEL and C1; directions of writing and what is not seen; half characters (a file name that is
-#: not UTF-8, which systemd does not read); ends of lines and of paragraphs.
+#: C0, DEL and C1; text direction and invisible characters; surrogates (a file name that is
+#: not UTF-8, which systemd does not read); line and paragraph separators.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def parse_environment(text: str) -> dict[str, str]:
-    """The property Environment, as `systemctl show` says it: words, quoted where they need it."""
+    """Return the property Environment of `systemctl show`, whose words may be quoted."""
     words = [plain or _unescaped(quoted or posix) for quoted, posix, plain in _WORD.findall(text)]
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def parse_environment_files(lines: Iterable[str]) -> list[Path]:
-    """The property EnvironmentFiles, a line each."""
+    """Return the paths of the property EnvironmentFiles, one per line."""
     return [Path(found[1]) for line in lines if (found := _FILE_LINE.fullmatch(line.strip()))]
 
 
@@ -46,7 +46,7 @@ def _unescaped(text: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """As it may be shown on a terminal: what moves the cursor, or is not seen, is spelled out."""
+    """Return the text for a terminal, with control and invisible characters escaped."""
     return "".join(
         character.encode("unicode_escape").decode() if _is_unseen(character) else character
         for character in text
@@ -54,15 +54,15 @@ def escape_unprintable(text: str) -> str:
 
 
 def check_text(text: str, what: str = "") -> str:
-    """The text itself, if it may stand in a file of systemd's.  what: to name in its place.
+    """Return the text if it can be part of a systemd file.  what: its name in the error.
 
-    Raises InstallError: a folder's name is its owner's to choose, and a line's end in it would
-    begin a line of root's unit.
+    Raises InstallError: a user chooses a folder's name, and a line end in it would start a new line
+    in root's unit.
     """
     if any(_is_unseen(character) for character in text):
         raise InstallError(
             f"{what or escape_unprintable(text)}:"
-            " a control character, or one that is not seen, is in it;"
+            " it contains a control or invisible character;"
             " specd writes none into a file of systemd's.  Take it out, and try again"
         )
     return text
@@ -73,34 +73,34 @@ def _is_unseen(character: str) -> bool:
 
 
 def environment_line(name: str, value: str) -> str:
-    """`Environment="..."` of a unit.  Raises InstallError as carried()."""
+    """Return `Environment="..."` for a unit.  Raises InstallError as check_text() does."""
     what = f"the variable {escape_unprintable(name)}"
     return f"Environment={_quoted(check_text(f'{name}={value}', what))}"
 
 
 def setting_line(name: str, value: str) -> str:
-    """One value that is no list, of a setting that takes quotes as they are: `User=`."""
+    """Return a line for a single value that is not quoted, e.g. `User=`."""
     return f"{name}={check_text(value, f'{name}=').replace('%', '%%')}"
 
 
 def path_words(path: str | Path) -> str:
-    """A path in a list of paths.  Raises InstallError as carried()."""
+    """Return a path for a list of paths.  Raises InstallError as check_text() does."""
     return _quoted(check_text(str(path)))
 
 
 def bind_words(path: str | Path) -> str:
-    """A path in BindPaths=, where a colon would part it from another.  Raises as carried()."""
+    """Return a path for BindPaths=, with escaped colons.  Raises as check_text() does."""
     return path_words(path).replace(":", "\\:")
 
 
 def _quoted(text: str) -> str:
-    """Always, as `'` begins a quote too; `%` begins a specifier, and is doubled."""
+    """Return the text in quotes, which `'` requires too, with `%` doubled."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
 
 def env_file_text(variables: Mapping[str, str]) -> str:
-    """A file for EnvironmentFile=.  Raises InstallError as carried()."""
+    """Return the text of an EnvironmentFile=.  Raises InstallError as check_text() does."""
     for name, value in variables.items():
         check_text(f"{name}={value}", f"the variable {escape_unprintable(name)}")
     quoted = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in variables.items()}

@@ -1,4 +1,4 @@
-"""The plan of `specd uninstall`."""
+"""Plan `specd uninstall`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from specd.install.steps import (
 
 
 def plan_uninstall(facts: HostFacts, *, purges: bool = False) -> StepPlan:
-    """purges: models, what was learned, settings and the user too.  Raises InstallError."""
+    """Return the plan.
+
+    purges: also remove models, histories, settings and the user.  Raises InstallError.
+    """
     ours = facts.record.made_user and facts.has_user
     if not facts.record.files and not facts.record.is_installed and not (purges and ours):
         raise InstallError("specd is not installed here: nothing was recorded by `specd install`")
@@ -40,14 +43,14 @@ def plan_uninstall(facts: HostFacts, *, purges: bool = False) -> StepPlan:
     steps.append(RELOAD)
     if before is not None and facts.ollama.is_there:
         steps.append(SetUnitStates((former_ollama_state(facts, before),)))
-    # Last: a run that is cut short is known to the next.
+    # The last file: until then the next run knows about an interrupted one.
     if ours and not purges:
-        why = "the user is specd's own, and goes with --purge"
+        why = "the user was created by specd; --purge removes it"
         steps.append(PutFile(layout.RECORD, Record(made_user=True).bytes(), why=why))
     else:
         steps.append(RemoveFile(layout.RECORD))
     if purges and ours:
-        # After all that may fail, for no step brings a user back.
+        # After all steps that may fail, because removing a user cannot be undone.
         steps.append(RemoveUser(layout.USER))
     return StepPlan(
         "Uninstalling specd",
@@ -83,7 +86,7 @@ def _remove(facts: HostFacts) -> Iterator[Step]:
 
 def _purge(facts: HostFacts) -> Iterator[Step]:
     reasons = {
-        layout.STATE: "models that specd pulled itself, and what it learned",
+        layout.STATE: "specd's own models and its history",
         layout.CONFIG: "settings and pairs",
         f"{layout.UNITS}/{layout.SERVICE}.d": "settings of `systemctl edit specd`",
         f"{layout.UNITS}/{layout.SOCKET}.d": "settings of `systemctl edit specd.socket`",
@@ -95,8 +98,8 @@ def _purge(facts: HostFacts) -> Iterator[Step]:
 
 def _remarks(facts: HostFacts, *, purges: bool) -> Iterator[str]:
     if facts.record.taken_over:
-        yield "Ollama's store stays, with all that was pulled meanwhile"
+        yield "Ollama's store stays, including models pulled by specd"
     if not purges:
         kept = [place for place in (layout.STATE, layout.CONFIG) if place in facts.folders]
         if kept:
-            yield f"{' and '.join(kept)} stay, and the user {layout.USER} (--purge deletes them)"
+            yield f"{' and '.join(kept)} and the user {layout.USER} are kept (--purge deletes them)"

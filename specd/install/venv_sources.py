@@ -1,4 +1,4 @@
-"""What the service's own environment is copied from: the packages that run this command."""
+"""Collect the packages to copy into the service's environment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import specd
 from specd.errors import InstallError
 from specd.install.layout import packaged
 
-#: Of specd's own distribution: an editable link, and what pip noted of where it came from.
+#: Files of specd's own distribution to skip: an editable link, and pip's note of its origin.
 _CHECKOUT_FOLDERS: Final = re.compile(r".*\.pth|direct_url\.json|RECORD|REQUESTED")
 _NOT_CODE: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file; target: below the new environment's site-packages."""
+    """A file to copy.  target: relative to the new environment's site-packages."""
 
     path: Path
     target: Path
@@ -32,7 +32,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Sources:
-    """names: the distributions, in order.  docs: pages that lie beside the packages."""
+    """The files to copy.  names: the distributions, in order.  docs: pages next to the packages."""
 
     files: tuple[SourceFile, ...]
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Sources:
 
 
 def collect_packages() -> Sources:
-    """Itself and all that it requires, in the versions that are installed.  Raises InstallError."""
+    """Return specd and its requirements in their installed versions.  Raises InstallError."""
     distributions = _required_distributions(specd.DISTRIBUTION)
     files: dict[Path, SourceFile] = {}
     for name, distribution in distributions.items():
@@ -53,7 +53,7 @@ def collect_packages() -> Sources:
 
 
 def _required_distributions(root: str) -> dict[str, Distribution]:
-    """By normalized name; extras that a requirement names are followed too."""
+    """Return the distributions by normalized name, including the extras of requirements."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     waiting = [Requirement(root)]
@@ -67,7 +67,7 @@ def _required_distributions(root: str) -> dict[str, Distribution]:
             found[name] = metadata.distribution(requirement.name)
         except PackageNotFoundError as error:
             raise InstallError(
-                f"{requirement.name} is missing where specd runs; set it up again (make install)"
+                f"the package {requirement.name} is missing; set specd up again (make install)"
             ) from error
         extras = {"", *requirement.extras}
         for text in _requirements(name, found[name]):
@@ -79,7 +79,7 @@ def _required_distributions(root: str) -> dict[str, Distribution]:
 
 
 def _requirements(name: str, distribution: Distribution) -> Iterable[str]:
-    """A checkout's own may have grown since it was set up."""
+    """Return a distribution's requirements; a checkout's may be newer than its metadata."""
     project = Path(__file__).parents[2] / "pyproject.toml"
     if name == specd.DISTRIBUTION and project.is_file():
         declared: list[str] = tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"]
@@ -92,10 +92,10 @@ def _normalized(name: str) -> str:
 
 
 def _files_of(distribution: Distribution) -> Iterator[SourceFile]:
-    """All but scripts, which lie outside of site-packages and name another Python."""
+    """Yield all files but scripts, which are outside of site-packages and name another Python."""
     if distribution.files is None:
         raise InstallError(
-            f"nobody knows which files {distribution.name} has: it was not installed by pip;"
+            f"the files of {distribution.name} are unknown: it was not installed by pip;"
             " set specd up in an environment of its own (make install)"
         )
     for file in distribution.files:
@@ -105,7 +105,7 @@ def _files_of(distribution: Distribution) -> Iterator[SourceFile]:
 
 
 def _own_files(distribution: Distribution) -> Iterator[SourceFile]:
-    """As a wheel would lay them, from a checkout too."""
+    """Yield specd's own files as in a wheel, also from a checkout."""
     for file in distribution.files or ():
         folder = file.parts[0]
         if folder.endswith(".dist-info") and not _CHECKOUT_FOLDERS.fullmatch(file.name):

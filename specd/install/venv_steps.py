@@ -1,4 +1,4 @@
-"""The environment that the service runs: built aside, looked at, and put in place by a rename."""
+"""Build the service's environment in another folder, check it, and rename it into place."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from specd.install.layout import ENVIRONMENT, FORMER, HIDDEN, STAGED, is_below
 from specd.install.steps import Step, delete_tree
 from specd.install.venv_sources import Sources
 
-#: From linux/fs.h: two files share their blocks until one of them is written to.
+#: From linux/fs.h: share a file's blocks until one of the two is written to.
 _FICLONE: Final = 0x40049409
-#: Of a Python's standard library: what no service needs, and what belongs to others.
+#: Parts of the standard library that the service does not need.
 _EXCLUDED: Final = (
     "site-packages", "dist-packages", "test", "tests", "lib2to3", "idlelib", "tkinter",
     "turtledemo", "ensurepip", "config-*",
 )  # fmt: skip
-#: Everything that the daemon and its engines load; says which files that are.
+#: Imports all that the daemon and its engines load, and prints the loaded files.
 _CHECK_SCRIPT: Final = """
 import json, sys
 import specd.daemon, specd.cli, llama_cpp, llguidance
@@ -39,7 +39,10 @@ print(json.dumps(sorted(loaded | set(filter(None, sys.path)))))
 
 @dataclass
 class BuildVenv(Step):
-    """Root's, readable by all; compiled, since the service may write nothing there."""
+    """A step that builds the environment, owned by root and readable by all.
+
+    It is compiled here, because the service cannot write to it.
+    """
 
     choice: PythonChoice
     sources: Sources
@@ -68,7 +71,7 @@ class BuildVenv(Step):
             copy_file(page, staged / "docs" / page.name)
         _write_command(staged)
         python = str(staged / "bin" / "python3")
-        with contextlib.suppress(CommandFailed):  # packages carry files that are no Python
+        with contextlib.suppress(CommandFailed):  # some packages contain files that are not Python
             machine.run(python, "-I", "-m", "compileall", "-qq", "-j", "0", str(packages))
         _make_readable(staged)
         _check_venv(python, machine)
@@ -80,7 +83,7 @@ class BuildVenv(Step):
 
 @dataclass
 class SwapVenv(Step):
-    """Two renames; the one before stays until all is well."""
+    """A step that swaps environments by two renames; the former one is deleted at the end."""
 
     _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -111,7 +114,7 @@ class SwapVenv(Step):
 
 @dataclass
 class RestoreFormerVenv(Step):
-    """After an installation that was killed between the two renames."""
+    """A step that repairs an installation that was killed between the two renames."""
 
     @property
     def words(self) -> str:
@@ -125,11 +128,11 @@ def _make_venv(choice: PythonChoice, staged: Path, machine: HostSystem) -> None:
     python = choice.interpreter.executable
     machine.run(python, "-I", "-m", "venv", "--without-pip", "--symlinks", str(staged))
     for script in staged.joinpath("bin").glob("[Aa]ctivate*"):
-        script.unlink()  # they name the folder it was made in
+        script.unlink()  # they contain the folder's earlier name
 
 
 def _copy_interpreter(choice: PythonChoice, staged: Path) -> None:
-    """Python finds its library beside itself, wherever both are."""
+    """Copy the interpreter; Python finds its library next to itself."""
     python = choice.interpreter
     prefix, name = Path(python.prefix), f"python{python.version}"
     copy_file(Path(python.executable).resolve(), staged / "bin" / name)
@@ -147,9 +150,9 @@ def _copy_interpreter(choice: PythonChoice, staged: Path) -> None:
 
 
 def _patch_library_path(program: Path, folder: Path) -> None:
-    """Where a Python was linked to a libpython by its full path, the path is overwritten in place.
+    """Overwrite the full path of libpython in the program, if it was linked so.
 
-    The loader's string table has it between two NULs; a shorter text fits there.
+    The dynamic string table ends it with a NUL, so a shorter path fits.
     """
     said, wanted = os.fsencode(folder), b"$ORIGIN/../lib"
     if len(said) >= len(wanted):
@@ -164,9 +167,10 @@ def _copy_for_tree(source: str, target: str) -> str:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Content, whether it can be run, and time of change (which compiled code is known by).
+    """Copy content, executable bit and time of change, which validates compiled code.
 
-    The blocks are shared where the file system can; never the file: its owner could still write it.
+    The blocks are shared if the file system supports it.  A hard link would let the owner of the
+    source write to the copy.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with source.open("rb") as read, target.open("wb") as write:
@@ -192,7 +196,7 @@ def _write_command(staged: Path) -> None:
 
 
 def _make_readable(folder: Path) -> None:
-    """Whatever umask root has: the service's user reads it."""
+    """Make the files readable for the service's user, whatever root's umask is."""
     for path, _, files in os.walk(folder):
         Path(path).chmod(0o755)
         for name in files:
@@ -202,7 +206,10 @@ def _make_readable(folder: Path) -> None:
 
 
 def _check_venv(python: str, machine: HostSystem) -> None:
-    """Run it once.  Raises InstallError where it lacks something, or loads what the unit hides."""
+    """Run the environment once.
+
+    Raises InstallError if something is missing, or if it loads files that the unit hides.
+    """
     try:
         loaded = json.loads(machine.run(python, "-I", "-c", _CHECK_SCRIPT))
     except CommandFailed as error:

@@ -95,7 +95,7 @@ def test_an_error_is_one_sentence_and_status_1(
     "error,said",
     [
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
-        (KeyError("x"), "a bug of specd's: KeyError('x') (where: OLLAMA_DEBUG=1)"),
+        (KeyError("x"), "a bug in specd: KeyError('x') (set OLLAMA_DEBUG=1 for a traceback)"),
     ],
 )
 def test_no_error_is_a_traceback(

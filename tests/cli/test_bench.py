@@ -74,7 +74,7 @@ def test_figures_that_could_not_be_kept_are_not_measured(tmp_path: Path, option:
     "options,complaint",
     [
         (["--target-type", "Q3_K"], "--target-type: one of Q8_0, Q4_0, F16"),
-        (["--peer", "vllm"], "--peer: 'vllm' is not known here"),
+        (["--peer", "vllm"], "--peer: 'vllm' is not supported"),
         (["--peer", "llama-server=no/such/file"], "no/such/file"),
         (["--workloads", "qa,poems"], "no workload is called 'poems'"),
     ],

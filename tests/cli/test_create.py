@@ -126,7 +126,7 @@ def test_a_drafter_that_does_not_fit_is_refused_at_once(
         assert said == (
             f"…/My.modelfile:2: The drafter other.gguf does not speak the vocabulary of {source}:"
             " the tokenizers cut text differently before they look up tokens (llama-bpe, qwen2)."
-            " (--force creates the model all the same)"
+            " (--force creates the model anyway)"
         )
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
     assert "no daemon answers" in refused(tmp_path, "FROM big\nDRAFT other.gguf", "--force")

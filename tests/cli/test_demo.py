@@ -83,7 +83,7 @@ def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
 
 def test_texts_that_differ_are_said_to_differ_and_where() -> None:
     comparison = PromptComparison("p", [TimedAnswer("abc", 3, 1)], [TimedAnswer("abX", 3, 1)])
-    assert "part after 2 characters" in comparison.words
+    assert "differ after 2 characters" in comparison.words
     assert any("equally likely" in sentence for sentence in verdict([comparison]))
     later = PromptComparison(
         "p", [TimedAnswer("abc", 3, 1)] * 2, [TimedAnswer("abc", 3, 1), TimedAnswer("abcd", 4, 1)]
@@ -128,4 +128,4 @@ async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> N
 
 def test_what_was_hardly_drafted_is_not_called_a_gain() -> None:
     said = verdict([compared(1.2, 1, {**PARKED, "draft_n": 2})])
-    assert said[0].startswith("Speculation does not pay here, so nearly all of it was plain")
+    assert said[0].startswith("Speculation does not pay here, so almost all decoding was plain")

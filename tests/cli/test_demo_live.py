@@ -20,7 +20,7 @@ async def test_the_demo_starts_a_daemon_asks_both_ways_and_says_what_it_measured
     # Port 1 is nobody's: the demo has to start a daemon of its own.
     await demonstration.run(Client("http://127.0.0.1:1"), ["import os\n"])
     text = out.getvalue()
-    assert "Starting a daemon of its own" in text
+    assert "Starting a separate daemon" in text
     assert "num_predict 24, temperature 0.8, seed 1; median of 1" in text
     row = next(line for line in text.splitlines() if line.startswith("│ import os"))
     plain, speculative = (float(cell) for cell in row.strip("│").split("│")[1:3])

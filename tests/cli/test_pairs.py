@@ -113,7 +113,7 @@ def printed(rows: list[Row], width: int, *, terminal: bool) -> list[str]:
 def test_a_pipe_gets_a_line_for_each_model_that_says_who_drafts_or_why_nobody_does() -> None:
     header, *lines = printed(ROWS, 1000, terminal=False)
     assert [re.split("   +", line) for line in (header, *lines)] == [
-        ["MODEL", "DRAFTER", "CHOSEN BY", "RULE", "GAINED HERE, OR WHY NONE"],
+        ["MODEL", "DRAFTER", "CHOSEN BY", "RULE", "GAIN HERE, OR WHY NONE"],
         ["big:70b", "small:1b", "registry", RULE, "not used yet"],
         ["big:70b", "-", "-", "-", DETAIL],
         ["broken:1b", "-", "-", "-", "the manifest cannot be read"],
@@ -284,7 +284,7 @@ def test_a_pattern_means_the_models_that_match(learn: Callable[..., None], tmp_p
     assert [row["model"] for row in json.loads(said("o*", "--json"))] == ["other:1b", "other:7b"]
     assert said("o*", "--forget") == "forgot 0 pairs\n"
     assert said("*", "--forget") == "forgot 1 pair\n"
-    with pytest.raises(InvalidRequest, match=r"no model here matches x\*"):
+    with pytest.raises(InvalidRequest, match=r"no model on disk matches x\*"):
         said("x*")
 
 

@@ -69,7 +69,7 @@ def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
     assert (found["drafter"], found["reason"]) == (None, "refused_by_rule")
     assert "it is quick" in str(found["detail"])
     assert said("remove", "big:latest") == (
-        f"wrote {own}: the rule for big:latest is gone\nFor big:latest no rule is left\n"
+        f"wrote {own}: removed the rule for big:latest\nFor big:latest no rule is left\n"
     )
     assert read_rules(own, "user") == ()
     with pytest.raises(InvalidRequest, match="no file of yours has a rule for just big"):
@@ -203,7 +203,7 @@ def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
 
 
 def test_a_rule_that_is_replaced_is_said() -> None:
-    was = "This replaces the rule that was there:"
+    was = "This replaces the earlier rule:"
     assert was not in said("add", "big", "small", "--max-draft", "4")
     assert was not in said("add", "BIG:latest", "small", "--max-draft", "4")
     refused = said("refuse", "big", "--reason", "it is quick")

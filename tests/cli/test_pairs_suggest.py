@@ -79,7 +79,7 @@ def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, w
     assert (found.drafter, found.pull) == ("stopgap:2b", ("small:1b",))
     assert found.expected == RULE.expected
     assert words in found.why
-    assert "stopgap:2b drafts for it, from the shelf" in found.why
+    assert "stopgap:2b drafts for it, from the local store" in found.why
 
 
 def test_a_model_that_has_one_needs_none() -> None:
@@ -105,7 +105,7 @@ def test_commands_stay_whole_and_reasons_are_folded() -> None:
         "    specd pull small:3b    or this one",
         "mid:8b",
         "    What is here speaks otherwise.",
-        "    specd pull small:1b    no figure is published",
+        "    specd pull small:1b    no published figure",
         "moe:30b",
     ]
     assert max(map(len, console.file.getvalue().splitlines()[7:])) <= 60

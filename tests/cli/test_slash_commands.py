@@ -85,15 +85,15 @@ async def test_a_history_that_is_switched_off() -> None:
         ("/set parameter temperature hot", "Error: invalid float value [hot]"),
         ("/set parameter num_ctx 1.5", "Error: invalid int value [1.5]"),
         ("/set parameter heat 1", "Error: unknown parameter 'heat'"),
-        ("/set parameter", "Error: a parameter has a name and a value"),
-        ("/set parameter seed", "Error: a parameter has a name and a value"),
-        ("/set format xml", "Error: the format is json, or none by /set noformat"),
-        ("/set think deeply", "Error: a level of thinking is one of low, medium, high, max"),
-        ("/set system", "Error: a system prompt has a text"),
+        ("/set parameter", "Error: /set parameter needs a name and a value"),
+        ("/set parameter seed", "Error: /set parameter needs a name and a value"),
+        ("/set format xml", "Error: the format is json; /set noformat resets it"),
+        ("/set think deeply", "Error: the thinking level must be one of low, medium, high, max"),
+        ("/set system", "Error: /set system needs a text"),
         ("/load", "Error: /load needs the name of a model"),
         ("/save", "Error: /save needs a name for the new model"),
-        ("/sing", "/sing is no command; /? lists them."),
-        ("/none.png is nowhere", "/none.png is no command; /? lists them."),
+        ("/sing", "/sing is not a command; /? lists them."),
+        ("/none.png is nowhere", "/none.png is not a command; /? lists them."),
     ],
 )
 async def test_what_cannot_be_done_is_said_and_the_session_goes_on(line: str, said: str) -> None:
@@ -213,4 +213,4 @@ async def test_pictures_begin_a_message_and_are_not_saved(tmp_path: Path) -> Non
     question = {"role": "user", "content": "what is it", "images": ["UE5H"]}
     assert asked_of(fake, "chat")[0]["messages"] == [question]
     assert asked_of(fake, "create")[0]["messages"][1] == {"role": "user", "content": "what is it"}
-    assert "Pictures are not part of it.\n" in said
+    assert "Images were not saved.\n" in said

@@ -67,4 +67,4 @@ def test_the_command_asks_before_it_fetches(
 def test_a_model_has_a_name() -> None:
     result = CliRunner().invoke(app, ["create"])
     assert result.exit_code == 2
-    assert "name the new model: specd create NAME" in result.output
+    assert "the new model needs a name: specd create NAME" in result.output

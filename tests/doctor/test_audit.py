@@ -65,14 +65,14 @@ def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: 
 def test_nobody_on_the_port_is_said() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        with pytest.raises(ProcessHidden, match="nobody who listens"):
+        with pytest.raises(ProcessHidden, match="cannot find the process that listens"):
             ProcessAudit.of(HostAddress("http", "127.0.0.1", probe.getsockname()[1]))
 
 
 def test_a_daemon_that_is_gone_is_said() -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    with pytest.raises(ProcessHidden, match="cannot be looked at"):
+    with pytest.raises(ProcessHidden, match="cannot inspect process"):
         ProcessAudit(done.pid).sample()
 
 
@@ -87,4 +87,4 @@ async def test_a_real_daemon_calls_nobody_while_it_answers(tmp_path: Path) -> No
         assert [model["name"] for model in told["models"]] == ["m:latest"]
         assert "daemon" in {process["role"] for process in told["processes"]}
         words = (await specd(daemon, "audit", folder=tmp_path)).decode()
-        assert "Connections to elsewhere\n  none" in words
+        assert "Connections to other machines\n  none" in words

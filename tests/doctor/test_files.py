@@ -56,7 +56,7 @@ def test_a_store_that_may_not_be_read_is_a_problem(
     closed(monkeypatch, tmp_path, 4)
     [finding] = store_findings(tmp_path)
     assert finding.level is Level.PROBLEM
-    assert "may not be read" in finding.words
+    assert "cannot read" in finding.words
 
 
 def test_a_store_that_may_not_be_written_is_a_warning(
@@ -90,7 +90,7 @@ def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
     assert room.remedy.endswith(f"ReadWritePaths={tmp_path} /usr")
     [absent] = store_findings(tmp_path / "a/b")
     assert absent.level is Level.PROBLEM
-    assert absent.remedy.startswith("make it, ")
+    assert absent.remedy.startswith("create it, ")
     assert absent.remedy.endswith(f"ReadWritePaths={tmp_path}/a/b")
 
 

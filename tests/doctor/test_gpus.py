@@ -80,7 +80,7 @@ def test_a_machine_without_one_is_in_order(machine: Path) -> None:
         (NVIDIA, (), None, "its driver does not answer", "install NVIDIA's driver"),
         (NVIDIA, (), [RTX], "cannot use it", "SPECD_ACCEL=cuda make install"),
         (AMD, (), None, "cannot use it", "SPECD_ACCEL=rocm make install"),
-        (AMD, None, None, "does not say what it can use", "OLLAMA_DEBUG=1"),
+        (AMD, None, None, "does not report its devices", "OLLAMA_DEBUG=1"),
     ],
 )
 def test_a_gpu_that_serves_nobody_is_a_problem(
@@ -111,7 +111,7 @@ def test_a_node_that_may_not_be_opened_comes_first(
     monkeypatch.setattr("os.access", lambda path, _mode: path != node)
     finding = found(machine)[-1]
     assert finding.level is Level.PROBLEM
-    assert f"{node} may not be opened" in finding.words
+    assert f"{node} cannot be opened" in finding.words
     assert "DeviceAllow" in finding.remedy
 
 

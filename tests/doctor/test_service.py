@@ -180,5 +180,5 @@ def test_what_the_socket_holds_is_told_inside() -> None:
 
 
 def test_a_service_without_a_command_is_refused() -> None:
-    with pytest.raises(ValueError, match="starts nothing"):
+    with pytest.raises(ValueError, match="has no ExecStart="):
         transient_unit("[Service]\nType=notify\n", Path("/run/out"))

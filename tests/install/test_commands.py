@@ -44,7 +44,7 @@ def test_a_dry_run_does_nothing_and_needs_no_root(
     before = here.snapshot()
     assert "nothing was done" in said(*command, "--dry-run")
     assert (here.snapshot(), here.done) == (before, [])
-    with pytest.raises(InstallError, match="root's to do: sudo"):
+    with pytest.raises(InstallError, match="needs root: sudo"):
         said(*command, "--yes")
 
 
@@ -88,8 +88,8 @@ def test_there_and_back_and_away(here: FakeHostSystem) -> None:
     before = here.snapshot()
     assert "specd migrate --back" in said("migrate", "--yes")
     assert here.active == {layout.SERVICE}
-    assert "is in Ollama's place; this does it again" in said("migrate", "--dry-run")
-    assert "Ollama is as it was before" in said("migrate", "--back", "--yes")
+    assert "has replaced Ollama already; this updates it" in said("migrate", "--dry-run")
+    assert "Ollama is restored" in said("migrate", "--back", "--yes")
     assert here.active == {layout.OLLAMA}
     said("uninstall", "--purge", "--yes")
     after = here.snapshot()

@@ -94,5 +94,5 @@ def test_another_server_is_not_specd(server: Server) -> None:
 def test_silence_is_said(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_check, "_TIMEOUT_S", 0.0)
     monkeypatch.setattr(health_check, "_ONE_TRY_S", 0.05)
-    with pytest.raises(InstallError, match="nobody answers on"):
+    with pytest.raises(InstallError, match="no daemon answers on"):
         CheckHealth(f"http://127.0.0.1:{listener}").do(HostSystem())

@@ -40,7 +40,7 @@ def test_going_back_leaves_ollama_as_it_was_and_specd_installed(
     assert {path: after[path] for path in before} == before
     assert not with_ollama.at(layout.DROP_IN).parent.exists()
     assert with_ollama.at(layout.ENVIRONMENT).is_dir()
-    with pytest.raises(InstallError, match="nothing to go back from"):
+    with pytest.raises(InstallError, match="nothing to restore"):
         plan_migrate_back(gather_facts(with_ollama))
 
 
@@ -137,6 +137,6 @@ def test_ollama_that_was_removed_meanwhile_is_no_obstacle(
     with_ollama.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()
     with_ollama.enabled.discard(layout.OLLAMA)
     plan = plan_migrate_back(gather_facts(with_ollama))
-    assert "gone meanwhile" in plan.outcome[0]
+    assert "removed in the meantime" in plan.outcome[0]
     apply_plan(plan, with_ollama, print)
     assert with_ollama.active == set()

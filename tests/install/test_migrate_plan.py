@@ -58,7 +58,7 @@ def test_a_dry_run_without_systemd_reads_the_units_files(
     facts = gather_facts(with_ollama, dry_run=True)
     said = words(plan_migrate(facts, asked, write_small_sources(tmp_path / "sources")))
     assert "systemctl stop ollama.service" in said
-    assert "which units run, and start at boot, is not known" in said
+    assert "the states of the units are unknown" in said
 
 
 def test_a_user_of_a_units_own_is_refused_by_its_files_too(with_ollama: FakeHostSystem) -> None:

@@ -70,7 +70,7 @@ def test_a_second_run_updates_and_keeps_what_people_wrote(
     machine.put(layout.ENV_FILE, "OLLAMA_HOST=:1\n")
     machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
     said = words(install(machine, tmp_path / "sources", "two"))
-    assert f"{layout.ENV_FILE} is there, and stays as it is" in said
+    assert f"{layout.ENV_FILE} exists and is not changed" in said
     assert machine.at(layout.ENV_FILE).read_text() == "OLLAMA_HOST=:1\n"
     assert machine.at(f"{layout.UNITS}/{layout.SERVICE}.kept-by-specd").read_text() == "by hand"
     module = machine.at("/opt/specd/lib/python3.11/site-packages/specd/module.py")
@@ -107,7 +107,7 @@ def test_an_update_under_a_running_service_says_what_until_its_restart(
         gather_facts(machine), write_small_sources(tmp_path / "sources"), starts=False
     )
     assert plan.outcome[-1].endswith("answers may fail until then: systemctl restart specd")
-    assert "answers may fail, until `systemctl restart specd`" in words(plan)
+    assert "answers may fail until `systemctl restart specd`" in words(plan)
     # The program itself stays what it is.
     assert "answers may fail" not in words(plan_install(gather_facts(machine), None, starts=False))
     machine.active.clear()
@@ -130,7 +130,7 @@ def test_where_the_socket_starts_it_the_service_is_not_enabled(
 def test_somebody_elses_command_stays(machine: FakeHostSystem, tmp_path: Path) -> None:
     machine.put(layout.COMMAND, "another specd")
     said = words(install(machine, tmp_path / "sources"))
-    assert "somebody else's, and stays" in said
+    assert "belongs to another program and is not changed" in said
     assert machine.at(layout.COMMAND).read_text() == "another specd"
 
 
@@ -162,7 +162,7 @@ def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
             {"read_only": (layout.ENVIRONMENT,)},
             "/opt/specd lies on a file system that is read-only",
         ),
-        ({"folders": frozenset({layout.ENVIRONMENT})}, "did not make it; move it away"),
+        ({"folders": frozenset({layout.ENVIRONMENT})}, "did not create it; move it away"),
     ],
 )
 def test_what_cannot_work_is_not_begun(

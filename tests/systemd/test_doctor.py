@@ -118,7 +118,7 @@ def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(
         ]
         assert remedy.endswith(f"write {folder}")
         container("chown", "specd:", folder)
-    assert "may not be written" not in json.dumps(examined(container, status=0)["store"])
+    assert "cannot write to" not in json.dumps(examined(container, status=0)["store"])
     container("systemctl", "restart", "specd")
     assert make(container) == ['{"status":"success"}']
 
@@ -155,7 +155,7 @@ def test_a_store_that_the_unit_may_not_see_is_a_problem(container: SystemdContai
     container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/closed"\n')
     container("systemctl", "start", "specd")
     found = examined(container, status=1)
-    assert "may not be read by specd" in found["store"][0]["words"]
+    assert "specd cannot read" in found["store"][0]["words"]
 
 
 def test_the_audit_of_the_service_sees_no_call_to_elsewhere(container: SystemdContainer) -> None:
