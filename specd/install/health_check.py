@@ -40,7 +40,7 @@ class CheckHealth(Step):
         if isinstance(listed, dict) and not listed.get("models"):
             none = "none of the" if self.n_models > 1 else "not the"
             raise InstallError(
-                f"specd lists {none} {format_model_count(self.n_models)} in the store; see its log:"
+                f"specd lists {none} {format_model_count(self.n_models)} in the store:"
                 " journalctl -u specd"
             )
 

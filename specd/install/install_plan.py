@@ -64,8 +64,10 @@ def plan_install(
         ]
         outcome.append(f"It listens on {facts.address.url}; log: journalctl -u specd")
     elif facts.service.is_active:
-        until = "" if venv_contents is None else ", and answers may fail until a restart"
-        outcome.append(f"the earlier specd still runs{until}; restart it: systemctl restart specd")
+        may_fail = "" if venv_contents is None else ", and answers may fail"
+        outcome.append(
+            f"the earlier specd still runs{may_fail}.  To restart it: systemctl restart specd"
+        )
     else:
         outcome.append("To start it now and at every boot: systemctl enable --now specd")
     said = (*unseen(facts), *remarks(facts), *(_ollama_remark(facts) if starts else ()))

@@ -72,7 +72,7 @@ def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
         f"wrote {own}: removed the rule for big:latest\nFor big:latest no rule is left\n"
     )
     assert read_rules(own, "user") == ()
-    with pytest.raises(InvalidRequest, match="no file of yours has a rule for just big"):
+    with pytest.raises(InvalidRequest, match="none of your files has a rule for exactly big"):
         said("remove", "big")
 
 
@@ -182,7 +182,7 @@ def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path)
     said("add", "big*", "small")
     words = said("add", "big", "small", "--machine")
     assert f"wrote {rule_files.MACHINE_FILE}" in words
-    assert f"For big:latest another rule goes before it: {own}: big*" in words
+    assert f"For big:latest another rule has priority: {own}: big*" in words
     with pytest.raises(InvalidRequest, match=rf"{rule_files.MACHINE_FILE} has: .* with --machine"):
         said("remove", "big")
     with pytest.raises(InvalidRequest, match=rf"{own} has: .* without --machine"):
@@ -196,8 +196,8 @@ def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
     said("refuse", "big", "--machine")
     machine = rule_files.MACHINE_FILE
     assert said("remove", "big") == (
-        f"wrote {own}: the rule for big is gone\n"
-        f"For big:latest this rule decides now: {machine}: big\n"
+        f"wrote {own}: removed the rule for big\n"
+        f"For big:latest this rule applies now: {machine}: big\n"
     )
     assert "no rule is left" in said("remove", "big", "--machine")
 
@@ -239,7 +239,7 @@ def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> N
     assert "another rule" not in said("add", "BIG", "small")
     assert len(read_rules(own, "user")) == 1
     said("add", "big:late*", "small")
-    assert f"For big:latest another rule goes before it: {own}" in said("refuse", "b*")
+    assert f"For big:latest another rule has priority: {own}" in said("refuse", "b*")
 
 
 def test_a_file_that_is_named_and_not_there_is_made(

@@ -106,7 +106,7 @@ async def test_what_cannot_be_done_is_said_and_the_session_goes_on(line: str, sa
 
 async def test_a_model_that_cannot_think_is_named() -> None:
     _, said, _ = await execute(daemon(), "/set think")
-    assert said == "Note that m cannot think.\nthink is set.\n"
+    assert said == "Note: m does not support thinking.\nthink is set.\n"
 
 
 @pytest.mark.parametrize(

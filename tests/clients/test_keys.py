@@ -103,5 +103,5 @@ async def test_the_specd_command(daemon: Daemon, tmp_path: Path) -> None:
         assert status == 1
         assert said == (
             "Error: unauthorized: a valid API key is required;"
-            " set SPECD_API_KEYS to one that the daemon knows\n"
+            " set SPECD_API_KEYS to a key that the daemon accepts\n"
         )

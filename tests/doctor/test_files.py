@@ -67,7 +67,7 @@ def test_a_store_that_may_not_be_written_is_a_warning(
     count, room = store_findings(tmp_path)
     assert count.level is Level.OK
     assert room.level is Level.WARNING
-    assert "nothing can be pulled" in room.words
+    assert "pull, create and delete will fail" in room.words
 
 
 def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
@@ -105,7 +105,7 @@ def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
     _, room = store_findings(tmp_path)
     assert room.level is Level.WARNING
     named = f" ({tmp_path / part})" if part else ""
-    assert f"{named}: nothing can be pulled" in room.words
+    assert f"{named}: pull, create and delete will fail" in room.words
     assert room.remedy.endswith(f"write {tmp_path / part}")
 
 

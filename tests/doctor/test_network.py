@@ -171,7 +171,7 @@ def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> 
     assert "unix:/run/specd.sock" in second.words
     assert levels(found) == [Level.OK, Level.OK, Level.WARNING]
     assert "OLLAMA_HOST=127.0.0.1:" in third.words
-    assert f"has no effect: specd.socket listens, on http://127.0.0.1:{port}" in third.words
+    assert f"has no effect: specd.socket listens on http://127.0.0.1:{port}" in third.words
     assert "systemctl edit specd.socket" in third.remedy
 
 

@@ -99,8 +99,8 @@ def test_broken_pairs_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "name,value,words,remedy",
     [
-        ("SPECD_API_KEY", "0123456789abcdef", "is not a setting", "is SPECD_API_KEYS meant?"),
-        ("OLLAMA_KEEPALIVE", "3", "is not a setting", "is OLLAMA_KEEP_ALIVE meant?"),
+        ("SPECD_API_KEY", "0123456789abcdef", "is not a setting", "did you mean SPECD_API_KEYS?"),
+        ("OLLAMA_KEEPALIVE", "3", "is not a setting", "did you mean OLLAMA_KEEP_ALIVE?"),
         ("OLLAMA_KEEP_ALIVE", "banana", "using the default 5m", "docs/settings.md"),
     ],
 )

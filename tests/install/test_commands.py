@@ -53,7 +53,7 @@ def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     here.answers = False
-    not_known = "start at boot, is not known, since Failed to connect to bus"
+    not_known = "states of the units are unknown: Failed to connect to bus"
     assert not_known in said("install", "--no-start", "--dry-run")
     with pytest.raises(InstallError, match="Failed to connect to bus"):
         said("install", "--no-start", "--yes")

@@ -64,7 +64,7 @@ def test_one_model_is_counted_as_one(server: Server) -> None:
     server.answers["/api/tags"] = (200, '{"models": []}')
     step = CheckHealth(server.url, 1)
     assert "lists models (1 model in the store)" in step.words
-    with pytest.raises(InstallError, match="not the 1 model of"):
+    with pytest.raises(InstallError, match="not the 1 model in"):
         step.do(HostSystem())
 
 

@@ -82,8 +82,8 @@ def test_of_two_that_want_one_port_at_boot_ollama_alone_is_left(
     )
     plan = plan_migrate_back(gather_facts(at_one_port))
     assert (
-        "http://127.0.0.1:11434 is Ollama's again, where both were to start at boot before: of the"
-        " two ollama.service does; specd.service stays installed, is stopped, and does not start"
+        "http://127.0.0.1:11434 is Ollama's again (both started at boot before; now only"
+        " ollama.service does); specd.service stays installed, is stopped, and does not start"
     ) in words(plan)
     apply_plan(plan, at_one_port, print)
     assert (at_one_port.active, at_one_port.enabled) == ({layout.OLLAMA}, {layout.OLLAMA})

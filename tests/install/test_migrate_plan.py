@@ -45,8 +45,8 @@ def test_ollamas_settings_user_and_store_are_carried_over(
     assert with_ollama.at(layout.OLLAMA_ENV_FILE).read_text() == 'OLLAMA_KEEP_ALIVE="7m"\n'
     assert with_ollama.at(layout.OLLAMA_ENV_FILE).stat().st_mode & 0o777 == 0o640
     said = words(plan)
-    assert "OLLAMA_VULKAN is carried over, and has no effect" in said
-    assert "not carried over, for Ollama's program alone: SECRET" in said
+    assert "OLLAMA_VULKAN is copied but has no effect" in said
+    assert "not copied, since only Ollama's program uses them: SECRET" in said
 
 
 def test_a_dry_run_without_systemd_reads_the_units_files(

@@ -106,7 +106,7 @@ def test_an_update_under_a_running_service_says_what_until_its_restart(
     plan = plan_install(
         gather_facts(machine), write_small_sources(tmp_path / "sources"), starts=False
     )
-    assert plan.outcome[-1].endswith("answers may fail until then: systemctl restart specd")
+    assert plan.outcome[-1].endswith("answers may fail.  To restart it: systemctl restart specd")
     assert "answers may fail until `systemctl restart specd`" in words(plan)
     # The program itself stays what it is.
     assert "answers may fail" not in words(plan_install(gather_facts(machine), None, starts=False))
@@ -149,18 +149,18 @@ def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
         gather_facts(machine, dry_run=True), write_small_sources(tmp_path / "sources")
     )
     words = "\n".join(plan.lines())
-    assert "let systemd read its units again: systemctl daemon-reload" in words
-    assert "which units run, and start at boot, is not known, since systemd does not run" in words
+    assert "reload systemd's units: systemctl daemon-reload" in words
+    assert "the states of the units are unknown: systemd does not run" in words
     assert machine.snapshot() == before
 
 
 @pytest.mark.parametrize(
     "changes,said",
     [
-        ({"free_bytes": 10}, "/opt/specd needs 0 MB, and 0 MB are free"),
+        ({"free_bytes": 10}, "/opt/specd needs 0 MB, but only 0 MB are free"),
         (
             {"read_only": (layout.ENVIRONMENT,)},
-            "/opt/specd lies on a file system that is read-only",
+            "/opt/specd is on a read-only file system",
         ),
         ({"folders": frozenset({layout.ENVIRONMENT})}, "did not create it; move it away"),
     ],
@@ -187,7 +187,7 @@ def test_a_usr_that_is_read_only_costs_the_link_alone(
     [
         (
             PortOwner(7, "ollama", "ollama.service"),
-            "by ollama .pid 7, ollama.service.: `specd migrate`",
+            "by ollama .pid 7, ollama.service.: use `specd migrate`",
         ),
         (
             PortOwner(7, "ollama", "ollama.service of user 1"),
@@ -217,7 +217,7 @@ def test_a_file_of_ollamas_that_cannot_be_read_is_said_and_keeps_a_migration_alo
     apply_plan(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
     with_ollama.at("/etc/default/ollama").write_bytes(b"OLLAMA_HOST=\xff\n")
     facts = gather_facts(with_ollama)
-    said = "where ollama.service listens is not known, since ollama.service has settings in a file"
+    said = "the address of ollama.service is unknown: ollama.service has settings in a file"
     for plan in (plan_install(facts, None), plan_migrate_back(facts), plan_uninstall(facts)):
         assert said in words(plan)
     with pytest.raises(InstallError, match="is not UTF-8"):

@@ -92,7 +92,7 @@ def test_a_group_that_others_were_given_hinders_nothing(
         before(line)
 
     machine.on_command = refuse
-    assert "remove the user specd, and its group" in words(
+    assert "remove the user specd and its group" in words(
         plan_uninstall(gather_facts(machine), purges=True)
     )
     uninstall(machine, purges=True)

@@ -225,7 +225,7 @@ def test_ollamas_place_is_taken_and_given_back(
     container("sh", "-c", f"echo OLLAMA_HOST=127.0.0.1:{PORT} >>/etc/specd/specd.env")
 
     plan = container(*SPECD, "migrate", "--dry-run", timeout_s=INSTALL_S)
-    assert "OLLAMA_VULKAN is carried over, and has no effect" in plan
+    assert "OLLAMA_VULKAN is copied but has no effect" in plan
     assert files_of_ollama(container) == ollama
 
     container(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
