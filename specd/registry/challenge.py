@@ -1,4 +1,4 @@
-"""A registry's 401: where a token is to be had, and what the request for one looks like."""
+"""The authentication challenge in a registry's 401, and the token request that answers it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ _NO_BODY: Final = base64.b64encode(hashlib.sha256(b"").hexdigest().encode()).dec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """scope: parts with spaces between."""
+    """A `Bearer` challenge.
+
+    scope: parts separated by spaces.
+    """
 
     realm: str
     service: str = ""
     scope: str = ""
 
     def token_url(self, asked: URL, *, now_s: float | None = None, nonce: str = "") -> URL:
-        """Where the token is to be had; never quoted anew, because its very text is signed.
+        """Return the URL of the token request, already encoded, because its exact text is signed.
 
-        asked: what was answered 401.  A token is asked for at no other host, or one registry could
-        have requests signed that another believes.
+        asked: the URL that was answered with 401.  Raises RegistryError if the token server is
+        another host: a registry could otherwise obtain signatures that are valid elsewhere.
         """
         realm = urlsplit(self.realm)
         host = asked.raw_authority
@@ -44,25 +47,28 @@ class Challenge:
         fields += [("service", self.service)]
         fields += [("scope", part) for part in self.scope.split(" ")]
         fields += [("ts", str(stamp)), ("nonce", nonce or secrets.token_urlsafe(16))]
-        fields.sort(key=lambda field: field[0])  # as Go encodes them
+        fields.sort(key=lambda field: field[0])  # Go's order
         return URL(realm._replace(query=urlencode(fields), fragment="").geturl(), encoded=True)
 
 
 def parse_challenge(header: str) -> Challenge | None:
-    """`Bearer realm="…",service="…",scope="…"`; None for any other scheme."""
+    """Parse `Bearer realm="…",service="…",scope="…"`; return None for any other scheme."""
     scheme, _, rest = header.strip().partition(" ")
     if scheme.lower() != "bearer":
         return None
-    said = {
+    parameters = {
         found[1].lower(): re.sub(r"\\(.)", r"\1", found[2]) if found[2] is not None else found[3]
         for found in _PARAMETER.finditer(rest)
     }
-    if not said.get("realm"):
+    if not parameters.get("realm"):
         return None
     return Challenge(
-        realm=said["realm"], service=said.get("service", ""), scope=said.get("scope", "")
+        realm=parameters["realm"],
+        service=parameters.get("service", ""),
+        scope=parameters.get("scope", ""),
     )
 
 
 def text_to_sign(url: URL) -> str:
+    """Return what the user's key signs for a token request without a body."""
     return f"GET,{url},{_NO_BODY}"

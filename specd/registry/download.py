@@ -1,7 +1,7 @@
-"""One blob on its way here: many connections, one file, hashed as it grows.
+"""Download of one blob: many connections, one file, hashed while it grows.
 
-READ run() FIRST.  Whatever ends it (the last client left, a crash, a full disk), what came is kept
-and the next download goes on from there.
+Read `Download.run` first.  An interrupted download (no client left, a crash, a full disk) keeps its
+bytes, and the next download resumes it.
 """
 
 from __future__ import annotations
@@ -45,20 +45,23 @@ _SAVE_EVERY_S: Final = 1.0
 _HASH_BYTES: Final = 4 * 2**20
 _HASHES_AT_ONCE: Final = 16
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-#: What storage says when the address that a registry gave has expired, or the registry of a token.
+#: Status codes of storage for an expired URL, and of a registry for an expired token.
 _EXPIRED: Final = frozenset({400, 401, 403, 410})
 
 
 class DigestMismatch(RegistryError):
-    pass
+    """A complete download whose digest is wrong."""
 
 
 class _RangeIgnored(Exception):
-    """The server sends the whole blob whatever is asked."""
+    """The server sends the whole blob although a range was requested."""
 
 
 class Download:
-    """digest: "sha256:<64 hex digits>".  total: bytes."""
+    """Resumable download of one blob.
+
+    digest: "sha256:<64 hex digits>".  total: bytes.
+    """
 
     def __init__(self, remote: Remote, digest: str, total: int, context: TransferContext) -> None:
         self.digest = digest
@@ -76,13 +79,13 @@ class Download:
 
     @property
     def completed(self) -> int:
-        """Bytes; fewer than a moment ago only where what was resumed turned out to be damaged."""
+        """Bytes on disk; the number falls only if a resumed file turns out to be damaged."""
         return self._spans.completed
 
     async def run(self) -> None:
-        """Return when the blob is in the store and its digest is right.
+        """Download until the blob is in the store with the right digest.
 
-        Raises RegistryError (DigestMismatch: nothing of it is kept) and StoreError.
+        Raises RegistryError and StoreError; after DigestMismatch no bytes are kept.
         """
         path = self._writer.partial_path(self.digest)
         part_size = self._sizes.download_part(self.total)
@@ -90,14 +93,14 @@ class Download:
         try:
             await self._disk.do(self._writer.prepare)
             await self._disk.do(files.open)
-            if await self._disk.do(self._is_in_store):  # another client's has just ended
+            if await self._disk.do(self._is_in_store):  # another download has just finished
                 return await self._disk.do(files.remove)
             self._spans = Spans(files.parts, self._sizes.span)
             resumed = self.completed > 0
             digest = await self._fetch_and_hash(files)
             if resumed and digest != self.digest:
                 log.warning(
-                    "%s: what was here already is damaged, all is fetched", self.digest[7:19]
+                    "%s: the bytes on disk are damaged; downloading all again", self.digest[7:19]
                 )
                 await self._disk.do(files.restart)
                 self._spans = Spans(files.parts, self._sizes.span)
@@ -113,7 +116,7 @@ class Download:
             files.close()
 
     async def _fetch_and_hash(self, files: Partial) -> str:
-        """The digest of what is on disk when all of it is."""
+        """Fetch all missing bytes and return the digest of the whole file."""
         try:
             async with asyncio.TaskGroup() as group:
                 hashing = group.create_task(self._hash(files))
@@ -124,11 +127,11 @@ class Download:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
-            with contextlib.suppress(StoreError):  # what ended the transfer is the error to tell
+            with contextlib.suppress(StoreError):  # report the first error, not this one
                 await self._disk.do(lambda: files.save(self._spans.parts()))
 
     def _finish(self, files: Partial, path: Path) -> None:
-        """The blob first: a crash in between costs nothing."""
+        """Store the blob, then remove the state files; a crash in between is harmless."""
         self._writer.keep(path, self.digest)
         files.forget()
 
@@ -136,7 +139,7 @@ class Download:
         path = self._writer.blob_path(self.digest)
         return path.is_file() and path.stat().st_size == self.total
 
-    # ------------------------------------------------------------------ beside the transfer
+    # ------------------------------------------------------------------ during the transfer
 
     async def _save_periodically(self, files: Partial) -> None:
         while True:
@@ -150,7 +153,7 @@ class Download:
                 await self._timers.sleep(_SAVE_EVERY_S)
 
     async def _hash(self, files: Partial) -> str:
-        """Follow the transfer, so that little is left to read when it ends."""
+        """Hash the bytes as they arrive; return the digest of the whole file in hex."""
         sha, position = hashlib.sha256(), 0
 
         def read_on(end: int) -> int:
@@ -186,7 +189,7 @@ class Download:
         except ExceptionGroup as errors:
             if errors.subgroup(_RangeIgnored) is None:
                 raise errors.exceptions[0] from None
-            log.info("%s comes in one piece: its server knows no ranges", self.digest[7:19])
+            log.info("%s: the server ignores ranges; using one connection", self.digest[7:19])
             await self._retry(lambda: self._fetch_whole(files), lambda: self.completed)
 
     async def _fetch_span(self, files: Partial, span: Span) -> None:
@@ -195,7 +198,10 @@ class Download:
     async def _retry(
         self, fetch: Callable[[], Awaitable[None]], position: Callable[[], int]
     ) -> None:
-        """Until it is done, is refused for good, or six times in a row brought not a byte."""
+        """Repeat `fetch` until it succeeds; raise after MAX_TRIES failures without progress.
+
+        position: bytes so far.  A refusal that a retry cannot change is raised at once.
+        """
         failures = 0
         while True:
             before = position()
@@ -225,7 +231,7 @@ class Download:
         raise aiohttp.ClientPayloadError("unexpected EOF")
 
     async def _fetch_whole(self, files: Partial) -> None:
-        """Everything from the first byte; what is on disk already is passed over."""
+        """Fetch the blob from its first byte and skip what is on disk already."""
         position = 0
         async with self._open(0, self.total) as response:
             while data := await self._next_chunk(response):
@@ -238,7 +244,7 @@ class Download:
         raise aiohttp.ClientPayloadError("unexpected EOF")
 
     async def _next_chunk(self, response: aiohttp.ClientResponse) -> bytes:
-        """What has come since the last one, empty at the end; TimeoutError where nothing comes."""
+        """Return the next bytes, empty at the end.  Raises TimeoutError after STALL_S."""
         async with self._timers.watch(STALL_S):
             return await response.content.readany()
 
@@ -250,17 +256,19 @@ class Download:
         self._moved.set()
 
     def _check_range(self, response: aiohttp.ClientResponse, start: int) -> None:
-        said = _CONTENT_RANGE.fullmatch(response.headers.get(hdrs.CONTENT_RANGE, "").strip())
-        if said is None:
+        sent = _CONTENT_RANGE.fullmatch(response.headers.get(hdrs.CONTENT_RANGE, "").strip())
+        if sent is None:
             return
-        if int(said[1]) != start:
-            raise RegistryError(f"the registry sent bytes {said[1]}-{said[2]}, asked from {start}")
-        if said[3] not in {"*", str(self.total)}:
+        if int(sent[1]) != start:
             raise RegistryError(
-                f"{self.digest} has {said[3]} bytes, and the manifest says {self.total}"
+                f"the registry sent bytes {sent[1]}-{sent[2]}, but specd asked from {start}"
+            )
+        if sent[3] not in {"*", str(self.total)}:
+            raise RegistryError(
+                f"{self.digest} has {sent[3]} bytes, but the manifest says {self.total}"
             )
 
-    # ------------------------------------------------------------------ where from
+    # ------------------------------------------------------------------ requests
 
     @asynccontextmanager
     async def _open(self, start: int, end: int) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -277,9 +285,9 @@ class Download:
             raise
 
     async def _locate(self) -> URL:
-        """Ask the registry once; where it points to another host, all parts are fetched there."""
+        """Return the blob's URL, on another host if the registry redirects there."""
         url = self._remote.url / "blobs" / self.digest
-        # One byte is asked for: a registry that answers itself need not begin to send it all.
+        # Ask for one byte, so that a registry that does not redirect does not send the whole blob.
         async with self._open_response(url, "bytes=0-0", RedirectPolicy.SAME_HOST) as response:
             return redirect_target(response) or response.url
 
@@ -287,18 +295,18 @@ class Download:
     async def _open_response(
         self, url: URL, wanted: str, redirects: RedirectPolicy
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One below 400, with its body still to come."""
+        """Yield a response with a status below 400, whose body is not read yet."""
         headers: dict[str, str] = {hdrs.RANGE: wanted, hdrs.ACCEPT_ENCODING: "identity"}
         opened = self._remote.open(hdrs.METH_GET, url, headers=headers, redirects=redirects)
         async with AsyncExitStack() as stack:
             async with self._timers.watch(STALL_S):
                 response = await stack.enter_async_context(opened)
-                await check(response)  # a refusal's words may stall, too
+                await check(response)  # reading an error's text may stall, too
             yield response
 
 
 def _pause_after(error: Exception, failures: int) -> float:
-    """Seconds; a connection that only stalled is replaced at once."""
+    """Return the pause before a retry, seconds; 0 after a stall, since a new connection helps."""
     if isinstance(error, TimeoutError):
         return 0.0
     asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0

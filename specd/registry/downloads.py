@@ -1,4 +1,4 @@
-"""All downloads under way: one for each blob, however many clients wait for it."""
+"""The running downloads: one per blob, shared by all clients that wait for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.registry.remote import Remote
 from specd.registry.transfer_context import TransferContext
 
 PROGRESS_INTERVAL_S: Final = 0.06
-#: A line that says nothing new still says that the daemon lives.
+#: Without progress, the last line is repeated to keep the connection alive.
 _KEEPALIVE_S: Final = 1.0
 
 
@@ -28,6 +28,8 @@ class _SharedDownload:
 
 
 class Downloads:
+    """Running downloads by digest.  Use it within one event loop."""
+
     def __init__(self, context: TransferContext) -> None:
         self._context = context
         self._shared: dict[str, _SharedDownload] = {}
@@ -36,29 +38,29 @@ class Downloads:
     async def follow(
         self, remote: Remote, digest: str, total: int
     ) -> AsyncGenerator[core.Progress, None]:
-        """How far it is, at most every 60 ms, until the blob is in the store.
+        """Yield the progress, at most every 60 ms, until the blob is in the store.
 
-        total: bytes.  Whoever comes second waits for the same transfer.  Closing this leaves it,
-        and the last to leave stops it.  Raises what Download.run does, and ShuttingDown.
+        total: bytes.  All followers of a digest share one download; it stops when the last closes
+        its generator.  Raises what Download.run raises, and ShuttingDown.
         """
         shared = await self._join(remote, digest, total)
-        told, told_at = -1, time.monotonic()
+        reported, reported_at = -1, time.monotonic()
         try:
             while not (await asyncio.wait({shared.task}, timeout=PROGRESS_INTERVAL_S))[0]:
                 now, completed = time.monotonic(), shared.download.completed
-                if completed != told or now - told_at >= _KEEPALIVE_S:
-                    told, told_at = completed, now
+                if completed != reported or now - reported_at >= _KEEPALIVE_S:
+                    reported, reported_at = completed, now
                     yield pull_progress(digest, total, completed)
             if shared.task.cancelled():
                 raise ShuttingDown("the server is shutting down")
             shared.task.result()
         finally:
             await self._leave(shared)
-        if told != total:
+        if reported != total:
             yield pull_progress(digest, total, total)
 
     async def close(self) -> None:
-        """Stop all; what came is kept."""
+        """Stop all downloads; their bytes stay on disk."""
         self._closed = True
         tasks = {shared.task for shared in self._shared.values()}
         for task in tasks:
@@ -88,7 +90,7 @@ class Downloads:
             shared.task.cancel()
             await asyncio.wait({shared.task})
         if not shared.task.cancelled():
-            shared.task.exception()  # seen, though nobody is left to be told
+            shared.task.exception()  # mark it as retrieved
         self._drop(shared)
 
     def _drop(self, shared: _SharedDownload) -> None:

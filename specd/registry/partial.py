@@ -1,6 +1,6 @@
-"""A download on disk: `…-partial`, sparse, and how far each part of it has come in `…-partial-N`.
+"""A download on disk: the sparse file `…-partial`, and the state of each part in `…-partial-N`.
 
-Files and JSON are Ollama's (contract 4, 5), so that either program goes on where the other stopped.
+Files and JSON are the same as Ollama's, so either program can resume the other's download.
 Everything here blocks.
 """
 
@@ -37,19 +37,19 @@ class Part:
 
 
 def layout(total: int, size: int) -> list[Part]:
-    """A blob of so many bytes, cut into parts of that size."""
+    """Split a blob of `total` bytes into parts of `size` bytes."""
     offsets = range(0, total, size)
     return [Part(n, offset, min(size, total - offset)) for n, offset in enumerate(offsets)]
 
 
 class Partial:
-    """The open files of one download, which no other process may have open too.
+    """The files of one download, locked against other processes.
 
-    parts: as the files had them; where those are missing or make no whole, what is sure of them.
+    parts: state of the parts as last saved; if the files are incomplete, only what is certain.
     """
 
     def __init__(self, path: Path, total: int, part_size: int) -> None:
-        """part_size: for a download that begins."""
+        """part_size: bytes per part of a new download."""
         self.parts: list[Part] = []
         self._path = path
         self._total = total
@@ -58,14 +58,17 @@ class Partial:
         self._saved: dict[int, Part] = {}
 
     def open(self) -> None:
-        """Raises StoreError.  Close this, also where it failed or was not waited for."""
+        """Open and lock the file, and load the state.  Raises StoreError.
+
+        Call `close` in any case, also after an error or a cancellation.
+        """
         with _go_errors(self._path):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                said = f"another process is downloading {self._path.name}"
-                raise StoreError(said) from error
+                reason = f"another process is downloading {self._path.name}"
+                raise StoreError(reason) from error
             self.parts = self._load()
 
     def close(self) -> None:
@@ -83,14 +86,14 @@ class Partial:
                 view, offset = view[n:], offset + n
 
     def read(self, n: int, offset: int) -> bytes:
-        """So many bytes, fewer only at the end of the file."""
+        """Return n bytes from `offset`, fewer only at the end of the file."""
         with _go_errors(self._path):
             return os.pread(self._file, n, offset)
 
     # ------------------------------------------------------------------ state
 
     def save(self, parts: Iterable[Part]) -> None:
-        """What is said to be on disk is there before it is said."""
+        """Fsync the data, then record the progress of each changed part."""
         changed = [part for part in parts if self._saved.get(part.number) != part]
         if changed:
             with _go_errors(self._path):
@@ -99,7 +102,7 @@ class Partial:
                     self._write_state(part)
 
     def restart(self) -> None:
-        """As if nothing had come."""
+        """Reset all parts to empty."""
         self.parts = layout(self._total, self._part_size)
         with _go_errors(self._path):
             for path in self._state_files():
@@ -108,19 +111,19 @@ class Partial:
                 self._write_state(part)
 
     def remove(self) -> None:
-        """The bytes and the state."""
+        """Remove the bytes and the state files."""
         with _go_errors(self._path):
             self._path.unlink(missing_ok=True)
         self.forget()
 
     def forget(self) -> None:
-        """The state alone, when the bytes are a blob."""
+        """Remove the state files only, once the bytes are a blob."""
         with _go_errors(self._path):
             for path in self._state_files():
                 path.unlink(missing_ok=True)
 
     def _write_state(self, part: Part) -> None:
-        """In place and in one piece: a process that is killed leaves the old state or the new."""
+        """Overwrite one state file with a single write, so that a kill leaves old or new state."""
         values = (part.number, part.offset, part.size, part.completed)
         text = json.dumps(dict(zip(_KEYS, values, strict=True)), separators=(",", ":")) + "\n"
         state = os.open(self._state_file(part.number), os.O_RDWR | os.O_CREAT, 0o644)
@@ -144,7 +147,7 @@ class Partial:
                 path.unlink(missing_ok=True)
         if is_size != self._total:
             os.ftruncate(self._file, self._total)
-        # Bytes beyond the file's end were never there, whatever the state says.
+        # The state may claim bytes beyond the end of the file, which were never written.
         parts = [
             replace(part, completed=min(part.completed, max(0, is_size - part.offset)))
             for part in found
@@ -166,7 +169,7 @@ class Partial:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """What a download of that path needs no more; nothing is changed."""
+    """Return how many bytes of that download are on disk, without changing anything."""
     if not path.is_file():
         return 0
     states = path.parent.glob(f"{path.name}-*")
@@ -174,7 +177,7 @@ def bytes_on_disk(path: Path) -> int:
 
 
 def _read(path: Path) -> Part | None:
-    """None where the file holds no state: a program was killed while it wrote."""
+    """Read a state file; return None if it is damaged, as after a kill during a write."""
     try:
         values, _ = json.JSONDecoder().raw_decode(path.read_text(encoding="utf-8"))
         part = Part(*(values[key] for key in _KEYS))
@@ -186,7 +189,7 @@ def _read(path: Path) -> Part | None:
 
 
 def _is_whole(parts: list[Part], total: int) -> bool:
-    """One after the other from the first byte to the last, numbered as they are."""
+    """Return whether the parts cover all bytes without gaps, with the numbers 0 to n - 1."""
     end = 0
     for part in parts:
         if part.offset != end or not part.size:
@@ -197,10 +200,10 @@ def _is_whole(parts: list[Part], total: int) -> bool:
 
 @contextlib.contextmanager
 def _go_errors(path: Path) -> Iterator[None]:
-    """Go's words for a full disk: clients know them."""
+    """Turn an OSError into a StoreError, with Go's text for a full disk, which clients know."""
     try:
         yield
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        said = "no space left on device" if full else error.strerror or str(error)
-        raise StoreError(f"write {path}: {said}") from error
+        reason = "no space left on device" if full else error.strerror or str(error)
+        raise StoreError(f"write {path}: {reason}") from error

@@ -1,6 +1,6 @@
-"""Pull and push, whole: what clients see of them, line by line (contract 5).
+"""Pull and push of a model, as a stream of progress lines.
 
-A model is visible when its manifest is written, and that is the last thing done.
+The manifest is written last, so an incomplete model is never visible.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
 from specd.registry.partial import bytes_on_disk
 from specd.registry.remote import USER_AGENT, Remote
 from specd.registry.signing_key import SigningKey, load_signing_key
-from specd.registry.timers import TransferTimers
-from specd.registry.transfer_context import Sizes, Traffic, TransferContext
+from specd.registry.transfer_context import Sizes, Traffic, TransferContext, TransferTimers
 from specd.registry.upload import Upload
 from specd.store import BlobLock, Name, StoreWriter, atomic_files, blobs, safe_open
 from specd.store import name as names
@@ -36,10 +35,12 @@ log = logging.getLogger(__name__)
 
 
 class Registry:
-    """keys: the folder of the user's key; None for nobody's.
+    """Client of model registries.  Use and close it within one event loop.
 
-    Use it inside of one event loop, and close it there.  `pull` and `push` raise InvalidName,
-    RegistryError, StoreError and ShuttingDown; closing what they return is how a client leaves.
+    `pull` and `push` raise InvalidName, RegistryError, StoreError and ShuttingDown.  A client
+    cancels by closing the generator.
+
+    keys: the folder of the user's signing key; None to send no signatures.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Registry:
         self._known: SigningKey | None = None
 
     async def close(self) -> None:
-        """Stop what is under way; downloads go on from there the next time."""
+        """Stop all transfers; downloads can be resumed later."""
         await self._downloads.close()
         if self._sessions is not None:
             await self._sessions.aclose()
@@ -78,7 +79,10 @@ class Registry:
     async def pull(
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
-        """Get a model, or what of it is new.  insecure: over plain HTTP."""
+        """Download the blobs of a model that are missing here, then write its manifest.
+
+        insecure: use plain HTTP.
+        """
         name = await self._resolve_name(model)
         await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
@@ -115,12 +119,12 @@ class Registry:
                 yield line
 
     def _has(self, layer: Layer) -> bool:
-        """A blob of another size is a damaged one, and is downloaded again."""
+        """Return whether the blob is here; one of another size is damaged and does not count."""
         path = self._writer.blob_path(layer.digest)
         return path.is_file() and path.stat().st_size == layer.size
 
     def _check_space(self, layers: Sequence[Layer]) -> None:
-        """Before hours of download, not after them."""
+        """Raise StoreError now if the disk is too small for the missing blobs."""
         self._writer.prepare()
         with atomic_files.to_store_errors(f"write to {self._writer.root}"):
             missing = {layer.digest: layer.size for layer in layers if not self._has(layer)}
@@ -131,7 +135,7 @@ class Registry:
             free = shutil.disk_usage(self._writer.root / "blobs").free
         if needed > free:
             raise StoreError(
-                f"no space left on device: {needed / 1e9:.1f} GB are still to come, and"
+                f"no space left on device: the download needs {needed / 1e9:.1f} GB, and"
                 f" {self._writer.root} has {free / 1e9:.1f} GB free"
             )
 
@@ -140,7 +144,7 @@ class Registry:
     async def push(
         self, model: str, *, insecure: bool = False
     ) -> AsyncGenerator[core.Progress, None]:
-        """Give a model to the registry that its name says."""
+        """Upload a model to the registry in its name.  insecure: use plain HTTP."""
         name = await self._resolve_name(model)
         await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
@@ -164,21 +168,21 @@ class Registry:
     ) -> AsyncGenerator[core.Progress, None]:
         upload = Upload(remote, layer, self._context)
         task = asyncio.create_task(upload.run(), name=f"upload {layer.digest}")
-        told = -1
+        reported = -1
         try:
             while not (await asyncio.wait({task}, timeout=PROGRESS_INTERVAL_S))[0]:
-                if upload.completed != told:
-                    told = upload.completed
-                    yield _push_progress(layer, told)
+                if upload.completed != reported:
+                    reported = upload.completed
+                    yield _push_progress(layer, reported)
             task.result()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        if told != layer.size:
+        if reported != layer.size:
             yield _push_progress(layer, layer.size)
 
     def _read_stored_manifest(self, name: Name) -> tuple[bytes, tuple[Layer, ...]]:
-        """The manifest's own bytes, and its layers, each of which is in the store."""
+        """Return the manifest's bytes and its layers.  Raises StoreError if a blob is missing."""
         path = self._writer.manifest_path(name)
         try:
             data = safe_open.read(path, blobs.MAX_MANIFEST_BYTES)
@@ -191,11 +195,11 @@ class Registry:
         return data, layers
 
     async def _resolve_name(self, model: str) -> Name:
-        """As the store spells it: names are found ignoring case."""
+        """Parse a name; return it with the case that it has in the store."""
         name = names.parse(model)
         return await self._disk.do(lambda: self._writer.name_on_disk(name))
 
-    # ------------------------------------------------------------------ who asks, and how
+    # ------------------------------------------------------------------ connection
 
     def _remote(self, name: Name, *, insecure: bool) -> Remote:
         if name.scheme == "http" and not insecure:
@@ -207,25 +211,25 @@ class Registry:
         )
 
     async def _identity(self) -> SigningKey | None:
-        """None where there is no key and none can be made: public models need none."""
+        """Return the user's key; None if none can be read or made, as public models need none."""
         if self._known is None and self._keys is not None:
             folder = self._keys
             try:
                 self._known = await self._disk.do(lambda: load_signing_key(folder))
             except RegistryError as error:
-                log.warning("%s; asking without it", error)
+                log.warning("%s; continuing without a signature", error)
         return self._known
 
 
 async def _fetch_size(remote: Remote, layer: Layer) -> Layer:
-    """A manifest may leave sizes out."""
+    """Return the layer with its size, which the registry is asked for if the manifest lacks it."""
     if layer.size > 0:
         return layer
     answer = await remote.ask(hdrs.METH_HEAD, remote.url / "blobs" / layer.digest)
     with contextlib.suppress(ValueError):
         size = int(answer.headers.get(hdrs.CONTENT_LENGTH, ""))
         return Layer(layer.media_type, layer.digest, size, layer.parent)
-    raise RegistryError(f"the registry does not say how long {layer.digest} is")
+    raise RegistryError(f"the registry does not report the size of {layer.digest}")
 
 
 def _push_progress(layer: Layer, completed: int) -> core.Progress:

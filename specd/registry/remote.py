@@ -1,6 +1,6 @@
-"""One model's repository at its registry: authorized requests, redirects, and what errors say.
+"""Requests to one model's repository at its registry: tokens, redirects, retries and errors.
 
-A token is sent to the registry's own host alone; storage elsewhere gets none (contract 5).
+A token is sent only to the registry's own host, never to storage on another host.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from yarl import URL
 import specd
 from specd.errors import RegistryError, RegistryUnreachable
 from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
-from specd.registry.proxy import proxy_for
-from specd.registry.sessions import Sessions, is_from_private_peer, is_private_host
+from specd.registry.sessions import Sessions, is_from_private_peer, is_private_host, proxy_for
 from specd.registry.signing_key import SigningKey
-from specd.registry.timers import TransferTimers
+from specd.registry.transfer_context import TransferTimers
 from specd.store import Name
 
 log = logging.getLogger(__name__)
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-# Hugging Face serves GGUF repositories to whoever begins like this.
+# Hugging Face serves GGUF repositories to user agents that begin with "ollama/".
 USER_AGENT: Final = (
     f"ollama/{specd.OLLAMA_API_VERSION}"
     f" ({_ARCHITECTURES.get(platform.machine(), platform.machine())} {platform.system().lower()})"
@@ -41,11 +40,11 @@ USER_AGENT: Final = (
 _MAX_REDIRECTS: Final = 10
 _MAX_ANSWER_BYTES: Final = 4 * 2**20
 _MAX_ERROR_BYTES: Final = 4096
-#: Whoever asks for longer answers watches over them.
+#: No total timeout: callers of `open` set their own.
 _CONNECTED: Final = aiohttp.ClientTimeout(total=None, sock_connect=30)
-#: Of a small answer: until it begins, or goes on.
+#: For a small answer: maximum time until the next byte.
 RESPONSE_TIMEOUT_S: Final = 60.0
-#: Of a small answer: for all of it, when it is thought out.
+#: For a small answer: maximum time for its body, in addition.
 BODY_TIMEOUT_S: Final = 180.0
 _MAX_TRIES: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
@@ -55,11 +54,14 @@ Body = Callable[[], AsyncIterator[bytes]]
 
 
 class RegistryNotFound(RegistryError):
-    """404."""
+    """The registry answered with 404."""
 
 
 class RegistryRefused(RegistryError):
-    """status: HTTP's.  pause_s: how long the registry asked to be left alone."""
+    """The registry answered with another error status.
+
+    status: HTTP status.  pause_s: its `Retry-After`, seconds.
+    """
 
     def __init__(self, status: int, message: str, pause_s: float = 0.0) -> None:
         self.status = status
@@ -68,15 +70,19 @@ class RegistryRefused(RegistryError):
 
 
 class RedirectPolicy(Enum):
+    """Which redirects `Remote` follows; it returns any other one as the answer."""
+
     FOLLOW = auto()
-    #: An answer that points to another host is the answer.
     SAME_HOST = auto()
     NONE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryAnswer:
-    """headers: their names in any case."""
+    """A whole answer.
+
+    headers: looked up ignoring case.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -84,9 +90,11 @@ class RegistryAnswer:
 
 
 class Remote:
-    """identity: who signs; None for nobody.  insecure: over plain HTTP.
+    """A model's repository at a registry.
 
-    Methods raise RegistryError: RegistryNotFound, Refused, or that the registry cannot be reached.
+    Methods raise RegistryNotFound, RegistryRefused, RegistryUnreachable or another RegistryError.
+
+    identity: returns the signing key, None without one.  insecure: use plain HTTP.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class Remote:
         self._identity = identity
         self._timers = timers
         self._token = ""
-        self._is_public = False  # as its first answer shows
+        self._is_public = False  # set by the first answer
         self._authorizing = asyncio.Lock()
 
     async def ask(
@@ -117,7 +125,7 @@ class Remote:
         redirects: RedirectPolicy = RedirectPolicy.FOLLOW,
         response_timeout_s: float = RESPONSE_TIMEOUT_S,
     ) -> RegistryAnswer:
-        """A whole, small answer below 400; what passes by itself is tried again."""
+        """Return a whole, small answer with a status below 400; retry after temporary errors."""
         timeout = _small_answer_timeout(response_timeout_s)
         for attempt in range(1, _MAX_TRIES + 1):
             try:
@@ -159,9 +167,9 @@ class Remote:
         redirects: RedirectPolicy = RedirectPolicy.FOLLOW,
         timeout: aiohttp.ClientTimeout = _CONNECTED,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer of any status, with its body still to come; also raises ClientError.
+        """Yield the answer of any status, before its body is read; also raises ClientError.
 
-        Whoever asks watches: others may wait for the token that this waits for.
+        The caller sets a timeout, because other requests may wait for the same token.
         """
         is_foreign = False
         for _ in range(_MAX_REDIRECTS + 1):
@@ -189,9 +197,9 @@ class Remote:
         *,
         is_foreign: bool,
     ) -> aiohttp.ClientResponse:
-        """One request, and once more with a new token where that is asked for.
+        """Send one request, and send it again with a new token after a 401 with a challenge.
 
-        stray: it is somebody of the internet who sends us there.
+        is_foreign: a server on the internet has redirected here.
         """
         own, http = not self._is_other_origin(url), self._session(url, is_foreign=is_foreign)
         for attempt in (1, 2):
@@ -211,17 +219,20 @@ class Remote:
                 return response
             response.release()
             async with self._authorizing:
-                if self._token == token:  # nobody else was faster
+                if self._token == token:  # no other request has renewed it meanwhile
                     self._token = await self._new_token(challenge, url)
         raise AssertionError("the second answer is returned")
 
     def _session(self, url: URL, *, is_foreign: bool) -> aiohttp.ClientSession:
-        """Raises RegistryError for what is inside by its name where it must not be, or has none."""
+        """Return the session for a URL.
+
+        Raises RegistryError for an invalid host, and for a private host if the registry is public.
+        """
         _check_host(url)
         if not (is_foreign or self._is_public):
             return self._http.any_host
         if is_private_host(url.host or ""):
-            raise RegistryError(f"{url.host} is no address of the internet")
+            raise RegistryError(f"{url.host} is not an address on the internet")
         return self._http.any_host if proxy_for(url) else self._http.public_only
 
     def _is_redirect_refused(self, redirects: RedirectPolicy, target: URL) -> bool:
@@ -234,11 +245,11 @@ class Remote:
                 return True
 
     def _is_other_origin(self, url: URL) -> bool:
-        """Another host, or the same one without the encryption there was."""
+        """Return whether the URL is on another host, or loses the registry's encryption."""
         return url.host != self.url.host or (self.url.scheme == "https" and url.scheme == "http")
 
     async def _new_token(self, challenge: Challenge, asked: URL) -> str:
-        """Signed by the user's key; token servers that want no signature are asked without."""
+        """Return a token, asked for with the user's signature first, then without."""
         url = challenge.token_url(asked)
         asking: list[dict[str, str]] = [{}]
         if identity := await self._identity():
@@ -267,7 +278,7 @@ def _small_answer_timeout(response_timeout_s: float) -> aiohttp.ClientTimeout:
 
 
 def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
-    """Where a 3xx points; its text is kept as it is, since it may be signed."""
+    """Return a redirect's target, unmodified because it may be signed; None without one."""
     location = response.headers.get(hdrs.LOCATION)
     if response.status not in {301, 302, 303, 307, 308} or not location:
         return None
@@ -275,13 +286,13 @@ def redirect_target(response: aiohttp.ClientResponse) -> URL | None:
 
 
 def _check_host(url: URL) -> None:
-    """Raise RegistryError for a host that DNS has no name for; a socket raises UnicodeError."""
+    """Raise RegistryError for an invalid host name, for which a socket raises UnicodeError."""
     host = url.host or ""
     try:
         host.encode("idna")
     except UnicodeError as error:
         raise RegistryError(
-            f"{host[:100]} cannot be the name of a host: a part of it is empty or longer than 63"
+            f"{host[:100]} is not a valid host name: a part of it is empty or longer than 63"
             " characters"
         ) from error
 
@@ -291,13 +302,13 @@ def join_url(base: URL, location: str) -> URL:
         target = URL(location, encoded=True)
         return target if target.absolute else base.join(target)
     except ValueError as error:
-        raise RegistryError(f"a redirect to nowhere: {location[:100]!r}") from error
+        raise RegistryError(f"a redirect to an invalid URL: {location[:100]!r}") from error
 
 
 def is_in_local_network(url: URL, response: aiohttp.ClientResponse) -> bool:
-    """Whether who answered is in this machine's network, by name or address.
+    """Return whether the server is in this machine's network, by its name or address.
 
-    Of what a proxy asks the name alone is known.
+    Behind a proxy only the name is known.
     """
     return is_private_host(url.host or "") or (
         proxy_for(url) is None and is_from_private_peer(response)
@@ -305,11 +316,11 @@ def is_in_local_network(url: URL, response: aiohttp.ClientResponse) -> bool:
 
 
 def check_redirect(source: URL, target: URL, *, is_local: bool) -> None:
-    """Raise RegistryError where no registry has business to send us.
+    """Raise RegistryError for a redirect that is not allowed.
 
-    That is: to another protocol; over the internet in clear where there was encryption; or from the
-    internet into the network of this machine, whose devices take what comes from here for ours.
-    near: the source is in that network itself.
+    Not allowed are other protocols, a loss of encryption on the internet, and redirects from the
+    internet into this machine's network, whose devices may trust requests from this machine.
+    is_local: the source itself is in that network.
     """
     into = is_private_host(target.host or "")
     bares = source.scheme == "https" and target.scheme == "http" and not into
@@ -317,13 +328,13 @@ def check_redirect(source: URL, target: URL, *, is_local: bool) -> None:
         raise RegistryError(f"a redirect from {source.scheme} to {target.scheme} is not followed")
     if into and not is_local:
         raise RegistryError(
-            f"a redirect from {source.host} to {target.host}, which is no address of the internet,"
-            " is not followed"
+            f"a redirect from {source.host} to {target.host}, which is not an address on the"
+            " internet, is not followed"
         )
 
 
 async def check(response: aiohttp.ClientResponse) -> None:
-    """Raise what a status of 400 and above says: `403: body` (contract 5)."""
+    """Raise RegistryNotFound or RegistryRefused (`403: body`) for a status from 400."""
     if response.status < 400:
         return
     text = (await read_at_most(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace").strip()
@@ -338,7 +349,7 @@ async def check(response: aiohttp.ClientResponse) -> None:
 
 
 async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, at most that much of it."""
+    """Return the body, at most its first `limit` bytes."""
     try:
         return await response.content.readexactly(limit)
     except asyncio.IncompleteReadError as error:
@@ -346,7 +357,7 @@ async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 def is_retryable(status: int, *others: int) -> bool:
-    """Whether the same request may be answered otherwise a little later."""
+    """Return whether the same request may succeed a little later."""
     return status >= 500 or status in {408, 429, *others}
 
 
@@ -355,15 +366,15 @@ def describe_error(error: BaseException) -> str:
 
 
 def _parse_retry_after(retry_after: str) -> float:
-    """Seconds; a date is not understood, and nobody waits for ever."""
+    """Return the pause in seconds, limited; 0 for a date, which is not supported."""
     return min(float(retry_after), _LONGEST_PAUSE_S) if retry_after.isdecimal() else 0.0
 
 
 def _parse_token(body: bytes) -> str:
-    """Docker's token servers say `access_token`, or both."""
+    """Return `token` or, as some of Docker's token servers send it, `access_token`."""
     try:
-        said = json.loads(body)
-        token = said.get("token") or said.get("access_token")
+        answer = json.loads(body)
+        token = answer.get("token") or answer.get("access_token")
     except (ValueError, AttributeError, RecursionError) as error:
         raise RegistryError("the token server's answer is not JSON") from error
     if not isinstance(token, str) or not token or not token.isprintable():

@@ -1,4 +1,4 @@
-"""The user's key, shared with Ollama: `$HOME/.ollama/id_ed25519`, which registries know them by."""
+"""The user's signing key, shared with Ollama: `$HOME/.ollama/id_ed25519`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _MAX_BYTES: Final = 2**20
 
 
 class SigningKey:
-    """public_key: as in an `authorized_keys` line, without type and comment."""
+    """An ed25519 key that signs token requests.
+
+    public_key: as in an `authorized_keys` line, without type and comment.
+    """
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -34,13 +37,13 @@ class SigningKey:
         self.public_key = line.split()[1].decode()
 
     def sign(self, text: str) -> str:
-        """`<public key>:<signature>`, as registries want it in `Authorization` (contract 5)."""
+        """Return `<public key>:<signature>` for the `Authorization` header."""
         signature = base64.b64encode(self._key.sign(text.encode())).decode()
         return f"{self.public_key}:{signature}"
 
 
 def default_folder() -> Path | None:
-    """None for a user who has no home."""
+    """Return the folder of Ollama's key; None for a user without a home folder."""
     try:
         return Path.home() / ".ollama"
     except RuntimeError:
@@ -48,7 +51,7 @@ def default_folder() -> Path | None:
 
 
 def load_signing_key(folder: Path) -> SigningKey:
-    """The key in that folder, made where there is none.  Blocks; raises RegistryError."""
+    """Return the key in that folder; create it if it is missing.  Blocks; raises RegistryError."""
     path = folder / FILE
     try:
         if not path.exists():
@@ -61,13 +64,13 @@ def load_signing_key(folder: Path) -> SigningKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise RegistryError(f"cannot use the key {path}: it is not an ed25519 key")
     identity = SigningKey(key)
-    with contextlib.suppress(OSError):  # nothing here reads it
+    with contextlib.suppress(OSError):  # specd does not read the public key
         _write_public_key(path, identity)
     return identity
 
 
 def _write_public_key(path: Path, identity: SigningKey) -> None:
-    """The public key beside it, and nothing that a killed process left."""
+    """Write the public key if it is missing, and remove leftovers of killed processes."""
     public = path.with_name(f"{FILE}.pub")
     if not public.exists():
         with atomic_files.atomic_write(public) as part:
@@ -77,7 +80,7 @@ def _write_public_key(path: Path, identity: SigningKey) -> None:
 
 
 def _generate_key(path: Path) -> None:
-    """OpenSSH's format; whoever else makes it at the same time wins."""
+    """Create a key in OpenSSH's format, unless another process creates one meanwhile."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
     staged = path.with_name(f".{FILE}-{secrets.token_hex(8)}")
@@ -86,7 +89,7 @@ def _generate_key(path: Path) -> None:
         staged.touch(mode=0o600, exist_ok=False)
         staged.write_bytes(private)
         atomic_files.sync(staged)
-        # Unlike a rename, a link never replaces a key that is there.
+        # Unlike a rename, a link never replaces an existing key.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(staged)
             atomic_files.sync(path.parent)

@@ -1,8 +1,7 @@
-"""Which bytes of a download are still wanted, in the order of the file.
+"""The byte ranges of a download that are still missing, in file order.
 
-Parts are large, so that there are few files; connections work on spans of them, small and in order:
-no connection is left alone with the slow end of a part, and the bytes that follow each other from
-the first can be hashed while later ones arrive.
+Parts are large, to have few state files.  Connections fetch small spans of them in order, so that
+no connection is left with the slow end of a part, and the first bytes can be hashed early.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from specd.registry.partial import Part
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """Bytes [start, end) that are not on disk yet; `start` moves as they come."""
+    """Missing bytes [start, end); `start` advances as they arrive."""
 
     start: int
     end: int
@@ -28,9 +27,9 @@ class Span:
 
 
 class Spans:
-    """size: of one span, at most.
+    """All missing spans of a download.
 
-    completed: bytes that are on disk, in whatever order they came.
+    size: maximum bytes of one span.  completed: bytes on disk, in any order.
     """
 
     def __init__(self, parts: Iterable[Part], size: int) -> None:
@@ -40,27 +39,27 @@ class Spans:
         self.completed = sum(part.completed for part in self._parts)
 
     def __iter__(self) -> Iterator[Span]:
-        """The unfinished ones, first to last."""
+        """Yield the unfinished spans, first to last."""
         for part in self._parts:
             yield from (span for span in self._wanted[part.number] if not span.done)
 
     def before(self, end: int) -> list[Span]:
-        """The unfinished ones that begin before that byte."""
+        """Return the unfinished spans that begin before that byte."""
         return list(itertools.takewhile(lambda span: span.start < end, self))
 
     def advance(self, span: Span, n: int) -> None:
-        """The next n bytes of the span are on disk."""
+        """Record that the next n bytes of the span are on disk."""
         assert 0 <= n <= span.end - span.start
         span.start += n
         self.completed += n
 
     @property
     def contiguous_end(self) -> int:
-        """All bytes before this one are on disk."""
+        """The first missing byte: all bytes before it are on disk."""
         return next((span.start for span in self), self.total)
 
     def parts(self) -> list[Part]:
-        """With what is completed of each from its beginning, which is all that their files say."""
+        """Return the parts with the bytes completed from each part's start, as Ollama saves it."""
         return [replace(part, completed=self._completed(part)) for part in self._parts]
 
     def _completed(self, part: Part) -> int:

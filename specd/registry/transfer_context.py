@@ -1,20 +1,35 @@
-"""What every transfer works with, handed on in one piece."""
+"""The shared resources of all transfers: store, threads, timers, part sizes, traffic counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from specd.registry.timers import TransferTimers
 from specd.store import StoreWriter
 from specd.store.file_threads import FileThreads
 
 
+class TransferTimers:
+    """Sleeps and timeouts of transfers; tests replace it."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def watch(self, seconds: float) -> AsyncIterator[Callable[[], None]]:
+        """Raise TimeoutError if the yielded function is not called for `seconds`."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(seconds) as limit:
+            yield lambda: limit.reschedule(loop.time() + seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Into how many parts a blob is cut, and how large they are at least and at most: Ollama's.
+    """Number and size limits of a blob's parts, the same as Ollama's.  Sizes are bytes.
 
-    span: what one connection fetches in one request.  Bytes.
+    span: bytes that one connection fetches in one request.
     """
 
     n_download_parts: int = 16
@@ -36,7 +51,7 @@ def _ignore_bytes(n_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Who is told of the bytes of blobs, as they come and go."""
+    """Callbacks that count the bytes of blobs as they are received and sent."""
 
     received: Callable[[int], None] = _ignore_bytes
     sent: Callable[[int], None] = _ignore_bytes
@@ -44,6 +59,8 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferContext:
+    """Shared resources of all transfers."""
+
     writer: StoreWriter
     disk: FileThreads
     timers: TransferTimers

@@ -1,7 +1,7 @@
-"""One blob on its way to a registry: looked for there, mounted, or sent in parts.
+"""Upload of one blob to a registry: skipped if it is there, mounted, or sent in parts.
 
-A part goes to the registry itself, one after the other, or where that says so (307) to a storage
-behind it, several at a time.
+Parts go to the registry one after the other.  If it redirects them (307) to its storage, several
+go there at a time.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 _N_AT_ONCE: Final = 4
 _MAX_TRIES: Final = 6
 _READ_BYTES: Final = 2**20
-#: Without a byte taken or an answer; a registry may think long about the last of a large part.
+#: Maximum time without progress; a registry may take long to answer the end of a large part.
 STALL_S: Final = 300.0
-#: The registry reads a whole blob again before it takes it.
+#: The registry reads the whole blob again before it answers.
 _COMMIT_TIMEOUT_S: Final = 3600.0
 _BYTES: Final = "application/octet-stream"
 _RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
@@ -55,7 +55,10 @@ class _UploadLost(RegistryError):
 
 
 class Upload:
-    """total, completed: bytes; completed falls back where a part must be sent again."""
+    """Upload of one blob.
+
+    total, completed: bytes; `completed` falls if a part must be sent again.
+    """
 
     def __init__(self, remote: Remote, layer: Layer, context: TransferContext) -> None:
         self.digest = layer.digest
@@ -66,8 +69,8 @@ class Upload:
         self._disk = context.disk
         self._timers = context.timers
         self._sizes = context.sizes
-        self._told_sent = context.traffic.sent
-        self._sent: dict[int, int] = {}  # offset of a part → bytes of it that have left
+        self._count_sent = context.traffic.sent
+        self._sent: dict[int, int] = {}  # offset of a part → bytes of it that were sent
         self._sums: dict[int, bytes] = {}  # offset of a part → its MD5
 
     @property
@@ -75,7 +78,7 @@ class Upload:
         return sum(self._sent.values())
 
     async def run(self) -> None:
-        """Return when the registry has the blob.  Raises RegistryError and StoreError."""
+        """Upload until the registry has the blob.  Raises RegistryError and StoreError."""
         if await self._is_in_registry():
             self._sent = {0: self.total}
             return
@@ -86,7 +89,7 @@ class Upload:
             except _UploadLost as error:
                 if attempt == _MAX_TRIES:
                     raise RegistryError(f"max retries exceeded: {error}") from error
-                log.info("%s: %s, sending it anew", self.digest[7:19], error)
+                log.info("%s: %s, uploading it again", self.digest[7:19], error)
 
     async def _is_in_registry(self) -> bool:
         try:
@@ -108,7 +111,7 @@ class Upload:
         await self._commit(url)
 
     async def _start_upload(self) -> URL | None:
-        """Where to send to; None where the registry had the blob under another name."""
+        """Return where to send the parts; None if the registry mounted the parent's blob."""
         self._sent.clear()
         self._sums.clear()
         url = self._remote.url / "blobs" / "uploads" / ""
@@ -130,14 +133,14 @@ class Upload:
                 response_timeout_s=_COMMIT_TIMEOUT_S,
             )
         except RegistryNotFound as error:
-            # Also the answer to a second try, where the first was heard and its answer was not.
+            # A retry also gets 404 if the first try succeeded but its answer was lost.
             if not await self._is_in_registry():
                 raise _UploadLost("the upload was lost") from error
 
     # ------------------------------------------------------------------ parts
 
     async def _send_parts(self, url: URL, group: asyncio.TaskGroup) -> URL:
-        """Where to go on when the last part is on its way."""
+        """Send all parts; return the URL for the commit."""
         size = self._sizes.upload_part(self.total)
         at_once = asyncio.Semaphore(_N_AT_ONCE)
         failures = offset = 0
@@ -157,7 +160,7 @@ class Upload:
         return url
 
     async def _patch(self, url: URL, offset: int, end: int) -> tuple[URL, URL | None]:
-        """Where the next part goes, and where this one does if the registry will not take it."""
+        """Send a part; return the next part's URL, and the storage to send this part to, if any."""
         headers = {hdrs.CONTENT_RANGE: f"{offset}-{end - 1}", "X-Redirect-Uploads": "1"}
         async with self._open_request(hdrs.METH_PATCH, url, headers, offset, end) as response:
             storage = redirect_target(response)
@@ -178,19 +181,19 @@ class Upload:
             at_once.release()
 
     async def _query_offset(self, url: URL) -> tuple[URL, int]:
-        """Where to go on, and how much has arrived, as the registry says of a broken upload."""
+        """Ask about an interrupted upload; return the next URL and the bytes that have arrived."""
         try:
             answer = await self._remote.ask(hdrs.METH_GET, url, redirects=RedirectPolicy.NONE)
         except (RegistryNotFound, RegistryRefused) as error:
             raise _UploadLost(f"the upload was lost: {error}") from error
-        said = _RANGE.fullmatch(answer.headers.get(hdrs.RANGE, ""))
-        # Registries say "0-0" of nothing, too.
-        arrived = min(int(said[1]) + 1, self.total) if said and said[1] != "0" else 0
+        found = _RANGE.fullmatch(answer.headers.get(hdrs.RANGE, ""))
+        # Registries also answer "0-0" if nothing has arrived.
+        arrived = min(int(found[1]) + 1, self.total) if found and found[1] != "0" else 0
         self._sent = {0: arrived}
         return _next_url(url, answer.headers), arrived
 
     async def _pause(self, error: Exception, failures: int) -> None:
-        """Before the next try; raises where there is none."""
+        """Sleep before the next try; raise the error if there is none."""
         if isinstance(error, RegistryNotFound) or (
             isinstance(error, RegistryRefused) and error.status == 416
         ):
@@ -208,7 +211,7 @@ class Upload:
     async def _open_request(
         self, method: str, url: URL, headers: dict[str, str], offset: int, end: int
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, below 400, to bytes [offset, end)."""
+        """Send bytes [offset, end) and yield the answer, with a status below 400."""
         headers = {hdrs.CONTENT_TYPE: _BYTES, hdrs.CONTENT_LENGTH: str(end - offset), **headers}
         try:
             async with AsyncExitStack() as stack:
@@ -237,14 +240,14 @@ class Upload:
             data = await self._disk.do(partial(read, position))
             yield data
             position += len(data)
-            self._told_sent(len(data))
+            self._count_sent(len(data))
             self._sent[offset] = position - offset
             alive()
         self._sums[offset] = md5.digest()
 
 
 def _read(path: Path, offset: int, n: int) -> bytes:
-    """Opens the file each time: whoever waits for this may be gone before it is done."""
+    """Read bytes in a thread; it opens the file itself, because the caller may be cancelled."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(offset)
@@ -259,5 +262,5 @@ def _read(path: Path, offset: int, n: int) -> bytes:
 def _next_url(base: URL, headers: Mapping[str, str]) -> URL:
     location = headers.get("Docker-Upload-Location") or headers.get(hdrs.LOCATION)
     if not location:
-        raise RegistryError("the registry does not say where to upload to")
+        raise RegistryError("the registry does not return a URL for the upload")
     return join_url(base, location)

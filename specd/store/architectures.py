@@ -1,4 +1,4 @@
-"""What llama.cpp makes of architectures, by its own names for them.
+"""Sets of llama.cpp architectures that behave alike, under llama.cpp's names.
 
 The sets follow `llm_arch_is_recurrent`, `llm_arch_is_hybrid`, `llm_arch_supports_rs_rollback` and
 `llm_arch_is_diffusion` (src/llama-arch.cpp), and `llama_model::create_memory`, as vendored in
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
-"""All of their memory is a running state."""
+"""Architectures whose only memory is a running state."""
 
 HYBRID: Final = frozenset(
     {
@@ -19,7 +19,7 @@ HYBRID: Final = frozenset(
         "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "minimax-01",
     }
 )  # fmt: skip
-"""Some of their layers keep a running state."""
+"""Architectures in which some layers keep a running state."""
 
 RECURRENT_OR_HYBRID: Final = RECURRENT | HYBRID
 
@@ -29,19 +29,19 @@ HAS_STATE_SNAPSHOTS: Final = frozenset(
         "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3",
     }
 )  # fmt: skip
-"""llama.cpp can keep their states of a few tokens ago (`n_rs_seq`)."""
+"""Architectures for which llama.cpp can keep snapshots of recent states (`n_rs_seq`)."""
 
 CANNOT_REWIND: Final = RECURRENT_OR_HYBRID - HAS_STATE_SNAPSHOTS
-"""Rejected tokens cannot be taken out of their running state, so none can be tried on them.
+"""Architectures whose running state cannot drop rejected tokens, so they cannot verify drafts.
 
-They can draft all the same: a drafter is brought back by a copy of its state.
+They can still be drafters: specd restores a drafter from a copy of its state.
 """
 
 DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-"""Diffusion models, which do not write from left to right."""
+"""Diffusion models, which do not generate from left to right."""
 
 DRAFT_HEADS: Final = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
-"""Drafting heads that read their target's hidden states; they are no models of their own."""
+"""Drafting heads: they read the target's hidden states and cannot run alone."""
 
 _ENCODERS: Final = frozenset(
     {
@@ -51,10 +51,10 @@ _ENCODERS: Final = frozenset(
 )  # fmt: skip
 
 WITHOUT_KV_CACHE: Final = _ENCODERS | DIFFUSION
-"""Nothing is kept from pass to pass."""
+"""Architectures that keep nothing from one pass to the next."""
 
 WITHOUT_LM_HEAD: Final = _ENCODERS | {"t5encoder"}
-"""They have no logits."""
+"""Architectures that compute no logits."""
 
 NO_TEXT_GENERATION: Final = WITHOUT_LM_HEAD | {"llama-embed", "t5", "clip", "qwen3tts", "pockettts"}
-"""Encoders, and what sees or speaks: they go on with no text."""
+"""Architectures that cannot continue a text: encoders, vision and speech models."""

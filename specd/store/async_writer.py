@@ -1,4 +1,4 @@
-"""The writer as an event loop uses it: what changes the store runs in the store's own threads."""
+"""The store writer for an event loop: changes run in the store's own threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from specd.store.writer import StoreWriter
 
 
 class AsyncWriter:
-    """Its methods raise what Writer's do, and StoreError where their turn does not come."""
+    """Asynchronous wrapper of `StoreWriter`.
+
+    Its methods raise what StoreWriter's do, and StoreError when the lock is not free in time.
+    """
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
@@ -27,5 +30,5 @@ class AsyncWriter:
         return await asyncio.to_thread(self._writer.has_blob, digest)
 
     async def receive(self, digest: str, chunks: AsyncIterator[bytes], /) -> None:
-        """Store what comes as the blob of that digest; see upload.py."""
+        """Store the chunks as the blob `digest`; see `blob_upload.receive`."""
         await receive(self._writer, digest, chunks)

@@ -1,7 +1,7 @@
-"""Files that are whole or absent, whatever happens in between, and locks that die with their owner.
+"""Atomic file writes that survive a crash, and locks that the kernel releases with their process.
 
-Locks are flock's on folders and files that exist anyway, so none is ever left behind; they bind
-every specd on the machine.  Ollama takes none.
+The locks are `flock` on folders and files that exist anyway, so no lock file is left behind.  They
+apply to every specd on the machine; Ollama does not use them.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from specd.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-#: A pipe in a file's place is not waited for.
+#: O_NONBLOCK: opening a pipe that lies where a file should be must not block.
 _OPEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK
-#: How long a lock of another process is waited for.
+#: How long to wait for another process's lock.
 LOCK_TIMEOUT_S: Final = 10.0
-#: A file in the making that is so old is nobody's any more.
+#: An unfinished file of this age has no writer any more.
 _ABANDONED_S: Final = 3600.0
-#: flock itself would wait without a bound.
+#: The lock is polled because a blocking flock has no timeout.
 _LOCK_POLL_S: Final = 0.02
 
 
 @contextlib.contextmanager
 def to_store_errors(what: str) -> Iterator[None]:
-    """Turn the system's errors into a StoreError: "cannot <what>: No space left on device"."""
+    """Turn an OSError into a StoreError such as "cannot <what>: No space left on device"."""
     try:
         yield
     except OSError as error:
@@ -43,9 +43,9 @@ def to_store_errors(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Alone with a folder or a file, among all threads and processes.  Not reentrant.
+    """Lock a folder or file against all other threads and processes.  Not reentrant.
 
-    Raises BlockingIOError where it is somebody else's for so long.
+    Raises BlockingIOError if the lock is not free within `lock_timeout_s`.
     """
     opened = os.open(path, _OPEN_FLAGS)
     try:
@@ -57,11 +57,11 @@ def exclusive_lock(path: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Iterat
 
 @contextlib.contextmanager
 def shared_lock(path: Path) -> Iterator[None]:
-    """While this lasts `remove_unless_held` spares the file; FileNotFoundError where it is gone."""
+    """Protect the file from `remove_if_unlocked`.  Raises FileNotFoundError if it is gone."""
     opened = os.open(path, _OPEN_FLAGS)
     try:
         _lock(opened, fcntl.LOCK_SH, path, LOCK_TIMEOUT_S)
-        if os.fstat(opened).st_nlink == 0:  # removed between the two lines above
+        if os.fstat(opened).st_nlink == 0:  # removed after it was opened, before it was locked
             raise FileNotFoundError(2, "No such file or directory", str(path))
         yield
     finally:
@@ -75,8 +75,8 @@ def _lock(opened: int, how: int, path: Path, lock_timeout_s: float) -> None:
             return fcntl.flock(opened, how | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() >= until:
-                said = "another specd is changing the store"
-                raise BlockingIOError(errno.EAGAIN, said) from error
+                reason = "another specd is changing the store"
+                raise BlockingIOError(errno.EAGAIN, reason) from error
         if not waiting:
             log.warning("waiting for %s: another specd is changing the store", path)
             waiting = True
@@ -84,7 +84,7 @@ def _lock(opened: int, how: int, path: Path, lock_timeout_s: float) -> None:
 
 
 def remove_if_unlocked(path: Path) -> bool:
-    """Whether the file is gone now."""
+    """Remove the file unless somebody holds a lock on it; return whether it is gone."""
     try:
         opened = os.open(path, _OPEN_FLAGS)
     except FileNotFoundError:
@@ -101,9 +101,9 @@ def remove_if_unlocked(path: Path) -> bool:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A new file beside `path`, its owner's alone; it takes that place if all goes well.
+    """Yield a temporary file with mode 0600; it replaces `path` when the block succeeds.
 
-    Whoever reads sees the old file or the new one.
+    A reader sees either the old file or the new one.
     """
     remove_leftovers(path.parent, f"{glob.escape(f'.{path.name}.')}*.part")
     opened, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -117,23 +117,23 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove what writers left there that were killed in the middle."""
+    """Remove temporary files of writers that were killed."""
     for part in folder.glob(pattern):
-        with contextlib.suppress(OSError):  # another writer has just finished; not ours
-            # One of a time that has yet to come was written before the clock was set right.
+        with contextlib.suppress(OSError):  # another writer has just finished, or not our file
+            # A time in the future means that the file was written while the clock was wrong.
             if abs(time.time() - part.stat().st_mtime) > _ABANDONED_S:
                 part.unlink()
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a finished file over `target`: after a power cut it is there whole, or not at all."""
+    """Rename a finished file over `target`, so that a power cut leaves it whole or absent."""
     sync(source)
     source.replace(target)
     sync(target.parent)
 
 
 def make_folders(folder: Path) -> None:
-    """With those above it, so that they outlast a power cut like what is moved into them."""
+    """Make `folder` and its parents, and fsync the new entries."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -141,7 +141,7 @@ def make_folders(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's bytes, or a folder's entries, outlast a power cut."""
+    """Fsync a file's bytes or a folder's entries."""
     opened = os.open(path, _OPEN_FLAGS)
     try:
         os.fsync(opened)

@@ -1,4 +1,4 @@
-"""Blobs that a model is being made of: no specd removes them, though no manifest names them."""
+"""Shared locks on the blobs of a model whose manifest is not written yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from specd.store.writer import StoreWriter
 
 
 class BlobLock:
-    """Grows until it is closed.  Its methods block, and may be called from several threads."""
+    """A set of locked blobs, which no specd removes until `close`.
+
+    The methods block and may be called from several threads.
+    """
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
@@ -19,7 +22,7 @@ class BlobLock:
         self._stack: contextlib.ExitStack | None = contextlib.ExitStack()
 
     def add(self, digests: Iterable[str]) -> None:
-        """Raises StoreError for a blob that is gone; does nothing once closed."""
+        """Lock more blobs; do nothing after `close`.  Raises StoreError if a blob is gone."""
         with self._lock:
             if self._stack is None:
                 return

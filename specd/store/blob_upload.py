@@ -1,4 +1,4 @@
-"""A blob that comes in over the wire: streamed to disk, checked, and only then a blob."""
+"""Upload of a blob: streamed to a temporary file, which becomes a blob once its digest is right."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from specd.store.writer import StoreWriter
 
 
 async def receive(writer: StoreWriter, digest: str, chunks: AsyncIterator[bytes]) -> None:
-    """Store the chunks as the blob of that digest ("sha256:<64 hex digits>").
+    """Store the chunks as the blob `digest` ("sha256:<64 hex digits>").
 
-    Raises InvalidRequest where they are others, StoreError for a full disk; whatever ends this
-    early, nothing stays behind.
+    Raises InvalidRequest if their digest differs, StoreError if they cannot be written.  An
+    unfinished upload leaves no file behind.
     """
     incoming, do = _IncomingBlob(writer), writer.threads.do
     try:
@@ -31,7 +31,7 @@ async def receive(writer: StoreWriter, digest: str, chunks: AsyncIterator[bytes]
 
 
 class _IncomingBlob:
-    """A file in the making.  Its methods are called one after the other, `close` always."""
+    """An unfinished blob file.  Call one method at a time, and always `close`."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
@@ -59,6 +59,6 @@ class _IncomingBlob:
         self._writer.keep(self._path, digest)
 
     def close(self) -> None:
-        """Remove the file unless it was kept."""
-        with contextlib.suppress(OSError):  # a full disk was told before
+        """Remove the file unless `keep` stored it."""
+        with contextlib.suppress(OSError):  # `write` has already reported a full disk
             self._stack.close()

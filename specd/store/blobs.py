@@ -1,4 +1,4 @@
-"""Digests, where their blobs lie, and the small ones' contents."""
+"""Digests, the paths of their blobs, and the contents of small blobs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from specd.store import safe_open
 
 T = TypeVar("T")
 
-#: Of a small layer, far above what it takes: MESSAGEs may hold images.
+#: Limit for a layer that is read whole; generous, because MESSAGEs may hold images.
 MAX_BYTES: Final = 256 * 2**20
-#: Of a manifest: ten thousands of layers, as models of safetensors have them.
+#: Limit for a manifest: safetensors models have tens of thousands of layers.
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
 
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 
 
 def path_of(root: Path, digest: str) -> Path:
-    """The file of `sha256:<64 hex digits>` below the store's root; StoreError for another text."""
+    """Return the file of the blob `sha256:<64 hex digits>` below the store's root.
+
+    Raises StoreError if the text is not a digest.
+    """
     found = _DIGEST.fullmatch(digest)
     if found is None:
         raise StoreError(f"{digest!r} is not a digest")
@@ -35,13 +38,16 @@ def is_digest(text: str) -> bool:
 
 
 def digest_of(path: Path) -> str | None:
-    """64 hex digits where the file is a blob of a store; its name is believed, as Ollama does."""
+    """Return the 64 hex digits in a blob's file name; None for a file that is not a blob.
+
+    Like Ollama, this does not check the contents.
+    """
     found = _DIGEST.fullmatch(path.name)
     return found[1].lower() if found is not None and path.parent.name == "blobs" else None
 
 
 def modified_at(path: Path) -> datetime:
-    """Aware, in local time; raises StoreError for a missing file."""
+    """Return the modification time, aware, in local time.  Raises StoreError."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).astimezone()
     except OSError as error:
@@ -60,7 +66,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Decode a blob of JSON; raises StoreError where it is not of that type."""
+    """Decode a JSON blob.  Raises StoreError if it cannot be read as `kind`."""
     try:
         return msgspec.json.decode(read_bytes(path), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,8 +1,7 @@
-"""What a model can do, by the contract's rules: pure functions of its metadata and template.
+"""Capabilities of a model (Ollama's `capabilities`), derived from its metadata and template.
 
-The template that is read is the one that is used.  The flags of Ollama's built-in parsers play no
-part, since those models are served with their own Jinja template here; but for `harmony`, by which
-answers are parsed here as well.
+They follow the template that specd uses.  Ollama's built-in parsers do not count, because specd
+serves those models with their own Jinja template; `harmony` is the exception.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ def capabilities(
     has_projector: bool,
     has_sound: bool = False,
 ) -> tuple[str, ...]:
-    """Return them in Ollama's words and order, each once.  hears: its projector encodes sounds."""
+    """Return the capabilities in Ollama's words and order, each once.
+
+    has_sound: the projector encodes sounds.
+    """
     found = ["embedding" if facts.has_pooling else "completion"]
     if facts.has_vision or has_projector:
         found.append("vision")
@@ -33,7 +35,7 @@ def capabilities(
         found += go
     else:
         found += templating.jinja_capabilities(facts.chat_template or "")
-    # Infill goes by a Go template or by the GGUF's own tokens, whichever serves the chat.
+    # Infill uses the Go template or the GGUF's tokens, whichever template serves the chat.
     if "insert" in go or facts.infill:
         found.append("insert")
     if config.parser == HARMONY or GPT_OSS & {config.model_family, facts.architecture}:

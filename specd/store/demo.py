@@ -18,12 +18,12 @@ NAME: Final = name.parse("specd-demo")
 
 @functools.cache
 def stored_demo() -> StoredModel | None:
-    """None where the package was installed without the weights, or inside an archive."""
+    """Return the demo pair; None if the package has no weights or lies inside an archive."""
     return demo_in(resources.files("specd") / "demo")
 
 
 def demo_in(folder: Traversable) -> StoredModel | None:
-    """The pair that lies in a folder, if it does so as files that can be opened by path."""
+    """Return the pair in `folder`; None unless both files can be opened by path."""
     target, drafter = folder / "target.gguf", folder / "drafter.gguf"
     if not (isinstance(target, Path) and isinstance(drafter, Path)):
         return None

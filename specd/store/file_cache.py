@@ -1,4 +1,4 @@
-"""What was learned from files, for as long as they do not change."""
+"""A cache of values read from files, valid as long as the files do not change."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Identity = tuple[int, int, int]
 
 
 class FileCache(Generic[T]):
-    """Reads a file once per content: device-free identity is inode, size and mtime.
+    """Cache that reads a file again when its inode, size or mtime changes.
 
-    A StoreError is remembered like a value, so that a damaged file is not read again and again.
+    A StoreError is cached like a value, so that a damaged file is read once.
     """
 
     def __init__(self, read: Callable[[Path], T]) -> None:
@@ -24,7 +24,7 @@ class FileCache(Generic[T]):
         self._known: dict[Path, tuple[_Identity, T | StoreError]] = {}
 
     def get(self, path: Path) -> T:
-        """Raises StoreError, for a missing file as well."""
+        """Return the value read from `path`.  Raises StoreError, also if the file is missing."""
         try:
             stat = path.stat()
         except OSError as error:
@@ -36,7 +36,7 @@ class FileCache(Generic[T]):
             known = identity, self._read_fresh(path)
             self._known[path] = known
         if isinstance(known[1], StoreError):
-            # A new one each time: a raised exception collects its callers' frames.
+            # A new exception each time, because raising adds the caller's frames to it.
             raise StoreError(str(known[1]))
         return known[1]
 

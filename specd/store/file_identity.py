@@ -1,4 +1,4 @@
-"""What a file is known by to all that is learned of it."""
+"""The identity under which specd saves what it measured about a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from specd.store.blobs import digest_of
 
 
 def file_identity(weights: Path) -> str:
-    """A blob's digest; for a loose file a hash of its path, size and time of change.  OSError."""
+    """Return a blob's digest, or a hash of another file's path, size and mtime.
+
+    Raises OSError.
+    """
     stat = weights.stat()
     if (digest := digest_of(weights)) is not None:
         return f"sha256:{digest}"

@@ -1,6 +1,6 @@
-"""Threads for files, so that no slow disk and no lock of another process holds up anything else.
+"""Threads for file operations, so that a slow disk or a foreign lock delays no other request.
 
-The event loop's own threads answer every other request: nothing waits in them for long.
+The event loop's default threads serve all requests and must not wait.
 """
 
 from __future__ import annotations
@@ -18,39 +18,42 @@ _N_THREADS: Final = 4
 
 
 class FileThreads:
-    """name: of the threads.  They are started when they are needed."""
+    """Thread pools for one store, started on first use.
+
+    name: prefix of the threads' names.
+    """
 
     def __init__(self, name: str) -> None:
         self._many = ThreadPoolExecutor(_N_THREADS, thread_name_prefix=name)
-        # What waits for a lock that one at a time can have needs no more than one.
+        # Exclusive work runs one at a time, so one thread is enough.
         self._one = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-change")
 
     async def do(self, work: Callable[[], T]) -> T:
-        """The result of `work`.  Cancelled, it returns only when the thread has let go of the file.
+        """Run `work` in a thread and return its result; if cancelled, wait until it has finished.
 
-        A descriptor that is closed under a thread may be another file's by the time it writes.
+        Otherwise the caller might close a descriptor that the thread still writes to.
         """
         job = self._many.submit(work)
         running = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not job.cancel():  # else it had not begun
+            if not job.cancel():  # it has begun
                 await _wait_until_done(running)
             raise
 
     async def run_exclusive(self, work: Callable[[], T], lock_timeout_s: float) -> T:
-        """The result of `work`, when nothing else that was given here runs any more.
+        """Run `work` after all earlier exclusive work and return its result.
 
-        Raises StoreError where its turn has not come by then.  Cancelled, it leaves work that has
-        begun to itself.
+        Raises StoreError if it has not begun within `lock_timeout_s`.  Cancellation does not stop
+        work that has begun.
         """
         job = self._one.submit(work)
         running = asyncio.wrap_future(job)
         try:
             await asyncio.wait({running}, timeout=lock_timeout_s)
             if job.cancel():  # it has not begun
-                raise StoreError("cannot change the store: other changes of it take too long")
+                raise StoreError("cannot change the store: other changes take too long; try again")
             return await running
         finally:
             running.cancel()  # and the job, if it has not begun
@@ -67,4 +70,4 @@ async def _wait_until_done(running: asyncio.Future[T]) -> None:
         except asyncio.CancelledError:
             continue
     if not running.cancelled():
-        running.exception()  # seen
+        running.exception()  # mark it as retrieved

@@ -1,9 +1,9 @@
-"""The header of a GGUF file: metadata and tensor descriptions, never tensor data.
+"""Reader of a GGUF file's header: metadata and tensor descriptions, no tensor data.
 
-A reader of our own, because the gguf package's GGUFReader makes four numpy objects per array
-element (7.7 s for a vocabulary of 128,000 tokens and 256,000 merges) and does not notice the end of
-a truncated file.  This one reads plain bytes (no memory map: a file cut short under a map kills the
-process), believes no count before the bytes are there, and fails with StoreError alone.
+It replaces the gguf package's GGUFReader, which makes four numpy objects per array element (7.7 s
+for 128,000 tokens and 256,000 merges) and does not notice a truncated file.  This reader uses plain
+reads, because a memory map kills the process when the file is truncated.  It checks every count
+against the file's size, and raises only StoreError.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -25,17 +25,17 @@ from specd.store.gguf_strings import short_string_ends
 from specd.store.tensor_types import TensorType, tensor_types
 
 LONG_ARRAY: Final = 1024
-"""Arrays with more elements stay undecoded until they are used; Ollama hides the same ones."""
+"""Arrays with more elements stay undecoded until used; Ollama hides the same arrays."""
 
 MULTIMODAL_PREFIXES: Final = ("v.", "a.", "mm.")
-"""How the tensors for images and sounds are called: no token of a text meets them."""
+"""Name prefixes of tensors for images and sounds, which text tokens do not use."""
 
-#: Ten times the largest vocabularies there are.
+#: Ten times the size of the largest known vocabularies.
 MAX_HEADER_BYTES: Final = 1 << 28
 _MAX_ELEMENTS: Final = 1 << 22
-#: Of values and of tensors; each takes some hundred bytes, however few it has in the file.
+#: Limit for values and for tensors; each takes hundreds of bytes of memory.
 MAX_ENTRIES: Final = 1 << 17
-#: Elements of all arrays that are decoded at once.
+#: Limit for the elements of all arrays that are decoded at once.
 _MAX_DECODED: Final = 1 << 20
 _MAX_DEPTH: Final = 4
 _FIRST_READ: Final = 1 << 20
@@ -75,9 +75,9 @@ _N_BYTES: Final = {code: struct.calcsize("<" + code) for code in _CODES.values()
 
 @dataclass(frozen=True, slots=True)
 class LongArray:
-    """An array of more than LONG_ARRAY elements, decoded element by element on use.
+    """Array of more than LONG_ARRAY elements, decoded element by element on use.
 
-    raw: the elements as stored.  ends: where each string ends in `raw`; None for numbers.
+    raw: the elements as stored.  ends: offset in `raw` at which each string ends; None for numbers.
     code: struct's letters for one element, or for a string's length.
     """
 
@@ -113,9 +113,10 @@ Value = int | float | bool | str | tuple["Value", ...] | LongArray
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """type: ggml's name, such as Q4_K.  shape: elements per dimension, fastest first, as stored.
+    """Description of one tensor.
 
-    n_bytes: of its data; 0 where the type is not known.
+    type: ggml's name, such as Q4_K.  shape: elements per dimension, fastest first, as stored.
+    n_bytes: size of its data; 0 if the type is unknown.
     """
 
     name: str
@@ -126,7 +127,10 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """values: by full key, in the file's order."""
+    """Metadata and tensor descriptions of one file.
+
+    values: by full key, in the file's order.
+    """
 
     path: Path
     values: Mapping[str, Value]
@@ -153,18 +157,18 @@ class GgufHeader:
         return value if isinstance(value, bool) else None
 
     def arch_integer(self, key: str, default: int = 0) -> int:
-        """An integer below the architecture's prefix, such as context_length."""
+        """Return the integer at `<architecture>.<key>`, such as context_length."""
         return self.integer(f"{self.architecture}.{key}", default)
 
     def arch_integers(self, key: str) -> tuple[int, ...]:
-        """What may be one integer for all layers, or an array with one for each."""
+        """Return one integer for all layers, or one per layer; empty if the key is missing."""
         value = self.values.get(f"{self.architecture}.{key}")
         items = value.values() if isinstance(value, LongArray) else value
         found = items if isinstance(items, tuple) else (items,)
         return tuple(n for n in found if isinstance(n, int) and not isinstance(n, bool))
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """An array of strings; empty where it is missing or of another type."""
+        """Return an array of strings; empty if it is missing or has another type."""
         value = self.values.get(key)
         items = value.values() if isinstance(value, LongArray) else value
         if not isinstance(items, tuple):
@@ -172,7 +176,7 @@ class GgufHeader:
         return tuple(item for item in items if isinstance(item, str))
 
     def token(self, id_key: str) -> str:
-        """The text of the token whose id stands under that key; empty where there is none."""
+        """Return the text of the token whose id is stored at `id_key`; empty if there is none."""
         tokens, index = self.values.get("tokenizer.ggml.tokens"), self.integer(id_key, -1)
         if not isinstance(tokens, LongArray | tuple) or not 0 <= index < len(tokens):
             return ""
@@ -181,7 +185,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read a file's metadata; raises StoreError with a sentence naming the file and the reason."""
+    """Read a file's header.  Raises StoreError, which names the file and the reason."""
     try:
         with safe_open.open_regular_file(path) as file:
             return _Reader(path, file).read()
@@ -196,7 +200,7 @@ class _DamagedError(Exception):
 
 
 class _Reader:
-    """Walks the header from its first byte, reading the file in doubling steps."""
+    """Sequential parser of a header, which reads the file in steps that double in size."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -228,17 +232,17 @@ class _Reader:
         if self._take(4) != b"GGUF":
             raise _DamagedError("it does not start with the letters GGUF")
         version = self._number("I")
-        if version and not version & 0xFFFF:  # the bytes of the other end: a big-endian file
+        if version and not version & 0xFFFF:  # the bytes are reversed: a big-endian file
             self._order = ">"
             self._offset -= 4
             version = self._number("I")
         if version not in {2, 3}:
-            raise _DamagedError(f"its version is {version}, and only 2 and 3 are understood")
+            raise _DamagedError(f"its version is {version}; specd reads versions 2 and 3")
         n_tensors, n_values = self._number("Q"), self._number("Q")
         # The smallest tensor description has 24 bytes, the smallest key and value 13.
         if n_tensors * 24 + n_values * 13 > self._size:
             raise _DamagedError(
-                f"it promises {n_values} values and {n_tensors} tensors,"
+                f"it declares {n_values} values and {n_tensors} tensors,"
                 f" more than its {self._size} bytes can hold"
             )
         if max(n_tensors, n_values) > MAX_ENTRIES:
@@ -294,10 +298,10 @@ class _Reader:
         return LongArray(raw, self._order + "Q", ends)
 
     def _string_ends(self, n: int) -> array[int]:
-        """Where each of the next n strings ends, counted from the first one's beginning.
+        """Return where each of the next n strings ends, in bytes from the start of the first.
 
-        One after the other is hundreds of thousands of rounds for one vocabulary: runs of short
-        strings are found at once, and walked only where something else lies between them.
+        A vocabulary has hundreds of thousands of strings, so runs of short strings are found with
+        numpy; only the strings between runs are scanned one by one.
         """
         self._require_bytes(n * 8)
         ends, start, window = array("Q"), self._offset, _FIRST_WINDOW
@@ -316,7 +320,7 @@ class _Reader:
         return ends
 
     def _scan_strings(self, ends: array[int], n: int, start: int) -> None:
-        """One string after the other, until there are n."""
+        """Extend `ends` to n entries, one string at a time."""
         unpack = struct.Struct(self._order + "Q").unpack_from
         end = start + (ends[-1] if ends else 0)
         while len(ends) < n:
@@ -332,7 +336,7 @@ class _Reader:
     # ----------------------------------------------------------------- tensors
 
     def _tensor(self) -> tuple[TensorInfo, int]:
-        """A tensor's description, and where its data ends behind the header."""
+        """Return a tensor's description, and where its data ends after the header, in bytes."""
         name = self._string()
         n_dimensions = self._number("I")
         if n_dimensions > 8:
@@ -344,7 +348,7 @@ class _Reader:
         return TensorInfo(name, kind.name, tuple(shape), n_bytes), offset + n_bytes
 
     def _check_data(self, values: Mapping[str, Value], ends: list[int]) -> None:
-        """Whether the file is long enough for the data of all tensors."""
+        """Raise _DamagedError if the file is too short for the data of all tensors."""
         alignment = values.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise _DamagedError(f"its alignment is {alignment!r}, not a power of two")
@@ -368,12 +372,12 @@ class _Reader:
         return taken
 
     def _require_bytes(self, n: int) -> None:
-        """Refuse before reading what the file cannot hold."""
+        """Raise _DamagedError if fewer than n bytes follow in the file."""
         if self._offset + n > self._size:
             raise _DamagedError(_CUT_SHORT)
 
     def _fetch(self, end: int) -> None:
-        """Have the bytes up to `end` in memory."""
+        """Read the file into memory up to the offset `end`."""
         if end <= len(self._data):
             return
         if end > min(self._size, MAX_HEADER_BYTES):
@@ -384,8 +388,8 @@ class _Reader:
             raise _DamagedError(_CUT_SHORT)
 
 
-_CUT_SHORT: Final = "it is cut short"
-#: Fewer strings in a run than this are walked.
+_CUT_SHORT: Final = "it is truncated"
+#: A run of fewer strings than this is scanned one by one.
 _WALK: Final = 64
-#: Bytes in which a run is looked for: more while there is one, few after it broke.
+#: Bytes searched for a run: doubled while the run goes on, reset when it breaks.
 _LEAST_WINDOW, _FIRST_WINDOW, _MOST_WINDOW = 1 << 12, 1 << 16, 1 << 20

@@ -1,6 +1,6 @@
-"""What a GGUF's header says of a model, in the few words that are worth remembering.
+"""The part of a GGUF header that specd caches for each model.
 
-A header of a real model holds megabytes; these facts hold kilobytes, so thousands can be kept.
+A header can take megabytes; this metadata takes kilobytes, so thousands can stay in memory.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Final
 
 from specd.store.gguf import MULTIMODAL_PREFIXES, GgufHeader, read_header
 
-#: Names of the infill tokens, today's and those of older files.
+#: Metadata names of the infill tokens: current, then older files'.
 _INFILL: Final = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
-#: Tensors that hold a matrix for each expert; the shared ones, `_shexp`, take part in every token.
+#: Part of the name of tensors with one matrix per expert; every token uses the shared `_shexp`.
 _EXPERTS: Final = "_exps."
-#: Tables of which a token takes a row.
+#: Name prefixes of tables from which a token reads one row.
 _TABLES: Final = ("per_layer_token_embd.", "position_embd.", "token_types.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufMetadata:
-    """chat_template: Jinja; None where the file has none.  file_type: such as Q4_K_M.
+    """Metadata of one GGUF file.
 
-    infill: the tokens before the text, before what follows the gap, and before the gap.
-    n_active_parameters: those that one token meets; fewer than all where experts take turns.
-    read_bytes: of weights, to write one token: without the tables of which it takes a row.
+    chat_template: Jinja; None if the file has none.  file_type: such as Q4_K_M.
+    infill: the tokens before the prefix, before the suffix, and before the middle.
+    n_active_parameters: parameters used per token; fewer than all for a mixture of experts.
+    read_bytes: bytes of weights read per generated token, without tables of which it reads a row.
     """
 
     architecture: str
@@ -46,7 +47,7 @@ class GgufMetadata:
 
 
 def read_metadata(path: Path) -> GgufMetadata:
-    """Raises StoreError."""
+    """Read a file's metadata.  Raises StoreError."""
     return metadata_of(read_header(path))
 
 
@@ -71,23 +72,23 @@ def metadata_of(header: GgufHeader) -> GgufMetadata:
 
 
 def has_audio_encoder(projector: GgufHeader) -> bool:
-    """Return whether llama.cpp hears by this projector, as its header says.
+    """Return whether llama.cpp can encode sounds with this projector.
 
-    That of Gemma 3n brings an encoder of sounds that mtmd does not know: Ollama leaves it out, too.
+    Gemma 3n's projector has an audio encoder that mtmd does not support; Ollama ignores it, too.
     """
     is_gemma3n = projector.text("clip.vision.projector_type") == "gemma3nv"
     return projector.flag("clip.has_audio_encoder") is True and not is_gemma3n
 
 
 def _read_by_a_token(header: GgufHeader) -> tuple[int, int]:
-    """How many parameters take part in one token, and the bytes of those that are read whole."""
+    """Return the number of parameters used per token, and the bytes of weights read for it."""
     n_experts, n_used = (
         header.arch_integer("expert_count"),
         header.arch_integer("expert_used_count"),
     )
     sparse = 0 < n_used < n_experts
     n_active, n_bytes = 0, 0
-    # A model without an output matrix of its own reads its table of tokens as one.
+    # A model without an output matrix uses its token embeddings as one, and reads them whole.
     ties = all(tensor.name != "output.weight" for tensor in header.tensors)
     tables = _TABLES if ties else (*_TABLES, "token_embd.")
     for tensor in header.tensors:
@@ -109,8 +110,8 @@ def _infill(header: GgufHeader) -> tuple[str, str, str] | None:
 
 
 def _file_type(header: GgufHeader) -> str:
-    """The quantization's name; empty where the file does not say, or in a way not known here."""
-    # Imported late: it brings numpy along, which the daemon's start need not wait for.
+    """Return the quantization's name; empty if the file has none or an unknown one."""
+    # Imported late: it imports numpy, which would slow down the daemon's start.
     from gguf.constants import LlamaFileType  # noqa: PLC0415
 
     try:
@@ -121,7 +122,7 @@ def _file_type(header: GgufHeader) -> str:
 
 
 def format_count(n: int) -> str:
-    """A number of parameters as Ollama writes it: 8.0B, 751.63M, 37.12K."""
+    """Return a number of parameters in Ollama's format: 8.0B, 751.63M, 37.12K."""
     if n >= 1_000_000_000:
         return f"{n / 1e9:.1f}B"
     if n >= 1_000_000:

@@ -1,4 +1,4 @@
-"""Runs of short strings, as GGUF stores them: each behind its length in 8 bytes."""
+"""Fast search for runs of short GGUF strings, each preceded by its length in 8 bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def short_string_ends(data: bytes, order: str) -> npt.NDArray[np.uint64]:
-    """Where the strings at the beginning of `data` end, as long as each has less than 256 bytes.
+    """Return where the leading strings of `data` end, up to the first of 256 bytes or more.
 
-    Seven of the eight bytes of such a length are 0, so wherever seven are a string may begin.  That
-    one does is proven by those before it: the first begins at 0, and each of the others where the
-    one before it ends.
+    Seven of the eight bytes of a short length are 0, so each run of seven zeros may start a string.
+    It does if all strings before it are contiguous: the first starts at 0, and each other one where
+    the previous one ends.
     """
-    import numpy as np  # noqa: PLC0415 - late: the daemon's start need not wait for it
+    import numpy as np  # noqa: PLC0415 - late: it would slow down the daemon's start
 
     letters = np.frombuffer(data, np.uint8)
     one = letters == 0

@@ -1,6 +1,7 @@
-"""What the layers of a model keep of the tokens they have read, by architecture.
+"""What each layer of a model stores per token (KV cache) or per sequence (running state).
 
-The rules are llama.cpp's: which layers attend, through which window, and which carry a state.
+The rules by architecture are llama.cpp's: which layers attend, with which window, and which have a
+running state.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from specd.store.gguf import GgufHeader, LongArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKv:
-    """key, value: numbers that attention keeps of one token, 0 for none.
+    """Elements that one layer stores.
 
-    window: how many tokens back it keeps them, 0 for all.  state: numbers of a running state.
+    key, value: elements per token in the KV cache, 0 for none.
+    window: tokens that the KV cache covers, 0 for all.  state: elements of the running state.
     """
 
     key: int = 0
@@ -34,9 +36,11 @@ class LayerKv:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """every: each so-manieth layer sees all, where the file does not say; the first or the last.
+    """Sliding-window attention of an architecture.
 
-    size: in tokens, where the file does not say.  fixed: it does not count what the file says.
+    every: one layer in `every` has no window, unless the file has a pattern.
+    dense_first: that layer is the first of each group, else the last.
+    size: default window, tokens.  fixed: `size` overrides the file's window.
     """
 
     every: int = 1
@@ -45,7 +49,7 @@ class _Window:
     fixed: bool = False
 
 
-#: Architectures whose layers look through a window; all others see all, whatever their file says.
+#: Architectures with sliding windows; llama.cpp ignores a window in the files of all others.
 _WINDOWS: Final = {
     "afmoe": _Window(4),
     "cohere2": _Window(4),
@@ -72,7 +76,7 @@ _WINDOWS: Final = {
     "spark2_5": _Window(),
     "step35": _Window(),
 }
-#: A layer without heads for keys carries a state.
+#: A layer without key-value heads has a running state.
 _HYBRID_BY_HEADS: Final = frozenset(
     {
         "jamba",
@@ -86,7 +90,7 @@ _HYBRID_BY_HEADS: Final = frozenset(
         "glm5-next",
     }
 )
-#: One layer in so many attends, where the file does not say.
+#: One layer in so many attends, unless the file has another interval.
 _HYBRID_BY_INTERVAL: Final = {
     "qwen3next": 4,
     "qwen35": 4,
@@ -94,17 +98,17 @@ _HYBRID_BY_INTERVAL: Final = {
     "qwen4exp": 4,
     "minimax-01": 8,
 }
-#: Layers with a state attend as well.
+#: Layers with a running state attend as well.
 _BOTH: Final = frozenset({"falcon-h1", "deepseek4"})
 _NEMOTRON: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
-#: A layer that keeps one row for so many tokens has a state of those that are not yet enough, as
-#: many rows of keys in all; where there are but four, an index has its own.
+#: Tokens compressed into one row: rows of keys in the state of the tokens not yet compressed.  With
+#: a ratio of four, the index has such a state, too.
 _COMPRESSED: Final = {4: 32, 128: 256}
 _KEYS_OF_INDEX: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})
 
 
 def is_recurrent(architecture: str) -> bool:
-    """Whether it keeps a running state, if not in all its layers."""
+    """Return whether any layer keeps a running state."""
     return architecture in RECURRENT_OR_HYBRID
 
 
@@ -121,7 +125,7 @@ def can_rewind(architecture: str) -> bool:
 
 
 def kv_layout(header: GgufHeader, n_layers: int) -> tuple[LayerKv, ...]:
-    """For each layer.  Numbers that make no sense are taken for what they are: nothing."""
+    """Return what each layer stores; senseless numbers in the header count as 0."""
     architecture = header.architecture
     if architecture in WITHOUT_KV_CACHE:
         return (LayerKv(),) * n_layers
@@ -162,7 +166,7 @@ def _heads(header: GgufHeader, n_layers: int) -> _Heads:
 
 
 def _row(header: GgufHeader, n_heads: int, width: int, *, in_window: bool) -> tuple[int, int]:
-    """Numbers of the keys and of the values of one token."""
+    """Return the elements of one token's keys and of its values."""
     if n_heads <= 0:
         return 0, 0
     key, value = (
@@ -175,19 +179,19 @@ def _row(header: GgufHeader, n_heads: int, width: int, *, in_window: bool) -> tu
     index = 0
     if header.architecture in _KEYS_OF_INDEX:
         index = max(header.arch_integer("attention.indexer.key_length"), 0)
-    # Of a latent attention the values are a part of the keys.
+    # With latent attention (MLA), the values are a part of the keys.
     return max(key, 0) * n_heads + index, 0 if latent else max(value, 0) * n_heads
 
 
 def _windows(header: GgufHeader, n_layers: int, carries: Sequence[bool]) -> Sequence[int]:
-    """In tokens by layer, 0 for all."""
+    """Return each layer's window in tokens, 0 for none."""
     none = (0,) * n_layers
     rule = _WINDOWS.get(header.architecture)
     if rule is None or (header.architecture == "exaone4" and n_layers != 64):
         return none
-    said = header.arch_integer("attention.sliding_window", -1)
-    size = rule.size if said < 0 or (rule.fixed and said > 0) else said
-    if size <= 0 or (header.architecture == "smallthinker" and said <= 0):
+    in_file = header.arch_integer("attention.sliding_window", -1)
+    size = rule.size if in_file < 0 or (rule.fixed and in_file > 0) else in_file
+    if size <= 0 or (header.architecture == "smallthinker" and in_file <= 0):
         return none
     key = f"{header.architecture}.attention.sliding_window_pattern"
     pattern = header.values.get(key)
@@ -204,7 +208,7 @@ def _windows(header: GgufHeader, n_layers: int, carries: Sequence[bool]) -> Sequ
 
 
 def _count_kv_layers(header: GgufHeader, n_layers: int) -> int:
-    """Layers behind these look at what an earlier one has kept."""
+    """Return the number of layers with a KV cache; the layers after them share an earlier one."""
     if header.architecture == "gemma3n":
         return min(20, n_layers)
     if header.architecture == "gemma4":
@@ -224,7 +228,7 @@ def _attends(header: GgufHeader, at: int, carried: bool) -> bool:
 
 
 def _carries(header: GgufHeader, n_layers: int, kv_heads: Sequence[int]) -> Sequence[bool]:
-    """Which layers have a running state."""
+    """Return for each layer whether it has a running state."""
     architecture = header.architecture
     if architecture in RECURRENT or architecture == "falcon-h1":
         return (True,) * n_layers
@@ -245,7 +249,7 @@ def _carries(header: GgufHeader, n_layers: int, kv_heads: Sequence[int]) -> Sequ
 
 
 def _states(header: GgufHeader, n_layers: int, n_heads: int) -> Sequence[int]:
-    """Numbers of each layer's state, if it carries one."""
+    """Return the elements of each layer's running state, if it has one."""
     if header.architecture != "deepseek4":
         return (max(_state(header, n_heads), 0),) * n_layers
     key = max(header.arch_integer("attention.key_length"), 0)
@@ -257,12 +261,12 @@ def _states(header: GgufHeader, n_layers: int, n_heads: int) -> Sequence[int]:
 
 
 def _ratios(header: GgufHeader, n_layers: int) -> Sequence[int]:
-    """For how many tokens each layer keeps one row."""
+    """Return for each layer how many tokens it compresses into one row."""
     return per_layer(header, "attention.compress_ratios", n_layers)
 
 
 def _state(header: GgufHeader, n_heads: int) -> int:
-    """Numbers of one layer's state: what it has read of late, and the state itself."""
+    """Return the elements of one layer's state: recent inputs and the state itself."""
     n_embd = header.arch_integer("embedding_length")
     conv = max(header.arch_integer("ssm.conv_kernel") - 1, 0)
     if wkv := header.arch_integer("wkv.head_size"):
@@ -279,7 +283,7 @@ def _state(header: GgufHeader, n_heads: int) -> int:
 
 
 def mixer(header: GgufHeader) -> int:
-    """Numbers of one token that a layer with a running state works with."""
+    """Return the elements of scratch memory per token in a layer with a running state."""
     n_embd = max(header.arch_integer("embedding_length"), 0)
     if header.arch_integer("wkv.head_size"):
         return 18 * n_embd
@@ -303,7 +307,7 @@ def mixer(header: GgufHeader) -> int:
 def per_layer(
     header: GgufHeader, key: str, n_layers: int, default: Sequence[int] = ()
 ) -> Sequence[int]:
-    """One number for each layer, where the file has one for all or one for each."""
+    """Return one number per layer; the file has one for all layers or one for each."""
     numbers = header.arch_integers(key)
     if not numbers:
         return default or (0,) * n_layers

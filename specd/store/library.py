@@ -1,4 +1,4 @@
-"""The models on disk: listed, resolved and shown.  Reads alone; nothing here writes."""
+"""Read access to the models on disk: list, resolve and show.  Nothing here writes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of one model, while it is read once.  The last error is then told.
+#: How often a read starts again because the model changed meanwhile; the last error is raised.
 _MAX_CHANGES: Final = 8
-#: Raises StoreError.
+#: Reads a GGUF file; raises StoreError.
 Read = Callable[[Path], tuple[GgufMetadata, Shape]]
 
 
 class Library:
-    """Ollama's store below `root`, plus the demo pair.
+    """Read-only view of Ollama's store below `root`, plus the demo pair.
 
     demo: True lists the demo always, False never, None while the store holds no manifest.
-    go_template: True has Go templates win over Jinja ones, False lose, None by what they can do.
-    read: what says what is in a GGUF's header; one that knows it from before is quicker.
-    Methods read files and may take a while on a cold store: call them off the event loop.
-    Safe to call from several threads.
+    go_template: True prefers Go templates over Jinja, False prefers Jinja, None compares them.
+    read: replaces the reader of GGUF headers, for example by one with a cache on disk.
+    Methods block on files: call them off the event loop.  Safe to call from several threads.
     """
 
     def __init__(
@@ -61,18 +60,18 @@ class Library:
         self._prefer_go = go_template
         self._stored = FileCache(self._read_stored)
         self._headers = FileCache(read or _read_header)
-        self._sounds = FileCache(lambda path: has_audio_encoder(read_header(path)))  # of projectors
+        self._sounds = FileCache(lambda path: has_audio_encoder(read_header(path)))
         self._complaints: set[str] = set()
 
     def access_problem(self) -> str:
-        """Why no model here can be found: "/models may not be read by specd"; "" where none does.
+        """Return why the store cannot be read ("/models may not be read by specd"), "" if it can.
 
-        A store that is not there yet is in nobody's way.
+        A missing store is no problem.
         """
         for folder in (self._root, self._manifests):
             try:
                 folder.stat()
-            except (FileNotFoundError, NotADirectoryError):  # the writer says the latter
+            except (FileNotFoundError, NotADirectoryError):  # the writer reports the latter
                 return ""
             except OSError:
                 return f"{folder} may not be read by {_user()}"
@@ -81,18 +80,18 @@ class Library:
         return ""
 
     def list(self) -> list[ModelSummary]:
-        """All models, newest first.  One that cannot be read costs a log line, not the list."""
+        """Return all models, newest first; log and skip a model that cannot be read."""
         summaries = [self._summary(stored) for stored in self.stored()]
         return sorted(summaries, key=lambda summary: summary.modified_at, reverse=True)
 
     def names(self) -> tuple[Name, ...]:
-        """The names of all manifests, and of the demo while it is listed; no file is opened."""
+        """Return the names of all manifests, and the demo's if listed, without opening a file."""
         found = tuple(name for name, _ in self._tree.files())
         demo = self._demo_if_listed(store_is_empty=not found)
         return (*found, demo.name) if demo else found
 
     def stored(self) -> Iterator[StoredModel]:
-        """All models, by name; no weights are opened.  One that is damaged costs a log line."""
+        """Yield all models by name, without opening weights; log and skip a damaged one."""
         empty = True
         for _, path in self._tree.files():
             empty = False
@@ -104,23 +103,23 @@ class Library:
             yield demo
 
     def stamp(self) -> object:
-        """Equal as long as no model was added, removed or changed; quickly told."""
+        """Return a value that changes when a model is added, removed or changed; cheap."""
         return self._tree.stamp()
 
     def version(self, name: str) -> object:
-        """Return what differs once the model of that name was added, deleted or written again.
+        """Return a value that changes when the named model is added, deleted or written again.
 
-        Its manifest is deleted before its blobs, so that a blob that is missing for this reason
-        has changed it.  Raises InvalidName.
+        A manifest is deleted before its blobs, so a missing blob implies a new version.  Raises
+        InvalidName.
         """
         path = self._path(names.parse(name))
         return None if path is None else (path, identity(path))
 
     def resolve(self, name: str) -> core.ModelRef:
-        """The model of that name, ready to be loaded.
+        """Return the named model, ready to be loaded.
 
-        Raises InvalidName, ModelNotFound with the name as given, StoreError where its files are
-        damaged, Unsupported for a model that is not on this machine.
+        Raises InvalidName, ModelNotFound with the name as given, StoreError if its files are
+        damaged, Unsupported if the model is not on this machine.
         """
         return self._retry_if_changed(name, self._resolve)
 
@@ -156,7 +155,10 @@ class Library:
         )
 
     def show(self, name: str, *, verbose: bool = False) -> ModelInfo:
-        """Raises like `resolve`, but names an unknown model by its short form, as Ollama does."""
+        """Return a model's details for `/api/show`.
+
+        Raises what `resolve` raises; ModelNotFound has the short name here, as in Ollama.
+        """
         return self._retry_if_changed(name, partial(self._show, verbose=verbose))
 
     def _show(self, name: str, *, verbose: bool) -> ModelInfo:
@@ -177,17 +179,17 @@ class Library:
         )
 
     def facts(self, weights: Path) -> GgufMetadata:
-        """What a GGUF says of itself; raises StoreError."""
+        """Return the metadata of a GGUF.  Raises StoreError."""
         return self._headers.get(weights)[0]
 
     def shape(self, weights: Path) -> Shape:
-        """What a GGUF says of the memory it takes; raises StoreError."""
+        """Return the shape of a GGUF, from which memory is estimated.  Raises StoreError."""
         return self._headers.get(weights)[1]
 
     # ------------------------------------------------------------------ finding
 
     def _retry_if_changed(self, name: str, read: Callable[[str], T]) -> T:
-        """What `read` makes of the model; of one that is deleted or replaced meanwhile, the new."""
+        """Return `read(name)`; read again if it fails because the model changed meanwhile."""
         for _ in range(_MAX_CHANGES):
             version = self.version(name)
             try:
@@ -203,13 +205,13 @@ class Library:
             raise Unsupported("ollama cloud is disabled: remote model is unavailable")
         if (path := self._path(name)) is not None:
             return self._stored.get(path)
-        # Named outright the demo answers even where the list leaves it out, unless it is forbidden.
+        # The demo can be used by name even when it is not listed, unless it is disabled.
         if name.key == names.parse("specd-demo").key and self._demo is not False:
             return stored_demo()
         return None
 
     def _path(self, name: Name) -> Path | None:
-        """Its manifest, which may be spelled in another case."""
+        """Return the path of the manifest, whose case may differ; None if there is none."""
         path = name.path(self._manifests)
         if not safe_open.is_file(path):
             path = self._find_ignoring_case(name) or path
@@ -255,14 +257,14 @@ class Library:
         )
 
     def _log_once(self, error: StoreError) -> None:
-        """Log a damage once, not at every listing."""
+        """Log an error once, not at every listing."""
         if str(error) not in self._complaints:
             self._complaints.add(str(error))
             log.warning("%s", error)
 
 
 def _read_header(path: Path) -> tuple[GgufMetadata, Shape]:
-    """Both at once: a header has megabytes.  Raises StoreError."""
+    """Parse a header once for both results, since it may have megabytes.  Raises StoreError."""
     header = read_header(path)
     return metadata_of(header), shape_of(header)
 
@@ -270,7 +272,7 @@ def _read_header(path: Path) -> tuple[GgufMetadata, Shape]:
 def _user() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # in a container, users need no names
+    except KeyError:  # in a container, a user may have no name
         return f"user {os.geteuid()}"
 
 

@@ -1,4 +1,4 @@
-"""What the store says of a model: the line of a list, and the whole of `/api/show`."""
+"""Descriptions of stored models: a list entry, and the details of `/api/show`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HIDDEN = frozenset({"general.name", "tokenizer.chat_template"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDetails:
-    """Ollama's `details`; a length of 0 is unknown."""
+    """Ollama's `details` of a model; a length of 0 means unknown."""
 
     parent_model: str = ""
     format: str = ""
@@ -33,9 +33,10 @@ class ModelDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """digest: 64 hex digits.  modified_at: aware, in local time.
+    """List entry of a model.
 
-    capabilities: empty where the weights cannot be read.
+    digest: 64 hex digits.  modified_at: aware, in local time.
+    capabilities: empty if the weights cannot be read.
     """
 
     name: str
@@ -50,7 +51,10 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """model_info: GGUF keys and values, JSON-ready; long arrays are None unless verbose."""
+    """Details of a model, as `/api/show` returns them.
+
+    model_info: GGUF keys and values, JSON-ready; long arrays are None unless verbose.
+    """
 
     summary: ModelSummary
     license: str
@@ -73,10 +77,10 @@ def summarize(
     *,
     has_sound: bool = False,
 ) -> ModelSummary:
-    """Return the line of a list.
+    """Return the list entry of a model.
 
-    facts: None where the weights cannot be read.  chosen: the template that is used.
-    hears: whether a projector encodes sounds.
+    facts: None if the weights cannot be read.  chosen: the template in use.
+    has_sound: whether a projector encodes sounds.
     """
     config = stored.config
     can: tuple[str, ...] = tuple(config.capabilities or ())
@@ -110,7 +114,7 @@ def describe(
     *,
     verbose: bool,
 ) -> ModelInfo:
-    """Raises StoreError for a damaged layer of text."""
+    """Return the details of a model.  Raises StoreError if a text layer is damaged."""
     template = chosen.choose_template(header.text("tokenizer.chat_template"), stored.template)
     return ModelInfo(
         summary=summary,
@@ -128,7 +132,7 @@ def describe(
 
 
 def _details(stored: StoredModel, facts: GgufMetadata | None) -> ModelDetails:
-    """The config's word first, the GGUF's where it is silent."""
+    """Return the details from the config; the GGUF supplies what the config lacks."""
     config, families = stored.config, stored.config.model_families
     return ModelDetails(
         parent_model=stored.parent,
@@ -153,7 +157,7 @@ def _model_info(header: GgufHeader, *, verbose: bool) -> dict[str, object]:
 
 
 def _json_ready(value: Value, *, verbose: bool) -> object:
-    """JSON has no infinities: what is not finite becomes null."""
+    """Return the value for JSON, in which a float that is not finite becomes null."""
     match value:
         case LongArray():
             return [_json_ready(v, verbose=verbose) for v in value.values()] if verbose else None

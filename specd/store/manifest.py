@@ -1,4 +1,4 @@
-"""Manifests and config blobs: the JSON that says which layers make a model."""
+"""Manifests and config blobs: the JSON files that list a model's layers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _MEDIA: Final = "application/vnd.ollama.image."
 _CONFIG_MEDIA: Final = "application/vnd.docker.container.image.v1+json"
 _MANIFEST_MEDIA: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _OLD_KINDS: Final = {"prompt": "template"}
-#: More is damage; and sums of such fit in what clients count with.
+#: A larger size is damage; sums of sizes up to this still fit in clients' integers.
 _MAX_LAYER_BYTES: Final = 2**53
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "parent": "from"}):
-    """size: bytes.  parent: the short name of the model that the layer was taken from.
+    """One layer in a manifest.
 
-    name: of a tensor or a file, in models of safetensors.
+    size: bytes.  parent: short name of the model that the layer was taken from.
+    name: name of a tensor or file, in safetensors models.
     """
 
     media_type: str
@@ -37,13 +38,13 @@ class Layer(msgspec.Struct, frozen=True, rename={"media_type": "mediaType", "par
 
     @property
     def kind(self) -> str:
-        """model, draft, projector, adapter, template, system, license, params, messages, ..."""
+        """The last part of the media type: model, draft, projector, adapter, template, ..."""
         kind = self.media_type.removeprefix(_MEDIA)
         return _OLD_KINDS.get(kind, kind)
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The config blob's fields that matter here; what is missing is empty."""
+    """The config blob's fields that specd uses; a missing field is empty."""
 
     model_format: str = ""
     model_family: str = ""
@@ -66,7 +67,10 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """digest: sha256 of the file's bytes, 64 hex digits.  modified_at: in local time."""
+    """Layers and config of one model.
+
+    digest: sha256 of the file's bytes, 64 hex digits.  modified_at: in local time.
+    """
 
     layers: tuple[Layer, ...]
     config: Layer
@@ -79,13 +83,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Raises StoreError for a file that is missing or no manifest."""
+    """Read a manifest file.  Raises StoreError if it is missing or not a manifest."""
     data = blobs.read_bytes(path, blobs.MAX_MANIFEST_BYTES)
     return parse_manifest(data, f"the manifest {path}", modified_at=blobs.modified_at(path))
 
 
 def parse_manifest(data: bytes, what: str, *, modified_at: datetime = _NEVER) -> Manifest:
-    """what: how the StoreError for a text that is no manifest names it."""
+    """Parse a manifest.  Raises StoreError, which names the manifest as `what`."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -99,12 +103,12 @@ def parse_manifest(data: bytes, what: str, *, modified_at: datetime = _NEVER) ->
 
 
 def media_type(kind: str) -> str:
-    """kind: model, draft, ...; "config" for the config blob."""
+    """Return the media type of a layer kind (model, draft, ...) or of "config"."""
     return _CONFIG_MEDIA if kind == "config" else _MEDIA + kind
 
 
 def manifest_text(config: Layer, layers: Sequence[Layer]) -> bytes:
-    """The bytes that Ollama writes for a model created there."""
+    """Return the same bytes that Ollama would write for this manifest."""
     return go_json(
         {
             "schemaVersion": 2,
@@ -126,10 +130,10 @@ def _entry(layer: Layer) -> dict[str, object]:
 
 
 def read_config(path: Path) -> Config:
-    """Raises StoreError; as for Go's decoder, null is a missing field."""
+    """Read a config blob; null counts as a missing field, as in Go.  Raises StoreError."""
     fields = blobs.read_json(path, dict[str, object])
     try:
-        said = {key: value for key, value in fields.items() if value is not None}
-        return msgspec.convert(said, Config)
+        present = {key: value for key, value in fields.items() if value is not None}
+        return msgspec.convert(present, Config)
     except msgspec.ValidationError as error:
         raise StoreError(f"the config {path} is damaged: {error}") from error

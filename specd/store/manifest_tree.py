@@ -1,6 +1,6 @@
-"""The manifests below a folder: host/namespace/model/tag, listed again only where that may differ.
+"""Cached listing of the manifests below a folder, as host/namespace/model/tag.
 
-A request asks for them, so an unchanged tree costs no more than a look at each folder and file.
+Every request needs the listing, so an unchanged tree costs only one `stat` per folder and file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from specd.store import name as names
 from specd.store.name import Name
 
 _DEPTH: Final = 4
-#: A folder that changed less long ago than this may change again without a new time in it.
+#: A folder changed more recently than this may change again without a new mtime.
 _TICK_NS: Final = 2 * 10**9
-#: A stamp looks at all manifests no more often than this.
+#: `stamp` checks all manifests at most this often.
 RESCAN_INTERVAL_S: Final = 1.0
 
 _Identity = tuple[int, int, int] | None
@@ -26,9 +26,10 @@ _Identity = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """folders: as they were.  upper: of these, all but the models' own.
+    """One listing of the tree.
 
-    settled: whether a change since then would be seen in them.
+    folders: identity of each folder at that time.  upper: the same without the models' folders.
+    settled: whether any later change would change one of these identities.
     """
 
     files: tuple[tuple[Name, Path], ...]
@@ -45,7 +46,10 @@ class _CachedListing:
 
 
 class ManifestTree:
-    """unix_ns: the time of the day.  clock: seconds.  Safe to call from several threads."""
+    """Cached view of the manifests below `root`.  Safe to call from several threads.
+
+    unix_ns: clock of the file times.  clock: monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -61,17 +65,17 @@ class ManifestTree:
         self._listing: _Listing | None = None
 
     def files(self) -> tuple[tuple[Name, Path], ...]:
-        """By path; what has no name that a model can have is left out."""
+        """Return all manifests, sorted by path; skip paths that are no valid model name."""
         known = self._listing
         if known is None or not known.settled or not _is_unchanged(known.folders):
             known = self._listing = self._list(known)
         return known.files
 
     def stamp(self) -> object:
-        """Equal as long as no manifest was added, removed or written.
+        """Return a value that changes when a manifest is added, removed or written.
 
-        Asked at every request: of models that were there, a new tag, or a manifest that is written
-        in place, is seen a second later at most.
+        Every request asks for it.  A new tag of a known model, or a manifest written in place, may
+        take up to RESCAN_INTERVAL_S to show.
         """
         now, known, last = self._clock(), self._listing, self._stamped
         if (
@@ -99,7 +103,7 @@ class ManifestTree:
                 found.append((name, manifest))
         files = tuple(sorted(found, key=lambda entry: entry[1].parts))
         if before is not None and before.files == files:
-            files = before.files  # so that stamps of one tree are quickly compared
+            files = before.files  # the same object makes comparing stamps cheap
         newest = max((seen[2] for seen in folders.values() if seen is not None), default=0)
         depth = str(self._root).count(os.sep) + _DEPTH - 1
         upper = {path: seen for path, seen in folders.items() if path.count(os.sep) < depth}
@@ -107,7 +111,10 @@ class ManifestTree:
 
 
 def _list_files(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
-    """The files `depth` levels down; what is closed to us has none."""
+    """Yield the files `depth` levels down, and record every folder in `folders`.
+
+    Skips unreadable folders.
+    """
     folders[folder] = identity(folder)
     try:
         with os.scandir(folder) as entries:
@@ -133,9 +140,9 @@ def _is_unchanged(folders: dict[str, _Identity]) -> bool:
 
 
 def identity(path: str | Path) -> _Identity:
-    """Return what differs once that file was replaced or written; None where there is none."""
+    """Return a value that changes when the file is replaced or written; None if it is missing."""
     try:
-        seen = os.stat(path)  # noqa: PTH116 - a path's own method is slower, and this is asked often
+        seen = os.stat(path)  # noqa: PTH116 - Path.stat is slower, and this is called often
     except OSError:
         return None
     return seen.st_ino, seen.st_size, seen.st_mtime_ns

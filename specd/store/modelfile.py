@@ -1,4 +1,4 @@
-"""A stored model written back as a Modelfile, and its parameters, as `/api/show` prints them."""
+"""Modelfile and parameters of a stored model, as `/api/show` prints them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEFAULT_TEMPLATE = "{{ .Prompt }}"
 
 
 def modelfile_text(stored: StoredModel) -> str:
-    """The file that makes this model again; a template of the GGUF comes with the GGUF."""
+    """Return a Modelfile that creates this model; it leaves out the GGUF's own template."""
     return "\n".join([*_header_lines(stored), *_commands(stored), ""])
 
 
 def parameters_text(parameters: dict[str, object]) -> str:
-    """One line per value, `name` padded to 30 columns, texts quoted as Go does."""
+    """Return one line per value: the name padded to 30 columns, and texts in Go's quotes."""
     return "\n".join(
         f"{name:<30} {_go_literal(value)}" for name, value in _each_parameter(parameters)
     )
@@ -61,7 +61,7 @@ def _each_parameter(parameters: dict[str, object]) -> Iterator[tuple[str, object
 
 
 def _quoted(text: str) -> str:
-    """Quotes only where the grammar needs them: line ends, blanks at the ends, a quote to begin."""
+    """Quote a text that has line ends, outer blanks or a leading quote; return others as is."""
     if text and "\n" not in text and text == text.strip() and not text.startswith('"'):
         return text
     return f'"""{text}"""' if '"' in text else f'"{text}"'
@@ -80,7 +80,7 @@ def _go_literal(value: object) -> str:
 
 
 def _go_number(value: float) -> str:
-    """Go's %v of a float64: shortest digits, with an exponent from 1e+06 on and below 1e-04."""
+    """Format like Go's %v of a float64: shortest digits, exponent from 1e+06 and below 1e-04."""
     digits = Decimal(repr(float(value))).normalize()
     exponent = digits.adjusted()
     if value and not -4 <= exponent < 6:

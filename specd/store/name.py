@@ -5,9 +5,9 @@
     namespace = 1*80( letter / digit / "_" / "-" )
     model,tag = 1*80( letter / digit / "_" / "-" / "." )
 
-Each part starts with a letter, a digit or "_", so none can leave its directory.  Defaults:
-registry.ollama.ai, library, latest, https.  A tag that ends in `-cloud` is the tag before it, in
-the cloud.  Names are stored as created and found ignoring case.  `@digest` is not part of a name.
+Each part starts with a letter, a digit or "_", so a name cannot leave its directory.  Defaults:
+registry.ollama.ai, library, latest, https.  A tag `x-cloud` means the tag `x` in Ollama's cloud.
+Names keep the case of their creation, and lookups ignore case.  `@digest` is not part of a name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 
 
 class ModelSource(Enum):
-    """Where the caller said that the model is."""
+    """Where a name places the model: `:local`, `:cloud` or neither."""
 
     UNSPECIFIED = auto()
     LOCAL = auto()
@@ -42,7 +42,7 @@ _SOURCES: Final = {"local": ModelSource.LOCAL, "cloud": ModelSource.CLOUD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A whole name; every part is valid and none is empty."""
+    """A complete model name; every part is valid and not empty."""
 
     host: str = DEFAULT_HOST
     namespace: str = DEFAULT_NAMESPACE
@@ -53,7 +53,7 @@ class Name:
 
     @property
     def short(self) -> str:
-        """What users see: without default host and namespace, always with the tag."""
+        """The name that users see: without default host and namespace, always with the tag."""
         shown = f"{self.model}:{self.tag}"
         if self.host.lower() != DEFAULT_HOST:
             return f"{self.host}/{self.namespace}/{shown}"
@@ -67,24 +67,24 @@ class Name:
 
     @property
     def key(self) -> str:
-        """Equal for names that differ in case alone."""
+        """Key for comparison: names that differ only in case have the same key."""
         return self.full.lower()
 
     @property
     def stored(self) -> Name:
-        """The name of the file: what stands for a model in the cloud keeps that in its tag."""
+        """The name of the manifest file, in which a cloud model has `-cloud` in its tag."""
         if self.source is not ModelSource.CLOUD:
             return self
         tag = "cloud" if self.tag == DEFAULT_TAG else f"{self.tag}-cloud"
         return replace(self, tag=tag, source=ModelSource.UNSPECIFIED)
 
     def path(self, manifests: Path) -> Path:
-        """Where the manifest of this very spelling lies."""
+        """Return the manifest's path for exactly this spelling."""
         return manifests / self.host / self.namespace / self.model / self.tag
 
 
 def parse(text: str) -> Name:
-    """Parse a name as the contract's grammar has it; raises InvalidName with Ollama's texts."""
+    """Parse a name by the grammar above.  Raises InvalidName with Ollama's texts."""
     rest, source = _split_source(text)
     if (
         source is not ModelSource.UNSPECIFIED
@@ -107,7 +107,7 @@ def parse(text: str) -> Name:
 
 
 def from_parts(parts: tuple[str, ...]) -> Name | None:
-    """The name of a manifest file by its four directories' names; None for a foreign file."""
+    """Return the name for a manifest's path (host, namespace, model, tag); None if invalid."""
     if len(parts) != 4:
         return None
     host, namespace, model, tag = parts
@@ -130,7 +130,7 @@ def _validate(name: Name) -> Name:
 
 
 def _split_source(text: str) -> tuple[str, ModelSource]:
-    """Take `:local`, `:cloud` or a tag's `-cloud` off the end."""
+    """Split `:local`, `:cloud` or a tag's `-cloud` from the end of the text."""
     before, colon, last = text.rpartition(":")
     word = last.strip().lower()
     if not colon or "/" in word:

@@ -1,4 +1,4 @@
-"""What a start removes from a store: Ollama's own rule (contract 4), but for paused downloads."""
+"""Removal of unused files from a store at start: Ollama's rule, except for paused downloads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from specd.store.references import manifest_files, referenced_digests
 
 log = logging.getLogger(__name__)
 
-#: What was written since may belong to a model in the making, here or in a running Ollama.
+#: A younger file may belong to an unfinished model, here or in a running Ollama.
 GRACE_S: Final = 3600.0
-#: A download that was cut off is gone on with after a restart, where Ollama begins anew.
+#: An interrupted download is resumed after a restart; Ollama starts again.
 PAUSED_S: Final = 7 * 24 * 3600.0
 _PAUSED: Final = re.compile(r"(sha256-[0-9a-f]{64}-partial)(?:-[0-9]+)?")
 _BLOB: Final = re.compile(r"sha256-[0-9a-f]{64}")
@@ -29,11 +29,11 @@ _OLD_BLOB: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
 def prune(blobs: Path, manifests: Path, folders: Iterable[Path]) -> None:
     """Remove blobs that no manifest names, files that are no blobs, and empty manifest folders.
 
-    Spares what is younger than GRACE_S, a download with its state PAUSED_S; removes nothing while a
-    manifest is damaged.  folders: where a crash may have left manifests in the making.
+    Spares files younger than GRACE_S, and resumable downloads younger than PAUSED_S.  Removes
+    nothing while a manifest is damaged.  folders: where a crash may leave unfinished manifests.
     """
     if time.time() < _installed_at():
-        log.warning("the store is not pruned: the clock says %s", time.ctime())
+        log.warning("the store is not pruned: the clock is wrong (%s); set it", time.ctime())
         return
     try:
         used = referenced_digests(manifest_files(manifests))
@@ -52,18 +52,18 @@ def prune(blobs: Path, manifests: Path, folders: Iterable[Path]) -> None:
 
 
 def _installed_at() -> float:
-    """It is later than that: a machine without a clock of its own may start years ago."""
+    """Return a time that has certainly passed; a machine's clock may start years too early."""
     return Path(__file__).stat().st_mtime
 
 
 def _remove_if_unused(path: Path, used: set[str]) -> bool:
-    """Remove one file of `blobs/` if that is due."""
+    """Remove a file if it is unused and old enough; return whether it was removed."""
     try:
         path = _current_blob_path(path)
         if not path.is_file() or (_BLOB.fullmatch(path.name) and path.name in used):
             return False
         age_s = time.time() - path.stat().st_mtime
-        if age_s < -GRACE_S:  # the clock was wrong when it was written: it ages from now on
+        if age_s < -GRACE_S:  # written while the clock was wrong: its age starts now
             os.utime(path)
         if age_s < _grace_s(path):
             return False
@@ -74,7 +74,10 @@ def _remove_if_unused(path: Path, used: set[str]) -> bool:
 
 
 def _grace_s(path: Path) -> float:
-    """An upload has no state beside it: nobody can go on with it."""
+    """Return the age at which an unused file is removed, in seconds.
+
+    An upload has no state files, so it cannot be resumed.
+    """
     part = _PAUSED.fullmatch(path.name)
     if part is not None and any(path.parent.glob(f"{part[1]}-*")):
         return PAUSED_S
@@ -82,7 +85,7 @@ def _grace_s(path: Path) -> float:
 
 
 def _current_blob_path(path: Path) -> Path:
-    """`sha256:x` was Ollama's name for a blob before `sha256-x`."""
+    """Rename a blob from Ollama's old form `sha256:x` to `sha256-x`; return its path."""
     if not _OLD_BLOB.fullmatch(path.name):
         return path
     return path.rename(path.with_name(path.name.replace(":", "-").lower()))

@@ -1,4 +1,4 @@
-"""Which blobs the manifests of a store name."""
+"""The digests of the blobs that a store's manifests name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from specd.store.manifest import Manifest, read_manifest
 
 
 def manifest_files(manifests: Path) -> Iterator[Path]:
-    """Every file where a manifest may lie and whose path is a model's name.
+    """Yield every manifest file, that is each file whose path is a valid model name.
 
-    Raises StoreError where a folder is closed to us: what lies in it may name any blob.
+    Raises StoreError if a folder cannot be read, because its manifests may name any blob.
     """
     folders = [manifests]
     with atomic_files.to_store_errors(f"read {manifests}"):
@@ -27,13 +27,13 @@ def manifest_files(manifests: Path) -> Iterator[Path]:
 
 
 def digests_of(manifest: Manifest) -> frozenset[str]:
-    """Of the layers and the config, each "sha256:<64 hex digits>"."""
+    """Return the digests of the layers and the config, each "sha256:<64 hex digits>"."""
     found = {layer.digest for layer in (*manifest.layers, manifest.config) if layer.digest}
     return frozenset(_normalize_digest(digest) for digest in found)
 
 
 def referenced_digests(paths: Iterable[Path]) -> frozenset[str]:
-    """What all those manifests name; StoreError where one of them cannot be read."""
+    """Return all digests in the manifests.  Raises StoreError if one cannot be read."""
     found: frozenset[str] = frozenset()
     for path in paths:
         found |= digests_of(read_manifest(path))
@@ -41,7 +41,7 @@ def referenced_digests(paths: Iterable[Path]) -> frozenset[str]:
 
 
 def digests_in_file(path: Path) -> frozenset[str]:
-    """Nothing for a manifest that is missing or damaged."""
+    """Return the digests in a manifest; an empty set if it is missing or damaged."""
     try:
         return digests_of(read_manifest(path))
     except StoreError:

@@ -1,4 +1,4 @@
-"""Files read whole, where they are files: a pipe would be waited for, a device never ends."""
+"""Reading of regular files only: a pipe would block, and a device never ends."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import BinaryIO
 
 
 class UnusableFile(OSError):
-    """There is something, and it is no file, or far more than such a file ever has."""
+    """A path that is not a regular file, or a file above its size limit."""
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file is there; False for a name that no file can have."""
+    """Return whether the file exists; False if its name is invalid or its folder unreadable."""
     try:
         return path.is_file()
-    except OSError:  # a host may be longer than a file system's names, or a folder closed to us
+    except OSError:  # for example a host longer than the file system's limit
         return False
 
 
 @contextlib.contextmanager
 def open_regular_file(path: Path) -> Iterator[BinaryIO]:
-    """For reading.  Raises Unfit for what is no regular file, OSError."""
-    # Opening a pipe without O_NONBLOCK waits for its other end; for files it changes nothing.
+    """Open a file for reading.  Raises UnusableFile if it is not a regular file, and OSError."""
+    # Without O_NONBLOCK, opening a pipe waits for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -36,7 +36,7 @@ def open_regular_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def read(path: Path, max_bytes: int) -> bytes:
-    """All of it.  Raises Unfit, also where there are more bytes than that, and OSError."""
+    """Read a whole file.  Raises UnusableFile, also above `max_bytes`, and OSError."""
     with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(max_bytes + 1) if size <= max_bytes else b""

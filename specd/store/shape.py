@@ -1,4 +1,4 @@
-"""What a GGUF's header says of the memory of its model: weights, and what each layer keeps."""
+"""The sizes in a GGUF's header from which the memory of its model is estimated."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from specd.store.kv_layout import (
 )
 
 _BLOCK: Final = re.compile(r"(?:enc\.|dec\.)?blk\.([0-9]{1,6})\.")
-#: More than any model has; what a hostile file claims is not counted up to.
+#: More layers than any model has; limits the work for a hostile file.
 _MAX_LAYERS: Final = 1 << 12
-#: The pooling of the last token, by GGUF's number.
+#: GGUF's number for pooling the last token.
 _LAST: Final = 3
-#: Looked up by token or by position: main memory serves as well.
+#: Prefixes of tables read by token or position, which may stay in main memory.
 _INPUT: Final = (
     "token_embd.",
     "token_types.",
@@ -37,7 +37,10 @@ _INPUT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """kept: what it keeps of the tokens it has read."""
+    """Memory of one layer.
+
+    kv_layout: elements in its KV cache and running state.
+    """
 
     weights_bytes: int
     kv_layout: LayerKv
@@ -45,7 +48,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """n_used: of each token.  n_ff: the width of one."""
+    """Experts of a mixture-of-experts model.
+
+    n_used: experts per token.  n_ff: width of one expert.
+    """
 
     n_all: int
     n_used: int
@@ -54,12 +60,13 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Width:
-    """Numbers of one token, each of the widest layer.
+    """Elements per token in the widest layer.
 
-    n_ff: of the feed-forward, whose gate, where it has one, is as wide again.  query: of all heads,
-    as attention reads it.  latent: what a latent attention (MLA) needs beside it, 0 for others.
-    mixer: what a layer with a running state works with.  streams: what a model has in several
-    versions (Gemma 3n), or for each layer apart.
+    n_ff: feed-forward; a gate, if any, has the same width again.  query: all heads' queries.
+    latent: additional elements for latent attention (MLA), else 0.
+    mixer: scratch of a layer with a running state.
+    streams: elements kept in several versions (Gemma 3n) or separately for each layer.
+    is_gated: the feed-forward has a gate.  shares: there are experts that every token uses.
     """
 
     n_embd: int
@@ -74,13 +81,15 @@ class Width:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """input_bytes: embeddings of tokens.  output_bytes: what follows the last layer.
+    """Sizes of a model, from which placement estimates its memory.
 
-    tied_bytes: embeddings of tokens that are the output's matrix too; 0 where it has its own.
-    n_ctx_train: 0 is unknown.  has_head: it gives logits; has_cache: it keeps anything of a pass.
-    is_recurrent: it keeps a running state; can_rewind: which can be taken back by some tokens.
-    reads_on: a text may come in pieces where a vector of it is wanted.  has_bias: attention weighs
-    distances, as T5's does, and is never flash attention.
+    input_bytes: token embeddings.  output_bytes: tensors after the last layer.
+    tied_bytes: token embeddings that also serve as the output matrix; 0 if it has its own.
+    n_ctx_train: 0 if unknown.  has_head: it computes logits.
+    has_cache: it has a KV cache or a running state.  is_recurrent: it has a running state.
+    can_rewind: it can drop its last tokens.
+    pools_last_token: it embeds with its last token, so a text may be read in several batches.
+    has_bias: attention adds a bias by distance, as T5 does, and cannot be flash attention.
     """
 
     architecture: str
@@ -102,13 +111,13 @@ class Shape:
 
     @property
     def weights_bytes(self) -> int:
-        """Of the file, each once."""
+        """Size of all weights in the file, each counted once."""
         layers = sum(layer.weights_bytes for layer in self.layers)
         return layers + self.input_bytes + self.output_bytes
 
 
 def read_shape(path: Path) -> Shape:
-    """Raises StoreError."""
+    """Read the shape of a GGUF file.  Raises StoreError."""
     return shape_of(read_header(path))
 
 
@@ -127,7 +136,7 @@ def shape_of(header: GgufHeader) -> Shape:
         elif not tensor.name.startswith(MULTIMODAL_PREFIXES):
             outputs += tensor.n_bytes
     has_head = gives_logits(header.architecture)
-    # The layers that guess ahead are left in the file.
+    # llama.cpp does not load the layers for multi-token prediction.
     n_own = n_layers - max(header.arch_integer("nextn_predict_layers"), 0)
     return Shape(
         architecture=header.architecture,
@@ -153,7 +162,7 @@ def shape_of(header: GgufHeader) -> Shape:
 
 
 def _pools_last_token(header: GgufHeader) -> bool:
-    """Its last token is pooled, and sees what went before."""
+    """Return whether the embedding is the last token's, and that token attends to all before."""
     is_causal = header.flag(f"{header.architecture}.attention.causal") is not False
     return is_causal and header.arch_integer("pooling_type", -1) == _LAST
 
@@ -184,13 +193,13 @@ def _width(header: GgufHeader, n_layers: int, tensors: Mapping[str, TensorInfo])
 
 
 def _inner(tensors: Mapping[str, TensorInfo], down: str) -> int:
-    """Numbers that the matrices of that name make an embedding of, at most."""
+    """Return the largest input width of the matrices whose names end in `down`."""
     found = (info.shape for name, info in tensors.items() if name.endswith(down))
     return max((shape[0] for shape in found if shape), default=0)
 
 
 def _is_gated(tensors: Mapping[str, TensorInfo]) -> bool:
-    """A gate may be one matrix with what it gates."""
+    """Return whether the feed-forward has a gate, either separate or fused into `ffn_up`."""
     ups = [info.shape for name, info in tensors.items() if name.endswith(".ffn_up.weight")]
     inner = _inner(tensors, ".ffn_down.weight")
     fused = any(len(shape) > 1 and shape[1] > inner for shape in ups)
@@ -210,5 +219,5 @@ def _experts(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> Experts |
 
 
 def _n_vocab(embeddings: TensorInfo | None) -> int:
-    """One row for each token."""
+    """Return the number of rows of the token embeddings."""
     return embeddings.shape[1] if embeddings is not None and len(embeddings.shape) > 1 else 0

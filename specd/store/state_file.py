@@ -1,6 +1,6 @@
-"""A file of what specd learned: whole or absent, bounded, and set aside where it is damaged.
+"""A file with what specd has measured: written atomically, limited in size, renamed if damaged.
 
-Nobody is refused anything for its sake: what cannot be read or written is for the owner to say.
+Failures never stop a request; the caller decides how to report them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Stamp = tuple[int, int, int]
 
 
 class StateFile:
-    """max_bytes: far above what it should ever take; more is damage."""
+    """A state file.
+
+    max_bytes: far above its normal size; a larger file counts as damaged.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path = path
@@ -31,7 +34,7 @@ class StateFile:
         self._complained = False
 
     def stamp(self) -> Stamp | None:
-        """Differs whenever the content may; None where there is no file.  OSError."""
+        """Return a value that changes with the contents; None without a file.  Raises OSError."""
         try:
             seen = self.path.stat()
         except FileNotFoundError:
@@ -39,7 +42,10 @@ class StateFile:
         return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
     def read(self, decode: Callable[[bytes], T]) -> T | None:
-        """None where there is no file, or one that `decode` refuses with ValueError.  OSError."""
+        """Return the decoded contents; None if the file is missing or damaged.  Raises OSError.
+
+        decode: raises ValueError if the contents are damaged; the file is then renamed.
+        """
         try:
             return decode(safe_open.read(self.path, self._max_bytes))
         except FileNotFoundError:
@@ -49,46 +55,49 @@ class StateFile:
             return None
 
     def _set_aside(self, damage: ValueError | safe_open.UnusableFile) -> None:
-        said = damage.strerror if isinstance(damage, safe_open.UnusableFile) else damage
+        reason = damage.strerror if isinstance(damage, safe_open.UnusableFile) else damage
         aside = self.path.with_name(f"{self.path.name}.damaged")
         try:
             self.path.replace(aside)
         except FileNotFoundError:  # another specd was faster
             return
         except OSError as error:
-            log.warning("%s is damaged, and cannot be set aside: %s: %s", self.path, said, error)
+            log.warning("%s is damaged (%s) and cannot be renamed: %s", self.path, reason, error)
             return
-        log.warning("%s is damaged and was set aside: %s", self.path, said)
+        log.warning("%s is damaged and was renamed to %s: %s", self.path, aside.name, reason)
 
     def write(self, data: bytes) -> None:
-        """At once or not at all: whoever reads sees the old file or the new one.  OSError."""
+        """Replace the file atomically.  Raises OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with atomic_write(self.path) as part:
             part.write_bytes(data)
         self._complained = False
 
     def warn_once(self, words: str, error: Exception) -> None:
-        """Say why it cannot be used, "... in %s: %s": once until it can be written again."""
+        """Warn that the file cannot be used, once until it was written again.
+
+        words: a log format such as "cannot write %s: %s", for the path and the error.
+        """
         level = logging.DEBUG if self._complained else logging.WARNING
         log.log(level, words, self.path, error)
         self._complained = True
 
 
 def valid_rows(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:
-    """Each row that is a `kind`: one that is damaged takes no other along.
+    """Yield the rows that decode as `kind`; log how many do not.
 
-    ValueError where not a single one is.
+    Raises ValueError if there are rows and none decodes.
     """
-    n, n_sound, fault = 0, 0, ""
-    for n, (key, row) in enumerate(rows, 1):  # noqa: B007 - how many there are
+    n, n_valid, fault = 0, 0, ""
+    for n, (key, row) in enumerate(rows, 1):  # noqa: B007 - n is used after the loop
         try:
             found = msgspec.json.decode(row, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             fault = str(error)
         else:
-            n_sound += 1
+            n_valid += 1
             yield key, found
-    if n and not n_sound:
+    if n and not n_valid:
         raise ValueError(fault)
-    if n > n_sound:
-        log.warning("%d of %d things that were learned are damaged: %s", n - n_sound, n, fault)
+    if n > n_valid:
+        log.warning("ignored %d of %d saved entries, which are damaged: %s", n - n_valid, n, fault)

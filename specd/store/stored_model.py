@@ -1,4 +1,4 @@
-"""One model of the store before its weights are opened: its name, its layers' files, its config."""
+"""A stored model before its weights are opened: name, config and the files of its layers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from specd.store import blobs
 from specd.store.manifest import Config, Manifest, read_config
 from specd.store.name import Name
 
-#: Of a model that names one text ten thousand times.
+#: Limits the answer for a manifest that names one text thousands of times.
 _MAX_LICENSES: Final = 16
 _SAFETENSORS: Final = "tensor"
 
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
-    """kind: model, draft, template, ...  parent: the model that the layer was taken from."""
+    """File of one layer.
+
+    kind: model, draft, template, ...  parent: the model that the layer was taken from.
+    """
 
     kind: str
     path: Path
@@ -29,7 +32,10 @@ class LayerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredModel:
-    """digest: 64 hex digits.  modified_at: aware, in local time."""
+    """A model as its manifest describes it.
+
+    digest: 64 hex digits.  modified_at: aware, in local time.
+    """
 
     name: Name
     digest: str
@@ -42,13 +48,13 @@ class StoredModel:
         return tuple(layer.path for layer in self.layers if layer.kind == kind)
 
     def last_path(self, kind: str) -> Path | None:
-        """The layer that counts where Ollama lets the last one win."""
+        """Return the last layer of that kind, which is the one that Ollama uses."""
         paths = self.paths(kind)
         return paths[-1] if paths else None
 
     @property
     def weights(self) -> Path:
-        """The GGUF to load; raises StoreError where the model has none."""
+        """The GGUF to load.  Raises StoreError if the model has none."""
         path = self.last_path("model")
         if path is not None:
             return path
@@ -62,7 +68,7 @@ class StoredModel:
 
     @property
     def template(self) -> str | None:
-        """The Go template, where the manifest has one; `prompt` was its kind of old."""
+        """The Go template, None if the manifest has none; old manifests call it `prompt`."""
         return self._text("template", "prompt")
 
     @property
@@ -90,13 +96,13 @@ class StoredModel:
         )
 
     def _text(self, *kinds: str) -> str | None:
-        """Of the last layer of these kinds."""
+        """Return the text of the last layer of these kinds; None if there is none."""
         paths = [layer.path for layer in self.layers if layer.kind in kinds]
         return blobs.read_text(paths[-1]) if paths else None
 
 
 def from_manifest(root: Path, name: Name, manifest: Manifest) -> StoredModel:
-    """Raises StoreError where a digest or the config is damaged."""
+    """Return the model of a manifest.  Raises StoreError if a digest or the config is damaged."""
     return StoredModel(
         name=name,
         digest=manifest.digest,

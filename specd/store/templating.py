@@ -1,6 +1,6 @@
-"""Which of a model's two templates turns chats into prompts (contract 7.1), and what each can do.
+"""Choice between a model's two chat templates, and the capabilities of each.
 
-The Go template is the manifest's layer, the Jinja template the GGUF's own.
+The Go template is a layer of the manifest; the Jinja template is in the GGUF.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RESULTS: Final = (
     *(f"message.role == {quote}tool{quote}" for quote in "'\""),
 )
 _SPLITS: Final = ("content.split('</think>')", 'content.split("</think>")')
-#: A template with one of these splits what a client sent, and teaches no thinking.
+#: A template with one of these splits what the client sent; it does not make the model think.
 _SPLITS_FOR_OTHERS: Final = ("reasoning_content", "<SPECIAL_12>")
 
 
@@ -33,16 +33,16 @@ def choose_templating(
     architecture: str,
     prefer_go: bool | None,
 ) -> Templating:
-    """prefer_go: OLLAMA_GO_TEMPLATE, None where it is not set.
+    """Return which template to use; a model's only template is used in any case.
 
-    Whatever is preferred, the only template that a model has is its template.
+    prefer_go: OLLAMA_GO_TEMPLATE, None if unset.
     """
     if config.renderer and go_template == DEFAULT_TEMPLATE:
-        go_template = None  # it stands in for a renderer's own code
+        go_template = None  # a placeholder for Ollama's built-in renderer
     if jinja is None or go_template is None:
         return Templating.JINJA if go_template is None else Templating.GO
     if config.renderer or config.parser:
-        # Ollama renders these in Go code of its own; what they were trained on is in the GGUF.
+        # Ollama renders these in Go code; the GGUF has the template they were trained with.
         return Templating.JINJA
     is_gpt_oss = bool(GPT_OSS & {config.model_family, architecture})
     if is_gpt_oss and "<|start|>" in go_template and "<|end|>" in go_template:
@@ -53,18 +53,18 @@ def choose_templating(
 
 
 def jinja_capabilities(text: str) -> tuple[str, ...]:
-    """Of tools and thinking, those that the template serves."""
+    """Return which of "tools" and "thinking" the template supports."""
     found = [("tools", _has_tools(text)), ("thinking", _has_thinking(text))]
     return tuple(name for name, has in found if has)
 
 
 def go_capabilities(text: str) -> tuple[str, ...]:
-    """Of tools, insert and thinking, those that the template serves."""
+    """Return which of "tools", "insert" and "thinking" the template supports."""
     return analysis.capabilities(text)
 
 
 def _is_jinja_better(jinja: str, go_template: str) -> bool:
-    """Whether Jinja serves the model better than Go."""
+    """Return whether the Jinja template supports more than the Go template."""
     here, there = jinja_capabilities(jinja), go_capabilities(go_template)
     if len(here) > len(there):
         return not analysis.has_tool_round_trip(go_template) or _has_tool_round_trip(jinja)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """n_bytes for each n_elements; unknown sizes are 0 bytes."""
+    """A tensor type.  n_bytes: size of each `n_elements` elements, 0 if unknown."""
 
     name: str
     n_elements: int
@@ -18,8 +18,8 @@ class TensorType:
 
 @functools.cache
 def tensor_types() -> Mapping[int, TensorType]:
-    """The tensor types of ggml, by number."""
-    # Imported late: it brings numpy along, which the daemon's start need not wait for.
+    """Return ggml's tensor types by number."""
+    # Imported late: it imports numpy, which would slow down the daemon's start.
     from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415
 
     return {

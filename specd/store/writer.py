@@ -1,10 +1,8 @@
-"""Writes Ollama's store: blobs, manifests, copies, deletions.
+"""Write access to Ollama's store: blobs, manifests, copies and deletions.
 
-Everything appears whole or not at all, also where the process is killed or the disk is full.  What
-is not finished lies in `blobs/` under a `-partial` name, which Ollama's prune and ours remove after
-an hour; a manifest in the making lies beside `manifests/`.  Methods block: call them off the event
-loop, in `threads`, those that take the store's lock by `alone`.  They are safe among threads and
-among processes.
+Every write is atomic, even if the process is killed or the disk is full.  An unfinished blob is in
+`blobs/` under a `-partial` name, which Ollama's prune and specd's remove after an hour; an
+unfinished manifest is next to `manifests/`.
 """
 
 from __future__ import annotations
@@ -41,10 +39,13 @@ class Closable(Protocol):
 
 
 class StoreWriter:
-    """noprune: OLLAMA_NOPRUNE; layers that a model no longer names then stay.
+    """Writer of a store, safe among threads and among processes.
 
-    patience_s: how long another specd that changes the store is waited for.
+    Methods block: call them in `threads`, and those that lock the store with `run_exclusive`.
     Digests are "sha256:<64 hex digits>".  All methods raise StoreError.
+
+    noprune: OLLAMA_NOPRUNE, keep layers that no model names any more.
+    lock_timeout_s: how long to wait for another specd that changes the store.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class StoreWriter:
         self._manifests = root / "manifests"
 
     async def run_exclusive(self, work: Callable[[], T]) -> T:
-        """The result of one of the methods that take the store's lock, for an event loop."""
+        """Run a method that locks the store in its thread, and return the result."""
         return await self.threads.run_exclusive(work, self._lock_timeout_s)
 
     def access_problem(self) -> str:
-        """Why nothing can be written here, as far as that can be seen; "" where nothing is."""
+        """Return why the store cannot be written, as far as can be checked; "" if it can."""
         for folder in (self._blobs, self._manifests):
-            # As `Path.exists` does not: below a folder that is closed to us nothing is seen.
+            # Unlike `Path.exists`, os.path.exists is False below an unreadable folder.
             there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110
             if not there.is_dir():
                 return f"{there} is not a directory"
@@ -82,7 +83,7 @@ class StoreWriter:
         return blobs.path_of(self.root, digest)
 
     def partial_path(self, digest: str) -> Path:
-        """Where a download of that blob grows, under Ollama's name, so that either resumes it."""
+        """Return the file of an unfinished download; Ollama uses the same name."""
         path = self.blob_path(digest)
         return path.with_name(f"{path.name}-partial")
 
@@ -91,19 +92,19 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
-        """A path in `blobs/` for a file in the making; removed afterwards unless it was kept."""
+        """Yield a path in `blobs/` for a temporary file; remove it afterwards unless `keep` did."""
         self.prepare()
         path = self._blobs / f"sha256-{secrets.token_hex(32)}-partial"
         try:
             yield path
         finally:
-            with contextlib.suppress(OSError):  # what ended the work is the error to tell
+            with contextlib.suppress(OSError):  # report the first error, not this one
                 path.unlink()
 
     def keep(self, path: Path, digest: str) -> None:
-        """Make a finished file in `blobs/`, whose digest was checked, the blob of that digest.
+        """Make a finished file in `blobs/` the blob `digest`; the caller has checked the digest.
 
-        A blob that is there is read: a damaged one is replaced.
+        An existing blob is compared, and replaced if it is damaged.
         """
         target = self.blob_path(digest)
         with atomic_files.to_store_errors(f"write the blob {digest}"):
@@ -112,14 +113,14 @@ class StoreWriter:
                 path.chmod(0o644)
                 atomic_files.sync(path)
                 with atomic_files.exclusive_lock(self._blobs, self._lock_timeout_s):
-                    # Else another writer was faster, and somebody may hold its file.
+                    # Otherwise another writer was faster, and its file may be in use.
                     if _file_identity(target) in {before, None}:
                         path.replace(target)
                         atomic_files.sync(target.parent)
             path.unlink(missing_ok=True)
 
     def put(self, data: bytes) -> tuple[str, bool]:
-        """Store a small blob: its digest, and whether it is new."""
+        """Store a small blob; return its digest and whether it is new."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         if self._is_whole(digest, data):
             return digest, False
@@ -130,7 +131,7 @@ class StoreWriter:
         return digest, True
 
     def _is_whole(self, digest: str, data: bytes) -> bool:
-        """Whether that blob is here as it should be: a power cut may have left an empty one."""
+        """Return whether the blob holds `data`; a power cut may have left an empty file."""
         path = self.blob_path(digest)
         try:
             return path.is_file() and safe_open.read(path, len(data)) == data
@@ -140,24 +141,24 @@ class StoreWriter:
     # ------------------------------------------------------------------ manifests
 
     def manifest_path(self, name: Name) -> Path:
-        """Where that model lies or would: each part as it is spelled on disk, if it is there."""
+        """Return the manifest's path; parts that exist have the case of the disk."""
         path = self._manifests
         for part in (name.host, name.namespace, name.model, name.tag):
             path /= _entry_on_disk(path, part)
         return path
 
     def name_on_disk(self, name: Name) -> Name:
-        """The same name, each part as it is spelled on disk, if it is there."""
+        """Return the name; parts that exist have the case of the disk."""
         host, namespace, model, tag = self.manifest_path(name).relative_to(self._manifests).parts
         return replace(name, host=host, namespace=namespace, model=model, tag=tag)
 
     def check_name(self, name: Name) -> None:
-        """Raise InvalidName where the file system has no room for the name.
+        """Raise InvalidName if a part of the name is too long for the file system.
 
-        Ollama's grammar allows a host of 350 characters; most file systems take 255.
+        Ollama's grammar allows a host of 350 characters; most file systems allow 255.
         """
         path = self.manifest_path(name)
-        # A folder that is missing would hide that what is to lie in it has too long a name.
+        # A missing folder would hide that an entry in it has too long a name.
         try:
             folder = next(folder for folder in path.parents if folder.exists())
             for part in (path, *(folder / part for part in path.relative_to(folder).parts)):
@@ -168,17 +169,17 @@ class StoreWriter:
                 longest = max(map(len, (name.host, name.namespace, name.model, name.tag)))
                 raise InvalidName(
                     f"invalid model name: a part of it has {longest} characters, more than the"
-                    " store's file system takes"
+                    " store's file system allows"
                 ) from error
 
     def publish(
         self, name: Name, manifest: bytes, *, prune: bool = True, blob_lock: Closable | None = None
     ) -> bool:
-        """Make these very bytes the manifest of that name, in place of what was there.
+        """Write the manifest `name` with exactly these bytes; return whether blobs were removed.
 
-        prune: remove the blobs that the old manifest alone named; True where it named such.
-        hold: what protected the new model's blobs till now; it is closed.
-        Raises StoreError where a blob that the manifest names is not in the store.
+        prune: remove blobs that only the replaced manifest named.
+        blob_lock: has protected the new model's blobs so far; closed here.
+        Raises StoreError if a blob in the manifest is not in the store.
         """
         new = digests_of(parse_manifest(manifest, f"the manifest of {name.short}"))
         self.check_name(name)
@@ -187,11 +188,11 @@ class StoreWriter:
             if missing:
                 raise StoreError(f"cannot write {name.short}: the blob {missing[0]} is gone")
             if blob_lock is not None:
-                blob_lock.close()  # from here on the lock protects them
+                blob_lock.close()  # from here on, the store's lock protects them
             return self._replace(self.manifest_path(name), manifest, prune=prune)
 
     def copy(self, source: Name, destination: Name) -> None:
-        """Raises ModelNotFound, InvalidName for a destination that no file can have."""
+        """Copy a manifest.  Raises ModelNotFound, InvalidName if the destination is too long."""
         self.check_name(destination)
         with self._exclusive():
             path, target = self.manifest_path(source), self.manifest_path(destination)
@@ -201,7 +202,7 @@ class StoreWriter:
                 self._replace(target, blobs.read_bytes(path), prune=True)
 
     def delete(self, name: Name) -> None:
-        """The manifest, the folders that it leaves empty, and the blobs that no other names.
+        """Delete a manifest, folders left empty, and blobs that no other manifest names.
 
         Raises ModelNotFound.
         """
@@ -217,16 +218,16 @@ class StoreWriter:
             self._remove_unused(old)
 
     def discard(self, digests: Iterable[str]) -> None:
-        """Remove those of these blobs that no manifest names and nothing holds.
+        """Remove those of the blobs that no manifest names and nobody has locked.
 
-        For what a model that was not made leaves; OLLAMA_NOPRUNE is about models that were.
+        This cleans up after a failed create, so OLLAMA_NOPRUNE does not apply.
         """
         with self._exclusive():
             self._remove_unused(frozenset(digests))
 
     def prune(self) -> None:
-        """At start: remove what no manifest names (contract 4); nothing with OLLAMA_NOPRUNE."""
-        # Without manifests (a disk that is not mounted?) every blob would seem to be unused.
+        """Remove unused files at start, unless OLLAMA_NOPRUNE is set."""
+        # Without manifests (is a disk not mounted?) every blob would seem unused.
         if self._noprune or not (self._blobs.is_dir() and self._manifests.is_dir()):
             return
         with self._exclusive():
@@ -236,7 +237,7 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """No other specd changes manifests, or removes what they name, while this lasts."""
+        """Lock the store: no other specd changes manifests or removes their blobs meanwhile."""
         self.prepare()
         with atomic_files.to_store_errors(f"lock {self._manifests}"):
             lock = contextlib.ExitStack()
@@ -245,7 +246,7 @@ class StoreWriter:
             yield
 
     def prepare(self) -> None:
-        """Make the store's folders where they are missing."""
+        """Make the store's folders if they are missing."""
         with atomic_files.to_store_errors(f"write to {self.root}"):
             atomic_files.make_folders(self._blobs)
             atomic_files.make_folders(self._manifests)
@@ -269,9 +270,9 @@ class StoreWriter:
         return True
 
     def _temporary_folder(self) -> Path:
-        """A folder of the same file system, where nobody looks for manifests.
+        """Return a folder on the manifests' file system in which no manifest is looked for.
 
-        `manifests/` may be a link or a mount; nothing but files four folders deep counts there.
+        `manifests/` may be a link or a mount; a file directly in it is not a manifest.
         """
         one_disk = self.root.stat().st_dev == self._manifests.stat().st_dev
         return self.root if one_disk else self._manifests
@@ -285,11 +286,11 @@ class StoreWriter:
             folder = folder.parent
 
     def _remove_unused(self, digests: frozenset[str]) -> None:
-        """What remains after an error is left to the next start's prune."""
+        """Remove unreferenced blobs; after an error, the next start's prune removes the rest."""
         try:
             used = referenced_digests(manifest_files(self._manifests))
         except StoreError as error:
-            log.warning("no blob is removed, since any may be in use: %s", error)
+            log.warning("no blob is removed, because any may be in use: %s", error)
             return
         for digest in sorted(digests - used):
             try:
@@ -299,7 +300,7 @@ class StoreWriter:
 
 
 def digest_of_file(path: Path) -> str:
-    """Reads it all."""
+    """Return the digest of a whole file."""
     with atomic_files.to_store_errors(f"read {path}"), path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
@@ -312,7 +313,7 @@ def _is_same(path: Path, blob: Path) -> bool:
 
 
 def _file_identity(blob: Path) -> tuple[int, int, int] | None:
-    """Differs where another was put in its place; None where there is none."""
+    """Return a value that changes when the file is replaced; None if it is missing."""
     if not blob.is_file():
         return None
     seen = blob.stat()
@@ -320,7 +321,7 @@ def _file_identity(blob: Path) -> tuple[int, int, int] | None:
 
 
 def _entry_on_disk(folder: Path, part: str) -> str:
-    """The entry of that name; else one that differs in case alone; else the part as it is."""
+    """Return the entry named `part`, else one that differs only in case, else `part`."""
     try:
         entries = sorted(entry.name for entry in folder.iterdir())
     except OSError:

@@ -264,9 +264,9 @@ def test_what_can_draft_for_nobody_is_refused(
     for target in ("big", "not-here-yet"):
         with pytest.raises(InvalidRequest, match=r"gives vectors instead of text.*--force"):
             said("add", target, "minilm")
-        with pytest.raises(InvalidRequest, match=r"broken.*cut short.*--force"):
+        with pytest.raises(InvalidRequest, match=r"broken.*truncated.*--force"):
             said("add", target, "broken")
-        with pytest.raises(InvalidRequest, match=r"broken.gguf.*cut short.*--force"):
+        with pytest.raises(InvalidRequest, match=r"broken.gguf.*truncated.*--force"):
             said("add", target, str(tmp_path / "broken.gguf"))
     assert not own.exists()
     said("add", "big", "broken", "--force")

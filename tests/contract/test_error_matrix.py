@@ -506,7 +506,7 @@ async def test_what_is_no_error(contract_client: ContractClient, path: str) -> N
 
 @pytest.mark.contract("sched.load-failure")
 @pytest.mark.parametrize(
-    "model, words", [("strange", "unknown model architecture: 'gargantua'"), ("cut", "cut short")]
+    "model, words", [("strange", "unknown model architecture: 'gargantua'"), ("cut", "truncated")]
 )
 @pytest.mark.parametrize("path", ANSWERING)
 async def test_weights_that_cannot_be_loaded(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Longer than a file's name may be; longer than a part of a host's name may be.
 LONG, LONG_PART = "h" * 300 + "/ns/model", "h" * 100 + ".example/ns/model"
 TOO_LONG = "invalid model name: a part of it has 300 characters"
-NO_HOST = "cannot be the name of a host"
+NO_HOST = "is not a valid host name"
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_damaged_drafter_is_named_and_the_target_served_plain(
     _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("broken")))
     assert reason is NoPair.UNREADABLE
     assert "broken:latest" in detail
-    assert "cut short" in detail
+    assert "truncated" in detail
     store.add("big", weights=tmp_path / "big.gguf", draft=tmp_path / "x.gguf")
     assert resolve_and_pair(store, Rules())[2] is NoPair.UNREADABLE
 

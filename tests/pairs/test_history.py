@@ -369,7 +369,7 @@ def test_a_damaged_row_takes_no_other_along(
     path.write_text(json.dumps(written))
     [left] = History(path).entries()
     assert left.history == LEARNED
-    assert "1 of 2 things that were learned are damaged" in caplog.text
+    assert "ignored 1 of 2 saved entries, which are damaged" in caplog.text
     assert [p.name for p in tmp_path.iterdir()] == ["history.json"]
 
 

@@ -193,7 +193,7 @@ def test_a_damaged_file_is_set_aside(
     state.write_bytes(data)
     with caplog.at_level(logging.WARNING):
         again = Vocabularies(state)
-    assert "damaged and was set aside" in caplog.text
+    assert "damaged and was renamed" in caplog.text
     assert state.with_name(f"{VOCABULARIES_FILE}.damaged").read_bytes() == data
     assert again.facts(path) == known.facts(path)
     again.save()
@@ -217,7 +217,7 @@ def test_a_damaged_row_takes_no_other_along(
     again = Vocabularies(state)
     assert [*again._known.files.values()] == [*known._known.files.values()]
     assert [v.target for v in again._known.verdicts] == ["a"]
-    assert caplog.text.count("1 of 2 things that were learned are damaged") == 2
+    assert caplog.text.count("ignored 1 of 2 saved entries, which are damaged") == 2
     assert state.exists()
 
 

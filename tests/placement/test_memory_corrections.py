@@ -274,7 +274,7 @@ def test_a_damaged_file_is_set_aside(
     path.write_bytes(data)
     learned = MemoryCorrections(path)
     assert learned.correct(KEY, ESTIMATE) is ESTIMATE
-    assert "is damaged and was set aside" in caplog.text
+    assert "is damaged and was renamed" in caplog.text
     assert (tmp_path / "memory.json.damaged").read_bytes() == data
     wrong(learned)
     assert MemoryCorrections(path).correct(KEY, ESTIMATE).cache_bytes == 300 * MIB
@@ -310,7 +310,7 @@ def test_a_damaged_row_takes_no_other_along(
     found = MemoryCorrections(path)
     assert found.correct(KEY, ESTIMATE).cache_bytes == 300 * MIB
     assert found.process_bytes() == {"GPU-1": MIB}
-    assert "1 of 2 things that were learned are damaged" in caplog.text
+    assert "ignored 1 of 2 saved entries, which are damaged" in caplog.text
     assert [p.name for p in tmp_path.iterdir()] == ["memory.json"]
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from specd import core
 from specd.registry import Registry
-from specd.registry.timers import TransferTimers
-from specd.registry.transfer_context import Sizes
+from specd.registry.transfer_context import Sizes, TransferTimers
 from specd.store import StoreWriter
 from tests.registry.fake_registry import FakeRegistry
 

@@ -509,7 +509,7 @@ async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeReg
     manifest = json.loads(remote.manifests["me/m/x"])
     manifest["layers"][0]["size"] = 9000
     remote.manifests["me/m/x"] = json.dumps(manifest).encode()
-    with pytest.raises(RegistryError, match="has 9500 bytes, and the manifest says 9000"):
+    with pytest.raises(RegistryError, match="has 9500 bytes, but the manifest says 9000"):
         await client.pull(remote.name("me/m/x"))
     assert not client.manifests()
 
@@ -524,9 +524,9 @@ async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
 @pytest.mark.parametrize(
     "manifest,said",
     [
-        (b"<html>", "the registry's answer is no manifest"),
-        (b'{"manifests":[]}', "the registry holds a list of images under this name, not a model"),
-        (b'{"fsLayers":[]}', "the registry's manifest is not of a kind that holds a model"),
+        (b"<html>", "the registry's answer is not a manifest"),
+        (b'{"manifests":[]}', "the registry has a list of images under this name, not a model"),
+        (b'{"fsLayers":[]}', "the registry's manifest is not the manifest of a model"),
         (
             json.dumps(
                 {
@@ -534,7 +534,7 @@ async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
                     "layers": [layer(b"x", "application/vnd.docker.image.rootfs.diff.tar.gzip")],
                 }
             ).encode(),
-            "the registry holds no model under this name, but another image",
+            "the registry has an image of another kind under this name, no model",
         ),
     ],
 )
@@ -571,7 +571,7 @@ async def test_a_registry_without_tls_is_told_apart(client: Client, remote: Fake
 
 async def test_a_redirect_to_nowhere(client: Client, remote: FakeRegistry, name: str) -> None:
     remote.faults.extend([status(302, Location="http://[")] * 100)
-    with pytest.raises(RegistryError, match="a redirect to nowhere"):
+    with pytest.raises(RegistryError, match="a redirect to an invalid URL"):
         await client.pull(name)
 
 

@@ -18,7 +18,7 @@ from specd.errors import RegistryError
 from specd.registry import remote as remotes
 from specd.registry.remote import RedirectPolicy, Remote, check_redirect
 from specd.registry.sessions import is_private_host, open_sessions
-from specd.registry.timers import TransferTimers
+from specd.registry.transfer_context import TransferTimers
 from specd.store import name as names
 from tests.registry.tls import certified
 
@@ -87,24 +87,28 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
         ("https://r.example/a", "file:///etc/passwd", "from https to file is"),
         ("http://r.example/a", "ftp://r.example/a", "from http to ftp is"),
         ("http://r.example/a", "gopher://127.0.0.1:6379/_FLUSHALL", "to gopher"),
-        ("https://r.example/a", "https://127.0.0.1/b", "no address of the internet"),
-        ("https://r.example/a", "https://[::1]/b", "no address of the internet"),
-        ("http://r.example/a", "http://0x7f.1:9000/b", "no address of the internet"),
-        ("http://r.example/a", "http://2130706433/b", "no address of the internet"),
-        ("http://r.example/a", "http://0300.0250.1.1/b", "no address of the internet"),
-        ("http://r.example/a", "http://192.168.1/b", "no address of the internet"),
-        ("http://r.example/a", "http://127.0.0.1./b", "no address of the internet"),
-        ("http://r.example/a", "http://100.101.102.103/b", "no address of the internet"),
+        ("https://r.example/a", "https://127.0.0.1/b", "not an address on the internet"),
+        ("https://r.example/a", "https://[::1]/b", "not an address on the internet"),
+        ("http://r.example/a", "http://0x7f.1:9000/b", "not an address on the internet"),
+        ("http://r.example/a", "http://2130706433/b", "not an address on the internet"),
+        ("http://r.example/a", "http://0300.0250.1.1/b", "not an address on the internet"),
+        ("http://r.example/a", "http://192.168.1/b", "not an address on the internet"),
+        ("http://r.example/a", "http://127.0.0.1./b", "not an address on the internet"),
+        ("http://r.example/a", "http://100.101.102.103/b", "not an address on the internet"),
         ("http://r.example/a", "http://0x08.0x08.0x08.0x08/b", ""),
-        ("https://r.example/a", "https://[::ffff:127.0.0.1]/b", "no address of the internet"),
-        ("http://r.example/a", "http://169.254.169.254/latest/meta-data", "no address of"),
-        ("http://r.example/a", "http://10.0.0.1/", "no address of the internet"),
-        ("http://r.example/a", "http://[fe80::1]/", "no address of the internet"),
-        ("http://r.example/a", "http://[fd00::1]/", "no address of the internet"),
-        ("http://r.example/a", "http://0.0.0.0/", "no address of the internet"),
-        ("http://r.example/a", "http://localhost./", "no address of the internet"),
-        ("http://r.example/a", "http://router.LOCAL/reboot", "no address of the internet"),
-        ("http://r.example/a", "http://metadata.google.internal/", "no address of the internet"),
+        ("https://r.example/a", "https://[::ffff:127.0.0.1]/b", "not an address on the internet"),
+        ("http://r.example/a", "http://169.254.169.254/latest/meta-data", "not an address"),
+        ("http://r.example/a", "http://10.0.0.1/", "not an address on the internet"),
+        ("http://r.example/a", "http://[fe80::1]/", "not an address on the internet"),
+        ("http://r.example/a", "http://[fd00::1]/", "not an address on the internet"),
+        ("http://r.example/a", "http://0.0.0.0/", "not an address on the internet"),
+        ("http://r.example/a", "http://localhost./", "not an address on the internet"),
+        ("http://r.example/a", "http://router.LOCAL/reboot", "not an address on the internet"),
+        (
+            "http://r.example/a",
+            "http://metadata.google.internal/",
+            "not an address on the internet",
+        ),
     ],
 )
 def test_where_a_registry_may_send_us(source: str, target: str, said: str) -> None:
@@ -183,7 +187,7 @@ async def test_a_registry_at_home_with_a_public_name_may_send_us_home(target: st
 @pytest.mark.parametrize("target", [*NEAR, "router.example", "r.example"])
 async def test_a_registry_of_the_internet_may_not_whatever_it_calls_it(target: str) -> None:
     async with sending(target) as (remote, asked):
-        with pytest.raises(RegistryError, match="no address of the internet"):
+        with pytest.raises(RegistryError, match="not an address on the internet"):
             await remote.ask("GET", remote.url / "blobs" / "x")
     assert asked == ["r.example"]
 
@@ -195,6 +199,6 @@ async def test_nor_by_an_address_that_is_asked_later(target: str) -> None:
     async with sending("cdn.example") as (remote, asked):
         url = remote.url / "blobs" / "x"
         await remote.ask("GET", url, redirects=RedirectPolicy.SAME_HOST)
-        with pytest.raises(RegistryError, match="no address of the internet"):
+        with pytest.raises(RegistryError, match="not an address on the internet"):
             await remote.ask("GET", url.with_host(target))
     assert asked == ["r.example"]

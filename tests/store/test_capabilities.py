@@ -69,7 +69,7 @@ def test_the_configs_own_capabilities_are_added_once() -> None:
 
 @pytest.mark.contract("show.capabilities")
 @pytest.mark.parametrize(
-    "values, hears",
+    "values, has_sound",
     [
         ({}, False),
         ({"clip.has_audio_encoder": False}, False),

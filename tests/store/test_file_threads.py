@@ -45,7 +45,7 @@ async def test_a_turn_that_does_not_come(threads: FileThreads) -> None:
     running = asyncio.create_task(threads.run_exclusive(first, 0.0))
     assert await asyncio.to_thread(begun.wait, 30)
     ran: list[int] = []
-    with pytest.raises(StoreError, match="other changes of it take too long"):
+    with pytest.raises(StoreError, match="other changes take too long"):
         await threads.run_exclusive(partial(ran.append, 1), 0.0)
     go.set()
     assert await running == "done", "what has begun is waited for"

@@ -113,7 +113,7 @@ def test_strings_of_every_kind_and_length_are_read(
     assert header.strings("list") == tuple(s.decode("utf-8", "replace") for s in strings)
     assert header.integer("then") == 77
     path.write_bytes(path.read_bytes()[:-17])
-    with pytest.raises(StoreError, match="cut short"):
+    with pytest.raises(StoreError, match="truncated"):
         read_header(path)
 
 
@@ -168,13 +168,13 @@ def test_every_kind_of_value_is_read_in_both_byte_orders(
 @pytest.mark.parametrize(
     "write,reason",
     [
-        (gguf_files.write_truncated, "cut short"),
-        (lambda path: gguf_files.write_truncated(path, keep=0.99), "cut short"),
-        (lambda path: gguf_files.write_truncated(path, keep=0.05), "cut short"),
+        (gguf_files.write_truncated, "truncated"),
+        (lambda path: gguf_files.write_truncated(path, keep=0.99), "truncated"),
+        (lambda path: gguf_files.write_truncated(path, keep=0.05), "truncated"),
         (gguf_files.write_bad_magic, "letters GGUF"),
         (gguf_files.write_huge_counts, "more than its 88 bytes"),
         (gguf_files.write_huge_array, "array of 1152921504606846976 elements"),
-        (lambda path: gguf_files.write_huge_array(path, n_elements=1000), "cut short"),
+        (lambda path: gguf_files.write_huge_array(path, n_elements=1000), "truncated"),
     ],
 )
 def test_a_damaged_file_is_named_with_its_reason(
@@ -201,8 +201,8 @@ TENSOR = struct.pack("<Q", 1) + b"t" + struct.pack("<IIQ", 0, 0, 0)
         (one_value(99, bytes(8)), "unknown type 99"),
         (one_value(4, bytes(4), n_values=2), "occurs twice"),
         (one_value(9, NESTED), "nested too deeply"),
-        (one_value(8, struct.pack("<Q", 2**63)), "cut short"),
-        (one_value(9, struct.pack("<IQQ", 8, 2, 8) + bytes(8)), "cut short"),
+        (one_value(8, struct.pack("<Q", 2**63)), "truncated"),
+        (one_value(9, struct.pack("<IQQ", 8, 2, 8) + bytes(8)), "truncated"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version is 1"),
         (b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + TENSOR * 2 + bytes(64), "'t' occurs twice"),
         (
@@ -217,7 +217,7 @@ TENSOR = struct.pack("<Q", 1) + b"t" + struct.pack("<IIQ", 0, 0, 0)
             + struct.pack("<II", 4, 3),
             "alignment is 3",
         ),
-        (b"", "cut short"),
+        (b"", "truncated"),
     ],
 )
 def test_nonsense_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from specd.registry.proxy import proxy_for
+from specd.registry.sessions import proxy_for
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import FakeRegistry, digest_of
 
