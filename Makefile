@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install dev run test test-system soak check bench simulate peer clean
+.PHONY: help install dev run test test-fast test-system soak check bench simulate peer clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite, and what of the contract it proves"
 	@echo "              (INSTRUCTIONS=avx2|x86-64: on llama.cpp kernels built for these)"
+	@echo "make test-fast  the tests that start no process and load no native code"
 	@echo "make test-system  real systemd, and every fault (as root); renders docs/reliability.md"
 	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
@@ -34,6 +35,10 @@ test: dev
 	$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
 	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
 	exit $$status
+
+# The tests that start no process and load no native code, in seconds.
+test-fast: dev
+	@$(BIN)/python -m pytest -n 2 --fast
 
 # The tests of `make test` that wreck something, and those that it leaves out.
 test-system: dev

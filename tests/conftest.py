@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.fast"]
+
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
