@@ -63,11 +63,11 @@ class Worth:
     def add(self, worth: float, memory: float) -> None:
         """Note one more draft.  memory: the number of drafts that the mean remembers.
 
-        One draft lowers the mean at most as if it were worth −UNTRIED_WORTH.  Otherwise a request
-        that at first expects too many tokens per second could park the drafter at once.
+        One draft lowers the mean at most as if it were worth −2 × UNTRIED_WORTH.  Otherwise a
+        request that at first expects too many tokens per second could park the drafter at once.
         """
         self.weight = min(self.weight + 1.0, memory)
-        self.mean += (max(worth, -UNTRIED_WORTH) - self.mean) / self.weight
+        self.mean += (max(worth, -2.0 * UNTRIED_WORTH) - self.mean) / self.weight
 
 
 @dataclass(slots=True)
