@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install dev run test test-fast test-system soak check bench simulate peer clean
+.PHONY: help install dev run test test-fast test-system soak check bench simulate peer lock clean
 
 help:
 	@echo "make run      set everything up, then serve on 127.0.0.1:11434"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench    the ten targets, measured here; renders docs/benchmarks.md"
 	@echo "make simulate the controller over recorded guesses; renders docs/benchmarks/simulator.md"
 	@echo "make peer     build the llama-server that specd bench --peer compares with"
+	@echo "make lock     pin the versions in .venv for the tests, in .ci/constraints.txt"
 	@echo "make clean    remove .venv and caches; the built wheel stays in the user's cache"
 
 install:
@@ -72,6 +73,10 @@ simulate: dev
 
 peer: dev
 	@$(BIN)/python -m benchmarks.peer
+
+# What the tests run with.  To move on: make clean, empty the file, make dev lock test.
+lock: dev
+	@$(BIN)/python -m pip freeze --exclude-editable --local | grep -v "@ file" >.ci/constraints.txt
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".specd-installed"
+#: The versions that the tests run with; users get what pyproject.toml allows.
+CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 BUILD_LOG = ROOT / "build" / "llama-cpp-python.log"
 OLDEST_PYTHON = (3, 11)
 
@@ -108,7 +110,8 @@ def require_python(arguments: Sequence[str] = ()) -> None:
 
 def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
     asked = environment.get("SPECD_ACCEL", "").strip().lower()
-    configuration = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    described = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
+    configuration = hashlib.sha256(described).hexdigest()
     stamp = Stamp.read(STAMP)
     is_there = (VENV / "bin" / "specd").exists()
     if stamp and is_there and stamp.serves(configuration, asked, ROOT, dev=dev):
@@ -173,7 +176,8 @@ def pip_install(wheel: Path, *, dev: bool) -> None:
     )
     tests = ", and what its tests need" if dev else ""
     say(f"installing specd and what it depends on{tests} (a minute)")
-    run([*pip, "--quiet", "-e", ".[dev]" if dev else "."], "pip failed")
+    wanted = ["-e", ".[dev]", "-c", str(CONSTRAINTS)] if dev else ["-e", "."]
+    run([*pip, "--quiet", *wanted], "pip failed")
 
 
 def check_library(choice: AcceleratorChoice) -> None:
