@@ -1,7 +1,7 @@
 """`pytest --fast`: leave out the test modules that start processes or load native code.
 
-`slow_modules.txt` lists them.  Every run checks the list: a test that starts a process fails if its
-module is not there.  `pytest --list-slow FILE` writes the modules of a run that belong there.
+`slow_modules.txt` lists them.  With `--fast`, a test that starts a process all the same fails.
+`pytest --list-slow FILE` writes down which modules of a run started any.
 """
 
 from __future__ import annotations
@@ -43,16 +43,14 @@ class ProcessCount:
 
 
 class SlowModules:
-    """Checks or writes the list.
-
-    fixtures: names of shared fixtures that started a process; all tests that ask for one are slow.
-    """
+    """Finds the test modules that start processes, and checks or writes the list."""
 
     def __init__(self, destination: Path | None) -> None:
-        """destination: file that the slow modules of the run are written to; None checks them."""
+        """destination: file that they are written to; None: they fail."""
         self._destination = destination
         self._count = ProcessCount()
         self._patch = pytest.MonkeyPatch()
+        #: Shared fixtures that started a process; all tests that ask for one of them are slow.
         self._fixtures: set[str] = set()
         self._found: set[str] = set()
 
@@ -84,7 +82,7 @@ class SlowModules:
 
     def _note(self, module: str) -> None:
         self._found.add(module)
-        if self._destination is None and module not in slow_modules():
+        if self._destination is None:
             pytest.fail(f"{module} starts a process: add it to tests/{LIST.name}", pytrace=False)
 
     def pytest_sessionfinish(self) -> None:
@@ -112,7 +110,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(SlowModules(config.getoption("--list-slow")))
+    destination = config.getoption("--list-slow")
+    if destination is not None or config.getoption("--fast"):
+        config.pluginmanager.register(SlowModules(destination))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
