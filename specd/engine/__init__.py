@@ -1,4 +1,5 @@
 """The child process that owns llama.cpp: one loop over the slots of one model and its drafter.
 
-Started as `python -m specd.engine`; nobody imports this room (runner meets it in ipc).
+The daemon starts it as `python -m specd.engine`.  No other package imports this one; `runner` talks
+to it over `ipc`.
 """

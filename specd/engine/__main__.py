@@ -1,4 +1,4 @@
-"""What the daemon starts as a process of its own.
+"""The entry points that the daemon starts as processes of their own.
 
 `python -m specd.engine --fd N`: an engine, with one end of a socketpair as fd N.
 `python -m specd.engine quantize ...`: see llama/quantizer.py.
@@ -13,19 +13,19 @@ import sys
 
 def _main() -> int:
     if sys.argv[1:2] == ["quantize"]:
-        from specd.engine.llama import quantizer  # noqa: PLC0415 - the engine has no use for it
+        from specd.engine.llama import quantizer  # noqa: PLC0415 - other entry points do not need it
 
         return quantizer.main(sys.argv[2:])
     if sys.argv[1:] == ["devices"]:
-        from specd.engine.llama.backends import is_cpu_only  # noqa: PLC0415 - nor for this
+        from specd.engine.llama.backends import is_cpu_only  # noqa: PLC0415 - as above
 
-        if is_cpu_only():  # most are, and a daemon waits for the answer
+        if is_cpu_only():  # answer fast, without the library: the daemon waits
             sys.stdout.write("[]\n")
             return 0
-        from specd.engine import devices  # noqa: PLC0415 - needs the library
+        from specd.engine import devices  # noqa: PLC0415 - loads the library
 
         return devices.main()
-    from specd.engine.worker import main  # noqa: PLC0415 - nor has this for an engine
+    from specd.engine.worker import main  # noqa: PLC0415 - as above
 
     parser = argparse.ArgumentParser(prog="specd.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="inherited socket to the daemon")

@@ -1,6 +1,6 @@
-"""Sound files, which nobody has checked: what they claim, before a library makes room for it.
+"""Checks of untrusted sound files, before llama.cpp reads them.
 
-llama.cpp's reader takes lengths and rates from the headers and asks for as much memory at once.
+llama.cpp's reader takes lengths and rates from the headers and allocates that much memory at once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from specd.errors import InvalidRequest
 
 _MAX_BYTES = 25 * 2**20
 _MAX_SECONDS = 3600
-#: Samples per second; fewer make a long sound of a small file.
+#: Fewest samples per second; with fewer, a small file becomes a long sound.
 _MIN_RATE = 4000
 
 
 def check_audio(data: bytes) -> bytes:
-    """The same, or with its true length where a stream has left it open.  Raises InvalidRequest."""
+    """Return the file, with the true length in its header if a stream left that open.
+
+    Raises InvalidRequest.
+    """
     if len(data) > _MAX_BYTES:
-        raise InvalidRequest(f"a sound of {len(data)} bytes is too large")
+        raise InvalidRequest(f"a sound of {len(data)} bytes is too large: at most {_MAX_BYTES}")
     if data.startswith(b"RIFF"):
         return _wav(data)
     if (begin := _tag_bytes(data)) and data[begin:].startswith(b"RIFF"):
@@ -46,7 +49,10 @@ def _wav(data: bytes) -> bytes:
 
 
 def _check_flac(data: bytes) -> None:
-    """By its STREAMINFO: 20 bits of rate, 3 of channels, 5 of width, 36 of length, from byte 18."""
+    """Check rate and length in STREAMINFO, or raise InvalidRequest.
+
+    From byte 18 on: 20 bits of rate, 3 of channels, 5 of width, 36 of length.
+    """
     if len(data) < 26:
         raise _unreadable()
     facts = int.from_bytes(data[18:26])
@@ -56,7 +62,7 @@ def _check_flac(data: bytes) -> None:
 
 
 def _tag_bytes(data: bytes) -> int:
-    """Length of an ID3 tag at the beginning: four times seven bits, and its header."""
+    """Return the length of an ID3 tag at the start, header included: four times seven bits."""
     if not data.startswith(b"ID3") or len(data) < 10:
         return 0
     size = 0

@@ -1,6 +1,6 @@
-"""What the loop needs of a model: decode rows, read logits, edit the cache.
+"""The interface of a model for the loop: decode rows, read logits, edit the cache.
 
-`llama/` implements it over llama.cpp; tests have a deterministic one in numpy.
+`llama/` implements it over llama.cpp; the tests have a deterministic one in numpy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from specd.engine.sampler import Row
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of one pass, in order of position within each slot; `wants_logits[i]` asks for row i.
+    """The rows of one pass, in order of position within each slot.
 
+    wants_logits: for each row, whether its logits are computed.
     leaves: indices of rows that are an alternative to their slot's row at the same position.  A
     leaf attends to its slot's rows before that position, no row attends to it, and the cache does
     not keep it.  The leaves of a slot follow its other rows.
@@ -37,7 +38,7 @@ class Batch:
         return len(self.tokens) - 1
 
     def add_leaf(self, token: TokenId, position: int, slot: int) -> int:
-        """Append a leaf, whose logits are wanted, and return its index."""
+        """Append a leaf with logits and return its index."""
         self.leaves.append(len(self.tokens))
         return self.add(token, position, slot, wants_logits=True)
 
@@ -46,13 +47,13 @@ class Batch:
 
 
 class DecodeFailed(Exception):
-    """A pass came to nothing; the cache of every slot in the batch is undefined until cleared."""
+    """A pass failed; the cache of every slot in the batch is undefined until cleared."""
 
 
 class Backend(Protocol):
-    """One model and its cache, several slots.
+    """One model and its cache, with several slots.
 
-    Positions of a slot continue without a gap where its cache ends; `rewind` moves that end back
+    New positions of a slot follow the end of its cache without a gap.  `rewind` moves that end back
     as far as the kind of cache allows.
     """
 
@@ -61,26 +62,26 @@ class Backend(Protocol):
 
     @property
     def n_batch(self) -> int:
-        """Most rows that one pass takes."""
+        """Most rows of one pass."""
         ...
 
     @property
     def can_shift(self) -> bool:
-        """Whether tokens can be dropped from the middle of a slot's cache."""
+        """Return whether tokens can be dropped from the middle of a slot's cache."""
         ...
 
     @property
     def rewind_limit(self) -> int | None:
-        """Tokens that a slot can take back right after a pass that brought one more: None is any.
+        """Most tokens that a slot can rewind right after a pass with one row more; None: any.
 
-        Drafts that are tried on this model can be no longer.  Running states have such a limit,
-        most often 0: without copies of them nothing can be taken back.
+        It also limits the length of drafts.  Recurrent states have such a limit, most often 0:
+        without copies of a state nothing can be rewound.
         """
         ...
 
     @property
     def has_equal_splits(self) -> bool:
-        """Whether a pass is several inside when its slots bring different numbers of rows."""
+        """Return whether llama.cpp splits a pass whose slots have different numbers of rows."""
         ...
 
     @property
@@ -95,33 +96,33 @@ class Backend(Protocol):
     def decode_media(
         self, slot: int, n_past: int, media: Media, begin: int, n: int, *, wants_logits: bool
     ) -> None:
-        """Run a pass of n ≤ n_batch embeddings from `begin` on, behind the slot's first n_past.
+        """Run a pass of n ≤ n_batch embeddings, from `begin` on, after the slot's first n_past.
 
-        The last row has logits where they are wanted.  Raises DecodeFailed.
+        wants_logits: whether the last row gets logits.  Raises DecodeFailed.
         """
         ...
 
     def row(self, index: int) -> Row:
-        """Logits [n_vocab] of a batch row that asked for them, valid until the next pass."""
+        """Return the logits [n_vocab] of a batch row that has them, valid until the next pass."""
         ...
 
     def reusable(self, slot: int, n_past: int) -> int:
-        """How many tokens `rewind` would keep; never a part of an image."""
+        """Return how many tokens `rewind` would keep; never a part of an image."""
         ...
 
     def rewind(self, slot: int, n_past: int) -> int:
-        """Keep the slot's first n_past tokens, or as many fewer as its cache has to lose.
+        """Cut the slot's cache to n_past tokens, or to fewer if it cannot keep that many.
 
-        Returns how many are kept: n_past within rewind_limit, and always where nothing is cut.
+        Return how many are kept: n_past within rewind_limit, and always if nothing is cut.
         """
         ...
 
     def checkpoint(self, slot: int) -> None:
-        """A draft follows what the slot holds now: rewinds will end here, or later."""
+        """Set a checkpoint: later rewinds of the slot stop at or after its current end."""
         ...
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        """Drop n_discard tokens after the first n_keep and move the rest up."""
+        """Drop n_discard tokens after the first n_keep and move the rest forward."""
         ...
 
     def memory(self) -> ModelMemory: ...
@@ -130,28 +131,29 @@ class Backend(Protocol):
 
 
 class Vocabulary(Protocol):
-    """Text ⇄ token ids of a model."""
+    """The vocabulary of a model: converts text to token ids and back."""
 
     @property
     def n_vocab(self) -> int: ...
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
-        """Special tokens in the text are recognised; BOS is added where the vocabulary says so.
+        """Return the tokens of a text; control tokens in the text are recognised.
 
+        add_bos: add a BOS if the vocabulary asks for one.
         Raises InvalidRequest for a text that the tokenizer cannot read.
         """
         ...
 
     def piece(self, token: TokenId) -> bytes:
-        """The token's bytes; empty for control tokens."""
+        """Return the token's bytes; empty for control tokens."""
         ...
 
     def spelling(self, token: TokenId) -> bytes:
-        """The token's bytes, which of a control token are the text that is tokenized to it."""
+        """Return the token's bytes; for a control token, the text that is tokenized to it."""
         ...
 
     def is_eog(self, token: TokenId) -> bool: ...
 
     def begins_with_bos(self) -> bool:
-        """Whether tokenize(add_bos=True) adds a BOS: a context shift must never drop it."""
+        """Return whether tokenize(add_bos=True) adds a BOS; a context shift must not drop it."""
         ...

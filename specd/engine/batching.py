@@ -1,4 +1,4 @@
-"""One target pass for many slots: verification groups first, then as much prompt as still fits."""
+"""One target pass for many slots: rows to verify first, then as much prompt as still fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Siblings = Mapping[int, TokenId]
 class Group:
     """A slot's rows in the pass: [last, d1 … dk], the first of them at index `first`.
 
-    n_owed: rows before these, for tokens of the answer that the cache does not hold.
+    n_reevaluated: rows before these, for tokens of the answer that the cache does not hold.
     siblings: (token, index of its row) by the index of its drafted token.
     """
 
@@ -35,16 +35,16 @@ class Group:
         return self.n_reevaluated + 1 + len(self.draft)
 
     def rows(self, row: Callable[[int], Row]) -> tuple[list[Row], dict[int, tuple[TokenId, Row]]]:
-        """Return what the pass computed, for `verify`: rows of the draft, and of its siblings."""
+        """Return the computed rows in the form that `verify` takes: (rows, siblings)."""
         main_rows = [row(self.first + i) for i in range(len(self.draft) + 1)]
         return main_rows, {at: (token, row(i)) for at, (token, i) in self.siblings.items()}
 
     def accepted_and_kept(self, result: StepResult) -> tuple[int, int]:
         """Return the accepted positions of the draft, and the rows that the cache keeps.
 
-        The pass evaluated [last, d1 … dk], and these include every emitted token but the last.  So
-        as many rows are valid as tokens were emitted.  After an accepted sibling it is one row
-        less, since the cache keeps no leaf.
+        The pass evaluated [last, d1 … dk], which include every emitted token but the last.  So as
+        many rows are valid as tokens were emitted.  After an accepted sibling it is one row less,
+        since the cache keeps no leaf.
         """
         n_accepted = common_prefix([*self.draft], result.tokens) if self.draft else 0
         by_sibling = result.n_rows > n_accepted + 1
@@ -53,7 +53,10 @@ class Group:
 
 @dataclass(slots=True)
 class Chunk:
-    """A piece of a slot's prompt; `last_row` is the row its first token is drawn from, or −1."""
+    """A piece of a slot's prompt.
+
+    last_row: index of the row from which the first token is sampled; −1: not the last piece.
+    """
 
     slot: Slot
     n_tokens: int
@@ -62,7 +65,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Pass:
-    """drafted: whether time was spent on drafts, sent or not."""
+    """One pass of the target.  drafted: whether time was spent on drafts, sent or not."""
 
     batch: Batch = field(default_factory=Batch)
     groups: list[Group] = field(default_factory=list)
@@ -71,7 +74,7 @@ class Pass:
 
 
 class SharedPasses:
-    """One pass for all that is to be done: the fastest way, and the usual one."""
+    """The usual and fastest division of a step: one pass for all slots."""
 
     def __init__(self, n_batch: int) -> None:
         self._n_batch = n_batch
@@ -83,7 +86,7 @@ class SharedPasses:
         prefilling: Sequence[Slot],
         siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
-        """The passes of a step; each is to be run before the next is asked for."""
+        """Yield the passes of a step; the caller runs each before it takes the next."""
         new_pass = build_pass(decoding, drafts, prefilling, self._n_batch, siblings)
         if len(new_pass.batch):
             yield new_pass
@@ -92,7 +95,7 @@ class SharedPasses:
         """Record that the slot read one more piece of its prompt."""
 
     def reusable(self, slot: Slot, n: int) -> int:  # noqa: ARG002
-        """How many of the slot's first n tokens may be taken from its cache."""
+        """Return how many of the slot's first n tokens may be taken from its cache."""
         return n
 
 
@@ -103,10 +106,11 @@ def build_pass(
     n_batch: int,
     siblings: Mapping[int, Siblings] | None = None,
 ) -> Pass:
-    """drafts, siblings: by slot id.  A group is never split; prompts share the remaining room.
+    """Return one pass with a group for each decoding slot; prompts share the rows that are left.
 
-    Groups come in order of length: models that take only equal ones at once need fewer passes so.
-    Each waiting prompt gets an equal share first, so that a long one does not hold up a short one.
+    drafts, siblings: by slot id.  A group is never split.  Groups are in order of length, since
+    some models need a pass inside for each different length.  Waiting prompts get equal shares,
+    the shortest first, so that a long one does not delay a short one.
     """
     new_pass = Pass()
     if drafts:

@@ -1,4 +1,4 @@
-"""The first measurements of a freshly loaded pair: what passes of each width cost here."""
+"""The first measurements of a freshly loaded pair: the cost of passes of each width."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from specd.engine.speculative.cost_model import CostModel
 #: Widths where kernels are known to change step, up to that of the controller's longest draft.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, MAX_DRAFT + 1)
 _REPEATS = 5
-#: A pass this long is measured once: it is long enough to be told from noise.
+#: A pass this long is measured once, since noise is small beside it.
 _LONG_S = 0.1
-#: Widths that are measured whatever they cost: without them no draft length can be judged.
+#: Widths that are always measured: without them no draft length can be judged.
 _REQUIRED_WIDTHS = (1, 4)
-#: Rows of history under the measured ones, so that attention has something to read.
+#: Rows of history before the measured ones, so that attention has something to read.
 _HISTORY = 8
 _CATCH_UP = 16
 
@@ -35,17 +35,18 @@ def calibrate(
     budget_s: float = 2.5,
     clock: Clock = time.perf_counter,
 ) -> CostModel:
-    """Measure within about budget_s; widths left over are interpolated and learned in use.
+    """Measure for about budget_s seconds and return the costs.
 
-    longest: draft that will be verified.  Slot 0 is used and emptied.  Without a drafter only
-    plain passes are measured.
+    The cost of widths that were not measured is interpolated, and learned in use.
+    longest: longest draft in tokens.  Slot 0 is used and emptied.  Without a drafter, only plain
+    passes are measured.
     """
     deadline = clock() + budget_s
     widest = longest + 1
     widths = {*(w for w in WIDTHS if w < widest), widest} if drafter is not None else {1}
     target_s: dict[int, float] = {}
     target_timer = _PassTimer(target, clock)
-    # The ends first: what a tight budget leaves out can be interpolated.
+    # The ends come first: the widths that a tight budget leaves out can be interpolated.
     for width in sorted(widths, key=lambda w: (w not in _REQUIRED_WIDTHS, w != widest, w)):
         if width not in _REQUIRED_WIDTHS and clock() > deadline:
             break
@@ -55,14 +56,14 @@ def calibrate(
         return CostModel(target_s)
     drafter_timer = _PassTimer(drafter, clock)
     step_s = drafter_timer.measure(1)
-    # Every pass reads one token anyway, so one of these is not a missed one.
+    # A drafting pass reads one token anyway, so one of these tokens does not count as missed.
     catch_up_s = max(drafter_timer.measure(_CATCH_UP) - step_s, 0.0) / (_CATCH_UP - 1)
     drafter_timer.close()
     return CostModel(target_s, step_s, catch_up_s)
 
 
 def has_finite_logits(backend: Backend) -> bool:
-    """Whether a first pass gives numbers.  Slot 0 is used and emptied."""
+    """Run a first pass and return whether its logits are finite.  Slot 0 is used and emptied."""
     batch = Batch()
     batch.add(0, 0, 0, wants_logits=True)
     backend.decode(batch)
@@ -72,32 +73,32 @@ def has_finite_logits(backend: Backend) -> bool:
 
 
 class _PassTimer:
-    """Times passes on slot 0 of a backend, after a short history that attention can read."""
+    """A timer of passes on slot 0 of a backend, after a short history that attention can read."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
         self._sampler = CoupledSampler(SamplingParams())
         self._n_past = 0
-        # The first pass ever pays for lazy set-up, and is not timed.
+        # The first pass includes lazy set-up, so it is not timed.
         self._read(min(_HISTORY, backend.n_batch))
 
     def measure(self, width: int) -> float:
-        """Seconds of the fastest of a few passes of that width, drawing a token from each row."""
+        """Return the seconds of the fastest of a few passes of that width, sampling included."""
         width = min(width, self._backend.n_batch)
         n_past, best = self._n_past, float("inf")
         for _ in range(_REPEATS):
             best = min(best, self._decode(width))
             self._n_past = self._backend.rewind(0, n_past)
             if self._n_past < n_past:
-                # A running state cannot be taken back by all of a pass: begin again.
+                # A recurrent state cannot be rewound by a whole pass: read the history again.
                 self._read(n_past)
             if best > _LONG_S:
                 break
         return best
 
     def _read(self, n_tokens: int) -> None:
-        """More of the history; its last row alone has logits, as of any prompt."""
+        """Read n_tokens of history; only the last row has logits, as in a prompt."""
         batch = Batch()
         for i in range(n_tokens):
             token, ends = i % self._backend.n_vocab, i == n_tokens - 1
@@ -112,7 +113,7 @@ class _PassTimer:
         began = self._clock()
         self._backend.decode(batch)
         for i in range(width):
-            with suppress(NonFiniteLogits):  # the request that meets them is told
+            with suppress(NonFiniteLogits):  # requests report it; here only the time counts
                 self._sampler.sample(self._backend.row(i), (), i)
         self._n_past += width
         return self._clock() - began

@@ -1,7 +1,6 @@
-"""Control tokens that are part of an answer: thinking and tool calls are often marked by them.
+"""Control tokens in answers: they often mark thinking and tool calls.
 
-A control token has no bytes in a text (`Vocabulary.piece`); whoever wants to see one asks for its
-spelling.
+A control token has no bytes in a text (`Vocabulary.piece`); `Vocabulary.spelling` returns its text.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from specd.engine.backend import Vocabulary
 
 
 def split_at_control_tokens(text: str, vocabulary: Vocabulary) -> list[str | TokenId]:
-    """The text cut into the control tokens that it spells, and what stands between them."""
+    """Return the text cut into the control tokens that it spells and the text between them."""
     found: list[str | TokenId] = []
     for token in _control_tokens_in(text, vocabulary):
         before, spelled, after = text.partition(_spelling(token, vocabulary))
@@ -24,7 +23,10 @@ def split_at_control_tokens(text: str, vocabulary: Vocabulary) -> list[str | Tok
 
 
 def visible_bytes(texts: Iterable[str], vocabulary: Vocabulary) -> Callable[[TokenId], bytes]:
-    """A token's bytes in an answer in which the texts' control tokens are seen."""
+    """Return a function from a token to its bytes in an answer.
+
+    The control tokens that occur in `texts` are spelled out; all others have no bytes.
+    """
     spellings = {
         token: _spelling(token, vocabulary).encode()
         for text in texts

@@ -1,8 +1,8 @@
-"""Says which GPUs this build of llama.cpp can use.
+"""The list of GPUs that this build of llama.cpp can use.
 
-`python -m specd.engine devices`: each line on stdout is the whole list, as JSON, and the last one
-is the best.  To measure a GPU's memory it must be opened, and where it is full the process may end
-over that: by then the names have been said.
+`python -m specd.engine devices` prints lines of JSON, each with the whole list; the last line is
+the most complete.  A GPU must be opened to measure its memory.  If the GPU is full, that may end
+the process, so the first line has the names without memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop of an engine that gives vectors: texts in, short ones several to a pass, vectors out."""
+"""The loop of an embedding engine: texts become vectors, several short texts in one pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.ipc.messages import Embedded, Finished, ToDaemon
 
 
 class Encoder(Protocol):
-    """A model that turns texts into vectors; nothing stays of one call in the next."""
+    """A model that turns texts into vectors, with no state between calls."""
 
     @property
     def n_ctx(self) -> int:
@@ -24,28 +24,33 @@ class Encoder(Protocol):
 
     @property
     def n_shared(self) -> int:
-        """Most tokens of several texts in one call."""
+        """Most tokens of all texts together in one call with several texts."""
         ...
 
     @property
     def n_texts(self) -> int:
-        """Most texts of one call."""
+        """Most texts in one call."""
         ...
 
     def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
-        """One vector each, pooled and not normalised.  Raises DecodeFailed."""
+        """Return one vector per text, pooled and not normalised.  Raises DecodeFailed."""
         ...
 
 
 class Tokenizer(Protocol):
+    """The tokenizer of an embedding model."""
+
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
-        """add_bos: with the special tokens that the vocabulary puts around a text."""
+        """Return the tokens.  add_bos: add the vocabulary's special tokens around the text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """How many special tokens a vocabulary puts around a text, and how many of them behind it."""
+    """The special tokens that a vocabulary adds to a text.
+
+    n_special: their number.  n_closing: how many of them come after the text.
+    """
 
     n_special: int
     n_closing: int
@@ -59,12 +64,13 @@ class SpecialTokens:
         return cls(len(special), n_closing)
 
     def fit(self, tokens: list[TokenId], n_ctx: int, *, truncate: bool) -> list[TokenId]:
-        """A text cut to n_ctx tokens, its closing ones kept (contract 2.6).
+        """Return the tokens cut to n_ctx, with the closing special tokens kept.
 
-        Raises ContextLengthExceeded where it may not be cut, InvalidRequest where nothing is left.
+        Raises ContextLengthExceeded if truncate is False and the text is too long, InvalidRequest
+        if no token of the text is left.
         """
         if not tokens:
-            raise InvalidRequest("the input is empty and the model has no token to begin with")
+            raise InvalidRequest("the input is empty and the model adds no special tokens")
         if len(tokens) <= n_ctx:
             return tokens
         if not truncate:
@@ -81,7 +87,10 @@ class _QueuedText:
 
 
 class Embedder:
-    """First come, first served; each text ends in one Embedded or one Failed."""
+    """The queue of texts and the passes over them, first come, first served.
+
+    Each text ends in one Embedded or one Failed.
+    """
 
     def __init__(
         self, encoder: Encoder, tokenizer: Tokenizer, emit: Callable[[ToDaemon], None]
@@ -90,7 +99,7 @@ class Embedder:
         self._tokenizer = tokenizer
         self._emit = emit
         self._special_tokens = SpecialTokens.of(tokenizer)
-        self._waiting: dict[int, _QueuedText] = {}  # by request, the first to come first
+        self._waiting: dict[int, _QueuedText] = {}  # by request id, oldest first
 
     @property
     def is_busy(self) -> bool:
@@ -99,9 +108,9 @@ class Embedder:
     def submit(
         self, request_id: int, text: str, *, truncate: bool, n_ctx: int | None = None
     ) -> None:
-        """Queue a text; a bad one is answered at once.
+        """Queue a text; answer an invalid one at once.
 
-        n_ctx: tokens of the text at most; None is the whole context.
+        n_ctx: most tokens of the text; None: the whole context.
         """
         n_most = self._encoder.n_ctx if n_ctx is None else min(n_ctx, self._encoder.n_ctx)
         try:
@@ -117,7 +126,7 @@ class Embedder:
             self._waiting[request_id] = _QueuedText(request_id, tokens)
 
     def cancel(self, request_id: int) -> None:
-        """Nothing more is said about it."""
+        """Drop a text without a further message."""
         self._waiting.pop(request_id, None)
 
     def fail_all(self, kind: FailureKind, message: str) -> None:
@@ -127,14 +136,14 @@ class Embedder:
             self._fail(request_id, kind, message)
 
     def step(self) -> bool:
-        """One pass: as many of those at the head of the queue as fit together, if there are any."""
+        """Run one pass over the oldest texts that fit together; return whether there were any."""
         group = self._next_group()
         if not group:
             return False
         try:
             self._encode(group)
         except DecodeFailed:
-            # One of them, or all together, were too much: each gets its own chance.
+            # One text, or all together, may be too much: try each alone.
             for waiting in group:
                 self._encode_alone(waiting)
         return True

@@ -1,4 +1,4 @@
-"""An embedding model loaded, with what came true of it."""
+"""Loading of an embedding model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LoadedEncoder:
 
 
 def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedEncoder:
-    """Raises LoadFailed when the model cannot embed."""
+    """Load an embedding model.  Raises LoadFailed if the model cannot embed."""
     native_log = library.start()
     model = load_model(spec.weights, spec, DevicePlacement.of_target(spec), native_log, on_progress)
     for path in spec.adapters:
@@ -29,7 +29,7 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedEncode
     encoder = LlamaEncoder(
         model,
         native_log,
-        # Positions beyond those of its training may not even exist.
+        # The model may have no positions beyond those of its training.
         n_ctx=min(spec.n_ctx, model.n_ctx_train or spec.n_ctx),
         n_batch=spec.n_batch,
         n_threads=spec.n_threads,

@@ -1,6 +1,6 @@
-"""Passes under SPECD_EXACT: each row is computed as it would be alone, after any other request.
+"""The division into passes under SPECD_EXACT: each row gets the same bits as when computed alone.
 
-What that takes is decided at load from what the self-check found (`exactness.py`).
+The findings of the self-check at load (`exactness.py`) decide which restrictions that needs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from specd.engine.slot import Slot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactPasses:
-    """drafts: whether drafts may be verified, several rows of a slot in a pass.
+    """The restrictions under SPECD_EXACT, and the passes that follow them.
 
+    drafts: whether drafts may be verified, with several rows of a slot in a pass.
     n_shared: most rows of a pass with several slots; 0: each slot has passes of its own.
-    n_chunk: prompts are read in pieces that end where their position is a multiple of it.
-    reuses_all: every cached token may be reused; otherwise only whole prompt pieces may.
+    n_chunk: prompts are read in pieces that end at multiples of this position.
+    can_reuse_all: whether every cached token may be reused; otherwise only whole prompt pieces.
     """
 
     drafts: bool
@@ -31,7 +32,10 @@ class ExactPasses:
 
     @classmethod
     def of(cls, findings: Findings | None, longest: int, n_batch: int) -> ExactPasses:
-        """findings: of a cache per slot; None where nothing could be found out."""
+        """Return the restrictions that findings demand.
+
+        findings: those for a cache per slot; None if the check failed.
+        """
         if findings is None:
             return cls(drafts=False, n_shared=0, n_chunk=n_batch, can_reuse_all=False)
         drafts = findings.n_invariant > longest
@@ -52,16 +56,16 @@ class ExactPasses:
         prefilling: Sequence[Slot],
         siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
-        """The passes of a step: those of all decoding slots, then one piece of one prompt.
+        """Yield the passes of a step: those of all decoding slots, then one piece of one prompt.
 
-        siblings: there are none, for slots with caches of their own take none.
+        siblings: always empty, since slots with caches of their own support none.
         """
         assert not any(siblings.values())
         for slots in self._grouped_by_rows(decoding, drafts):
             yield batching.build_pass(slots, drafts, (), 0)
         waiting = [slot for slot in prefilling if slot.n_text_ahead > 0]
         if waiting:
-            # The one with least to read, so that a long prompt does not hold up a short one.
+            # The shortest goes first, so that a long prompt does not delay a short one.
             slot = min(waiting, key=lambda slot: slot.n_text_ahead)
             yield batching.build_pass((), {}, (slot,), self._end(slot) - slot.n_past)
 
@@ -78,7 +82,7 @@ class ExactPasses:
                 yield slots[begin : begin + n_slots]
 
     def _end(self, slot: Slot) -> int:
-        """Where the slot's next piece of prompt ends: its last token has a pass of its own."""
+        """Return where the slot's next piece ends; a prompt's last token has its own pass."""
         text_end = slot.n_past + slot.n_text_ahead
         is_whole = text_end == len(slot.tokens)
         end = min((slot.n_past // self.n_chunk + 1) * self.n_chunk, text_end - is_whole)
@@ -94,13 +98,13 @@ class ExactPasses:
             slot.n_repeatable = slot.n_past
 
     def reusable(self, slot: Slot, n: int) -> int:
-        """How many of the slot's first n tokens stand in its cache as they would be read anew."""
+        """Return how many of the slot's first n tokens are cached as a new read would give them."""
         if self.can_reuse_all:
             return n
         return self._boundary(slot, min(n, slot.n_repeatable))
 
     def _boundary(self, slot: Slot, n: int) -> int:
-        """The last end of a piece that any prompt with the same n first tokens has, too."""
+        """Return the last end of a piece that every prompt with the same n first tokens shares."""
         ends = [first + part.n_tokens for first, part in slot.media.items()]
         n = next((f for f, part in slot.media.items() if f < n < f + part.n_tokens), n)
         return max([n // self.n_chunk * self.n_chunk, *(end for end in ends if end <= n)])

@@ -1,7 +1,7 @@
-"""The self-check at load: does a row come out the same, bit by bit, whatever shares its pass?
+"""The self-check at load: is a row the same, bit by bit, whatever else is in its pass?
 
-It depends on the kernels that this build has for this model, cache and flash attention.  What is
-compared is what each layer computes (`llama/probe.py`), not the tokens that come of it.
+That depends on the kernels of this build for this model, cache type and flash attention.  The check
+compares what each layer computes (`llama/probe.py`), not the resulting tokens.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from specd.core import Exactness
 from specd.engine.backend import Batch
 from specd.engine.sampler import Row
 
-#: Tokens of history below the compared rows, so that attention has something to read.
+#: Tokens of history before the compared rows, so that attention has something to read.
 N_HISTORY = 16
-#: Extra slots that fill more than 256 cells, and extra tokens that do so where copies of a slot
-#: take too much memory.  Kernels split a cache of 512 cells and more among threads.
+#: Extra slots that fill more than 256 cells, and extra tokens that do so if copies of a slot take
+#: too much memory.  Kernels split a cache of 512 cells and more among threads.
 N_EXTRA_SLOTS, N_EXTRA_TOKENS = 17, 256
-#: Widths that are compared besides those of drafts: pieces that prompts may be read in.
+#: Widths of pieces of a prompt; they are compared besides the widths of drafts.
 PROMPT_WIDTHS = (32, 64)
-#: Of a model too large for all widths: where kernels are known to change, beside the widest draft.
+#: Widths compared for a large model, besides its widest draft: kernels are known to change there.
 _FEW = (2, 5)
-#: Rows that are computed alone, of a model too large for as many as a draft has.  Some kernels
-#: differ at every sixth row of a cache alone.
+#: Rows of a large model that are computed alone, fewer than a draft has.  Some kernels differ only
+#: at every sixth row of a cache.
 FEW_SINGLE_ROWS = 6
 #: Slots that share a pass in the check.
 MAX_SLOTS = 16
@@ -35,7 +35,10 @@ _READ_AT_ONCE = 32
 
 
 class Probe(Protocol):
-    """A backend of several slots whose rows hold all that is to be compared."""
+    """A backend of several slots whose rows hold the values to compare.
+
+    All methods that run passes raise DecodeFailed.
+    """
 
     @property
     def n_vocab(self) -> int: ...
@@ -44,7 +47,7 @@ class Probe(Protocol):
     def n_leaves(self) -> int: ...
 
     def decode(self, batch: Batch) -> None:
-        """Raises DecodeFailed, as all that follows."""
+        """Run one pass."""
         ...
 
     def row(self, index: int) -> Row: ...
@@ -52,16 +55,16 @@ class Probe(Protocol):
     def rewind(self, slot: int, n_past: int) -> int: ...
 
     def save_history(self) -> None:
-        """Keep what slot 0 holds."""
+        """Save the cache of slot 0."""
         ...
 
     def restore_history(self, slots: Sequence[int]) -> None:
-        """Empty the cache, then give each slot what was remembered, in this order."""
+        """Empty the cache, then restore the saved history to each slot, in this order."""
         ...
 
 
 class Depth(Enum):
-    """What fills more than 256 cells: nothing, extra slots, or more tokens in one slot."""
+    """The way to fill more than 256 cells: not at all, extra slots, or more tokens in one slot."""
 
     NONE = auto()
     MANY_SLOTS = auto()
@@ -70,9 +73,9 @@ class Depth(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the self-check found of one way to lay out the cache.
+    """The findings of the self-check for one layout of the cache.
 
-    n_even: rows come out the same in all passes up to this width, 1 where already two rows differ.
+    n_invariant: rows are the same in all passes up to this width; 1 if already two rows differ.
     parallel: a slot's row is the same beside other slots, each with a row of its own.
     depth: a row alone is the same whether few or many cells are in use.
     leaves: a leaf's row is the same as that of a pass of one row; False if there are no leaves.
@@ -86,12 +89,12 @@ class Findings:
     def exactness(self, longest: int, n_slots: int, n_batch: int) -> Exactness:
         """Return what is exact without SPECD_EXACT.
 
-        longest: draft, in tokens.  n_batch: rows of the widest pass, in which prompts are read.
+        longest: longest draft in tokens.  n_batch: rows of the widest pass, as used for prompts.
         """
         is_invariant = self.n_invariant >= n_batch
         return Exactness(
             speculation=self.n_invariant > longest,
-            # How wide the passes of a prompt are depends on who else reads one.
+            # The width of a prompt's passes depends on the other prompts read at the same time.
             parallel=n_slots == 1 or (is_invariant and self.parallel and self.depth),
             prompt_cache=is_invariant,
         )
@@ -111,11 +114,11 @@ def measure(
     """Compare rows alone with rows in passes of many widths, and beside other slots.
 
     widest: rows of the widest pass that is tried.
-    depth: how more than 256 cells come into use.
-    n_alone: rows that are computed alone, to be compared with those of wider passes.
-    thorough: compare all widths of a draft, and the widest pass over a long cache too; else the few
-    widths that tell most.
-    shares_cells: whether the slots lie in one cache, and so may lie in any order.
+    depth: how to fill more than 256 cells.
+    n_single_rows: rows that are computed alone, to be compared with those of wider passes.
+    thorough: compare all widths of a draft, and the widest pass over a long cache too; otherwise
+    only the few widths at which kernels are known to change.
+    has_shared_cells: whether the slots share one cache, and so may lie in any order.
     Raises DecodeFailed.
     """
     probe.decode(_rows(probe, 0, N_HISTORY, 0))
@@ -128,11 +131,11 @@ def measure(
     leaves = _leaves_agree(probe, longest, (0,), expected)
     parallel = n_slots > 1
     if has_shared_cells and depth is not Depth.NONE:
-        # A sum over a cache is rounded by the order in which its cells lie, and slots that share
-        # one lie in any order.  It may not show in a few rows: some kernels sum in doubles.
+        # Rounding of a sum over a cache depends on the order of its cells, and slots that share a
+        # cache lie in any order.  A few rows may not show it, since some kernels sum in doubles.
         parallel = False
     for n_rows in (1, *(n for n in (2, longest + 1) if n <= n_invariant)):
-        # Slots with drafts bring several rows each, all of them as many.
+        # Slots with drafts have several rows each, all the same number.
         n_fit = min(n_slots, MAX_SLOTS, widest // n_rows)
         parallel = parallel and _slots_agree(probe, n_fit, expected, n_rows, thorough=thorough)
     is_same_deep, n_invariant_deep = True, deep_widths[-1]
@@ -147,7 +150,7 @@ def measure(
         _extend_history(probe)
         deep = _single_row_passes(probe, (0,), n_single_rows, N_EXTRA_TOKENS)
         n_invariant_deep = _measure_invariance(probe, deep_widths, (0,), deep, N_EXTRA_TOKENS)
-        # Another row than before: that it does not depend on its width speaks for both.
+        # These are other rows than before, so only their invariance can be compared.
         is_same_deep = min(n_invariant, n_invariant_deep) > 1
     if n_invariant_deep < deep_widths[-1]:
         n_invariant = min(n_invariant, n_invariant_deep)
@@ -155,7 +158,7 @@ def measure(
 
 
 def _extend_history(probe: Probe) -> None:
-    """Make the history longer by N_DEEPER tokens."""
+    """Make the history longer by N_EXTRA_TOKENS tokens."""
     probe.restore_history((0,))
     for begin in range(N_HISTORY, N_HISTORY + N_EXTRA_TOKENS, _READ_AT_ONCE):
         probe.decode(_rows(probe, begin, _READ_AT_ONCE, 0))
@@ -169,7 +172,10 @@ def _measure_invariance(
     expected: Sequence[Row],
     deeper: int = 0,
 ) -> int:
-    """The widest pass up to which all give the expected rows.  deeper: tokens of more history."""
+    """Return the width up to which all passes give the expected rows.
+
+    deeper: additional tokens of history.
+    """
     n_invariant = 1
     for width in widths:
         probe.restore_history(slots)
@@ -183,7 +189,7 @@ def _measure_invariance(
 def _leaves_agree(
     probe: Probe, longest: int, slots: Sequence[int], expected: Sequence[Row]
 ) -> bool:
-    """Whether the first and the last leaf that fit in a pass with a draft have expected rows."""
+    """Return whether the first and last leaf that fit beside a draft have the expected rows."""
     n_most = min(len(expected), longest - 1) - 1
     depths = sorted({1, n_most})[: probe.n_leaves] if n_most > 0 else []
     probe.restore_history(slots)
@@ -196,7 +202,7 @@ def _leaves_agree(
 
 
 def _single_row_passes(probe: Probe, slots: Sequence[int], n: int, deeper: int = 0) -> list[Row]:
-    """Rows of slot 0, each from a pass of its own, while all of the slots hold the history."""
+    """Return n rows of slot 0, each from its own pass, while all `slots` hold the history."""
     probe.restore_history(slots)
     single_rows = []
     for i in range(n):
@@ -208,7 +214,7 @@ def _single_row_passes(probe: Probe, slots: Sequence[int], n: int, deeper: int =
 def _slots_agree(
     probe: Probe, n_slots: int, expected: Sequence[Row], n_rows: int, *, thorough: bool
 ) -> bool:
-    """Whether a slot's rows are the same with n_rows of each other slot in the pass."""
+    """Return whether a slot's rows are the same with n_rows of each other slot in the pass."""
     n_compared = min(n_rows, len(expected))
     for n in range(2, n_slots + 1) if thorough else {2, n_slots} - {0, 1}:
         for probed in {0, n - 1}:
@@ -227,7 +233,7 @@ def _slots_agree(
 
 
 def _rows(probe: Probe, begin: int, n: int, n_wanted: int) -> Batch:
-    """Return a batch of n tokens of slot 0; the first n_wanted have logits, or the last alone."""
+    """Return a batch of n tokens of slot 0; the first n_wanted have logits; 0: only the last."""
     batch = Batch()
     for i in range(n):
         wanted = i < n_wanted or (n_wanted == 0 and i == n - 1)

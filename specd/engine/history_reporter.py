@@ -1,4 +1,4 @@
-"""When the daemon hears what the controller learned: what is not said dies with the process."""
+"""Reports of the controller's statistics to the daemon, which saves them across restarts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from specd.core import PairHistory
 from specd.ipc.messages import PairHistoryUpdate
 
-#: Seconds between two lessons while requests run.
+#: Seconds between two reports while requests run.
 REPORT_INTERVAL_S: Final = 1.0
 
 
 class HistoryReporter:
-    """device: where the target lies.  clock: monotonic seconds."""
+    """A reporter that emits the history of a pair when it has changed."""
 
     def __init__(
         self,
@@ -24,6 +24,10 @@ class HistoryReporter:
         emit: Callable[[PairHistoryUpdate], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Note the current history as reported.
+
+        device: the device that holds the target.  clock: monotonic seconds.
+        """
         self._history = history
         self._device = device
         self._emit = emit
@@ -32,7 +36,10 @@ class HistoryReporter:
         self._reported_at = clock()
 
     def report_changes(self, *, is_busy: bool) -> None:
-        """After a step, and before the end: what is new, at once when idle, else now and then."""
+        """Emit the history if it changed: at once if idle, else every REPORT_INTERVAL_S.
+
+        Call it after each step, and before the process ends.
+        """
         now = self._clock()
         if is_busy and now - self._reported_at < REPORT_INTERVAL_S:
             return
@@ -46,5 +53,5 @@ class HistoryReporter:
 
 
 def history_for_device(history: PairHistory | None, device: str) -> PairHistory | None:
-    """None where it was learned on another device: gains are of another kind there."""
+    """Return the history, or None if another device made it, where gains are different."""
     return history if history is not None and history.device == device else None

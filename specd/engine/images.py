@@ -1,4 +1,4 @@
-"""Image files, which nobody has checked, as pixels."""
+"""Decoding of untrusted image files into pixels."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from specd.errors import InvalidRequest
 
-#: Read by their own decoders and no others.
+#: Formats that are accepted; only their decoders are tried.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-#: What one file may take while it is unpacked, and how much that is for each of its pixels: most
-#: have 50 million, as the largest cameras do.
+#: Most memory for decoding one file, and the bytes that each pixel takes.  The limit is 50 million
+#: pixels for most formats, as many as the largest cameras have.
 _MAX_BYTES = 300_000_000
 _BYTES_PER_PIXEL = 6
-#: Its decoder keeps several whole pictures.
+#: The WebP decoder keeps several copies of the whole image.
 _BYTES_PER_WEBP_PIXEL = 17
-#: No JPEG is wider or higher; lines, too, take memory.
+#: Most pixels along one side, as in JPEG; every line takes memory of its own.
 _MAX_SIDE = 2**16 - 1
-#: No model looks at more; larger pictures are made smaller while they are converted.
+#: No model uses more pixels; larger images are reduced while they are converted.
 _ENOUGH_PIXELS = 2**24
-#: Width and height of what is converted at once, in pixels of the result.
+#: Width and height of a tile that is converted at once, in pixels of the result.
 _TILE = 1024
-#: How a camera was held, and what undoes it.
+#: The transposition that undoes each EXIF orientation.
 _EXIF_TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -36,20 +36,20 @@ _EXIF_TRANSPOSES = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-#: The library's own limit is a warning; ours is below, and an error.
+# The library's own limit only warns; _check_size raises an error instead.
 Image.MAX_IMAGE_PIXELS = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """data: three bytes per pixel, row by row from the top."""
+    """A decoded image.  data: three bytes (RGB) per pixel, row by row from the top."""
 
     width: int
     height: int
     data: bytes
 
     def downscaled(self, share: float) -> Pixels:
-        """With about that share of its pixels."""
+        """Return the image reduced to about that share of its pixels."""
         side = share**0.5
         size = max(int(self.width * side), 1), max(int(self.height * side), 1)
         image = Image.frombytes("RGB", (self.width, self.height), self.data)
@@ -57,7 +57,7 @@ class Pixels:
 
 
 def read(data: bytes) -> Pixels:
-    """The first picture of a file, upright, on white where it is transparent.
+    """Return the first image of a file, upright, with transparent parts on white.
 
     Raises InvalidRequest.
     """
@@ -69,10 +69,10 @@ def read(data: bytes) -> Pixels:
         kinds = "PNG, JPEG, WebP, GIF or BMP"
         raise InvalidRequest(f"an image cannot be read: it is not {kinds}") from error
     except (OSError, SyntaxError, ValueError) as error:
-        # What the decoders say of damaged files.
+        # The decoders raise these for damaged files, with a message.
         raise InvalidRequest(f"an image cannot be read: {error}") from error
     except Exception as error:
-        # Border: what they say nothing of they stumble over (struct.error, IndexError, ...).
+        # Boundary: on some damaged files a decoder fails with struct.error, IndexError and others.
         raise InvalidRequest("an image cannot be read: it is damaged") from error
 
 
@@ -80,7 +80,7 @@ def _decode_upright(data: bytes) -> Image.Image:
     with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
         _check_size(image)
         shrink = _shrink(image)
-        # JPEGs come out smaller by themselves.
+        # The JPEG decoder can reduce the image while it decodes.
         image.draft(None, (image.width // shrink, image.height // shrink))
         image.load()
         turn = _exif_transpose(image)
@@ -98,7 +98,7 @@ def _check_size(image: Image.Image) -> None:
 
 
 def _shrink(image: Image.Image) -> int:
-    """How many of its pixels become one, along each side."""
+    """Return how many pixels become one, along each side."""
     side: float = (image.width * image.height / _ENOUGH_PIXELS) ** 0.5
     return math.ceil(side)
 
@@ -106,12 +106,12 @@ def _shrink(image: Image.Image) -> int:
 def _exif_transpose(image: Image.Image) -> Image.Transpose | None:
     try:
         return _EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # noqa: BLE001 - the picture may be whole for all that
+    except Exception:  # noqa: BLE001 - the image may be intact although its EXIF data is not
         return None
 
 
 def _opaque(image: Image.Image, shrink: int) -> Image.Image:
-    """Three colours, on white; tile by tile, as a whole would take several times its memory."""
+    """Return the image as RGB on white; conversion by tiles needs much less memory."""
     size = math.ceil(image.width / shrink), math.ceil(image.height / shrink)
     made = Image.new("RGB", size)
     for x, y in product(*(range(0, side, _TILE) for side in size)):
@@ -124,7 +124,7 @@ def _opaque(image: Image.Image, shrink: int) -> Image.Image:
 
 def _tile(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
-        # Greys of 16 bits, of which the conversion would keep the lower half.
+        # Keep the upper byte of 16-bit grey values; Pillow's conversion would keep the lower one.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")

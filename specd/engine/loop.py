@@ -1,7 +1,7 @@
-"""The engine's one loop: every step advances all busy slots by one target pass.
+"""The engine's loop: every step advances all busy slots by one target pass.
 
-`step()` is the architecture: admit, draft, decode, verify.  One thread runs it and owns everything
-here; requests come in through `submit` and `cancel` between steps, answers leave as messages.
+A `step()` admits requests, drafts, decodes and verifies.  One thread runs it and owns everything
+here.  Requests come in through `submit` and `cancel` between steps; answers leave as messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from specd.ipc.messages import Finished, Started, ToDaemon, Tokens
 
 
 class Loop:
-    """Slots of one target, its drafter where it has one, and the controller between them."""
+    """The loop over the slots of one target, with its drafter, if any, and the controller."""
 
     def __init__(
         self,
@@ -58,10 +58,11 @@ class Loop:
         exact: ExactPasses | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
+        """Set up idle slots.
 
-        flush: sends what was emitted; called before each pass, which would delay it.
-        media: None where the model has no projector.  exact: None is one pass for all.
+        n_ctx: tokens that one slot may hold.  emit: takes messages and must not block.
+        flush: sends the emitted messages; called before each pass, which would delay them.
+        media: None if the model has no projector.  exact: None: one pass for all slots.
         """
         self.slots = [Slot(i) for i in range(n_slots)]
         self._target = target
@@ -91,7 +92,7 @@ class Loop:
         return len(self._queue) > 0 or any(s.state is not SlotState.IDLE for s in self.slots)
 
     def submit(self, request_id: int, request: EngineRequest) -> None:
-        """Queue a request for the next free slot; a bad one is answered at once."""
+        """Queue a request for the next free slot; answer an invalid one at once."""
         try:
             prompt = self.prefill.prompt(request)
         except InvalidRequest as error:
@@ -100,7 +101,7 @@ class Loop:
             self._queue.append(request_id, request, prompt)
 
     def cancel(self, request_id: int) -> None:
-        """Free what the request holds; nothing more is said about it."""
+        """Drop a request without a further message."""
         self._queue.remove(request_id)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE and slot.request_id == request_id:
@@ -119,7 +120,7 @@ class Loop:
     def step(self) -> bool:
         """Advance every busy slot by one target pass, and one of them by a piece of its image.
 
-        Whether there was any: else all wait for what others are at work on.
+        Return whether there was any pass; if not, wait briefly for other threads.
         """
         self._admit()
         try:
@@ -142,13 +143,13 @@ class Loop:
         return has_run
 
     def _run_pass(self, step_pass: batching.Pass, began_ns: int, draft_ns: int) -> None:
-        """draft_ns: what drafting took of the time since began_ns."""
+        """Run one pass and handle its results.  draft_ns: of drafting, since began_ns."""
         self._flush()
         step_pass.drafted = self._speculation.draft_ns > 0
         decode_ns = self._clock_ns()
         self._target.decode(step_pass.batch)
         native_ns = self._clock_ns() - decode_ns + self._speculation.draft_native_ns
-        # Noted before any answer ends, so that its last pass is in its usage.
+        # Count before any answer ends, so that its usage includes its last pass.
         for group in step_pass.groups:
             group.slot.counters.native_ns += native_ns
         for group in step_pass.groups:
@@ -158,7 +159,7 @@ class Loop:
         self._record_costs(step_pass, self._clock_ns() - began_ns, draft_ns)
 
     def _run_media_pass(self) -> bool:
-        """Read on in an image."""
+        """Read a piece of an image, if one is encoded; return whether there was one."""
         self._flush()
         try:
             chunk = self.prefill.prefill_media(self.slots)
@@ -171,7 +172,7 @@ class Loop:
         return True
 
     def _admit(self) -> None:
-        """Give waiting requests to idle slots, in the queue's order."""
+        """Assign waiting requests to idle slots, in the queue's order."""
         while self._queue and (waiting := self._queue.first_ready()) is not None:
             try:
                 prompt, grammar = waiting.inputs()
@@ -200,9 +201,9 @@ class Loop:
         return self._target.reusable(slot_id, self._passes.reusable(self.slots[slot_id], n_past))
 
     def _decoding(self) -> list[Slot]:
-        """Decoding slots with room for one more row: shifted, or ended where they may not be.
+        """Return the decoding slots; shift those that are full, or end their answer.
 
-        A shifted one may have to read what it kept again, and is no longer among them.
+        A shifted slot that has to read tokens again is not returned.
         """
         ready_slots = []
         for slot in self.slots:
@@ -215,9 +216,9 @@ class Loop:
         return ready_slots
 
     def _shift(self, slot: Slot) -> bool:
-        """Drop half of what the slot may forget from its middle; False where it may not.
+        """Drop half of the slot's tokens after the first n_keep; return False if not allowed.
 
-        Where the cache cannot close the gap, all behind it is read again.
+        If the cache cannot close the gap, all tokens after it are read again.
         """
         assert slot.request is not None
         if not slot.request.shift or slot.media:
@@ -238,7 +239,7 @@ class Loop:
     # ------------------------------------------------------------------ after the pass
 
     def _verify(self, group: batching.Group) -> None:
-        """Commit what the target says of the slot's draft, and cut the caches back to it."""
+        """Commit the tokens that the target accepts or adds, and rewind the caches to them."""
         slot = group.slot
         assert slot.sampler is not None
         rows, sibling_rows = group.rows(self._target.row)
@@ -249,12 +250,12 @@ class Loop:
         slot.n_past += n_held
         slot.counters.n_steps += 1
         if n_held < group.n_main_rows and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
-            raise DecodeFailed(f"the cache of slot {slot.id} could not take back its draft")
+            raise DecodeFailed(f"the cache of slot {slot.id} could not remove its draft")
         self._speculation.judge(slot, result.tokens, n_kept)
         self._end_answer(slot, result)
 
     def _advance(self, chunk: batching.Chunk) -> None:
-        """Note an evaluated piece of prompt; after its end, draw the next token."""
+        """Note an evaluated piece of a prompt; after the last one, sample the first token."""
         slot = chunk.slot
         assert slot.sampler is not None
         slot.n_past += chunk.n_tokens
@@ -264,7 +265,7 @@ class Loop:
         slot.state = SlotState.DECODE
         slot.counters.first_token_ns = slot.counters.first_token_ns or self._clock_ns()
         if slot.n_left <= 0:
-            # Nothing was asked for but to read the prompt.
+            # The request wants no tokens, only the prompt read.
             self._finish(slot, StopReason.LENGTH)
             return
         row = self._target.row(chunk.last_row)
@@ -272,7 +273,7 @@ class Loop:
         self._end_answer(slot, self._commit(slot, verified))
 
     def _commit(self, slot: Slot, tokens: Iterator[tuple[TokenId, Row]]) -> StepResult:
-        """Append tokens to the answer until they run out or it ends; text leaves as one message."""
+        """Append tokens until they run out or the answer ends; emit their text as one message."""
         result = StepResult()
         text = ""
         try:
@@ -287,7 +288,7 @@ class Loop:
         return result
 
     def _append_token(self, slot: Slot, result: StepResult, token: TokenId, row: Row) -> str:
-        """Append one token to the answer; the text that it lets out."""
+        """Append one token to the answer; return the text that can be shown now."""
         assert slot.request is not None
         result.tokens.append(token)
         slot.counters.n_generated += 1
@@ -304,7 +305,7 @@ class Loop:
         elif slot.n_left <= 0:
             result.stop_reason = StopReason.LENGTH
         if text:
-            # Token by token, as without drafts, though the text of all leaves as one message.
+            # One entry per token, as without drafts, although the text leaves as one message.
             result.logprobs += slot.pending_logprobs
             slot.pending_logprobs = []
         return text
@@ -315,14 +316,14 @@ class Loop:
             self._emit(Tokens(slot.request_id, token))
 
     def _record_costs(self, step_pass: batching.Pass, step_ns: int, draft_ns: int) -> None:
-        """Tell the controller what a pass without prompt cost: all of step_ns but draft_ns."""
+        """Report the cost of a pass without prompt to the controller: step_ns less draft_ns."""
         n_slots = len(step_pass.groups)
         if step_pass.chunks or not n_slots:
             return
         seconds = (step_ns - draft_ns) * 1e-9
         plain_s = self._speculation.observe_pass(len(step_pass.batch), n_slots, seconds)
         if len(step_pass.batch) == n_slots and not step_pass.drafted:
-            # Nobody drafted: this was the plain pass itself, no estimate needed.
+            # This was a plain pass, so its measured time replaces the estimate.
             plain_s = step_ns * 1e-9
         step_s, plain_s = step_ns * 1e-9 / n_slots, plain_s / n_slots
         for group in step_pass.groups:
@@ -333,17 +334,17 @@ class Loop:
     # ------------------------------------------------------------------ ends
 
     def _end_answer(self, slot: Slot, result: StepResult) -> None:
-        """End the answer where the last pass ended it."""
+        """End the answer if the last pass ended it or failed."""
         if result.is_model_broken:
             self._fail_slot(slot, FailureKind.ENGINE, result.error_message)
-            self._rewind(slot, 0)  # what it remembers may be no numbers either
+            self._rewind(slot, 0)  # the cache may hold NaN or infinity as well
         elif result.error_message:
             self._fail_slot(slot, FailureKind.INVALID, result.error_message)
         elif result.stop_reason is not None:
             self._finish(slot, result.stop_reason)
 
     def _finish(self, slot: Slot, reason: StopReason) -> None:
-        """The answer is complete: say what is still held back, then Done."""
+        """Complete the answer: emit the text that was held back, then Done."""
         assert slot.request is not None
         text = slot.stop.feed(slot.detokenizer.flush()) + slot.stop.flush()
         self._emit_text(slot, text, 0, slot.pending_logprobs)
@@ -360,11 +361,11 @@ class Loop:
         self._speculation.close(slot)
         self.prefill.cancel_encoding(slot)
         slot.release()
-        # One that is left while it reads again after a shift has a drafter that is ahead of it.
+        # A slot released while it reads again after a shift has a drafter that is ahead of it.
         self._speculation.rewind(slot, slot.n_past)
 
     def _fail_all_slots(self, message: str) -> None:
-        """A pass failed and left its slots' caches undefined: empty them, end their requests."""
+        """End all running requests and empty their slots, whose caches a failed pass damaged."""
         for slot in self.slots:
             if slot.state is SlotState.IDLE:
                 continue

@@ -1,7 +1,7 @@
-"""What stands in a prompt in the place of words: embeddings of an image, or of a sound.
+"""Embeddings of images and sounds in a prompt.
 
-In a slot's tokens each run of embeddings is a negative number, repeated; the same content has the
-same number, so that prefixes compare as they do for text.
+Among a slot's tokens, each run of embeddings is one negative number, repeated.  Equal content has
+an equal number, so prefixes compare as they do for text.
 """
 
 from __future__ import annotations
@@ -23,29 +23,33 @@ Positions = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Positions [4, n_tokens] of an image that begins at position p: origin + p · moves."""
+    """Positions [4, n_tokens] of an image that starts at position p: origin + p · moves."""
 
     origin: Positions
     moves: Positions
 
     def at(self, position: int) -> Positions:
+        """Return the positions of an image that starts at `position`."""
         return self.origin + np.int32(position) * self.moves
 
     @property
     def extent(self) -> int:
-        """What the first of the four takes: the cache knows no other."""
+        """Number of positions that the image takes in the first of the four dimensions.
+
+        The cache uses only that dimension.
+        """
         return int(self.origin[0].max()) + 1
 
 
 @dataclass(slots=True, eq=False)
 class Media:
-    """One run of embeddings; a large image may be several.
+    """One run of embeddings; a large image may have several.
 
-    n_positions: where the text behind it goes on; fewer than n_tokens for an image in a plane.
-    plane: None where each token has the next position.
-    is_causal: whether its tokens see only those before them.
-    source: what the projector encodes; None afterwards, when `rows` is there.
-    encoding: under way or done; the loop's alone.
+    n_positions: positions that the run takes; fewer than n_tokens for an image in a plane.
+    plane: None if each token has the next position.
+    is_causal: whether its tokens attend only to those before them.
+    source: input of the projector; None once `rows` is set.
+    encoding: the running or finished work; only the loop uses it.
     """
 
     token: TokenId
@@ -58,24 +62,25 @@ class Media:
     encoding: Future[None] | None = None
 
     def positions(self, begin: int) -> Positions:
-        """[4, n_tokens] in a plane, else [1, n_tokens]."""
+        """Return the positions of the tokens: [4, n_tokens] in a plane, else [1, n_tokens]."""
         if self.plane is not None:
             return self.plane.at(begin)
         return np.arange(begin, begin + self.n_tokens, dtype=np.int32)[np.newaxis]
 
 
-#: What a file becomes in a prompt: the model's own words around it, and embeddings.
+#: A part of a file in a prompt: a token that the model puts around it, or embeddings.
 Part = TokenId | Media
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """tokens: as a slot holds them.  media: by the index of its first token, in order."""
+    """A prompt.  tokens: as a slot holds them.  media: by index of its first token, in order."""
 
     tokens: list[TokenId] = field(default_factory=list)
     media: dict[int, Media] = field(default_factory=dict)
 
     def add(self, parts: Sequence[Part]) -> None:
+        """Append parts to the prompt."""
         for part in parts:
             if isinstance(part, Media):
                 self.media[len(self.tokens)] = part
@@ -85,7 +90,10 @@ class Prompt:
 
 
 class Projector(Protocol):
-    """Turns images and sounds into embeddings.  Used by one thread, which is not the loop's."""
+    """The projector of a model: turns images and sounds into embeddings.
+
+    Only one thread uses it, which is not the loop's.
+    """
 
     @property
     def width(self) -> int:
@@ -94,17 +102,17 @@ class Projector(Protocol):
 
     @property
     def max_files(self) -> int | None:
-        """Files that one prompt may hold; None is any number."""
+        """Most files in one prompt; None: any number."""
         ...
 
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
-        """What a file becomes; InvalidRequest where it is none that the model can be shown.
+        """Return the parts of a file.  Raises InvalidRequest if the model cannot read it.
 
-        n_ctx: tokens of the prompt that it should leave room in; 0 is a whole slot's.  Of other
-        sizes are other tokens.
+        n_ctx: context of the prompt in tokens, in which the file should leave room; 0: a slot's.
+        The parts depend on it.
         """
         ...
 
     def encode(self, media: Media) -> Rows:
-        """Raises DecodeFailed."""
+        """Return the embeddings of a run.  Raises DecodeFailed."""
         ...

@@ -1,6 +1,6 @@
-"""Files of prompts, read and encoded in a thread of their own and kept for the next turn.
+"""Images and sounds of prompts, encoded in a thread of their own and cached for the next turn.
 
-While an image is encoded the loop goes on with all other slots.
+While an image is encoded, the loop continues with all other slots.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeVar
 
 from specd.engine.media import Media, Part, Projector
 
-#: What is kept, as embeddings of four bytes per number: dozens of large images.
+#: Most bytes of cached embeddings, at four bytes per number: dozens of large images.
 _MAX_BYTES = 256 * 2**20
 
 T = TypeVar("T")
 
 
 class MediaCache:
-    """`parts` is called in its thread alone, all else by the loop."""
+    """A cache of encoded files.  Only its own thread calls `parts`; the loop calls the rest."""
 
     def __init__(self, projector: Projector) -> None:
         self._projector = projector
@@ -33,17 +33,20 @@ class MediaCache:
         return self._projector.max_files
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do it in the thread, when its turn has come."""
+        """Run `work` in the cache's thread, in order of submission."""
         return self._thread.submit(work)
 
     def encode(self, media: Media) -> Future[None]:
-        """`media.rows` is there when it is done; the same one however often it is asked for."""
+        """Start encoding, once; return the future, after which `media.rows` is set."""
         if media.encoding is None or media.encoding.cancelled():
             media.encoding = self._thread.submit(self._encode, media)
         return media.encoding
 
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
-        """What a file becomes in a prompt of n_ctx tokens, 0 a whole slot's.  InvalidRequest."""
+        """Return the parts of a file in a prompt of n_ctx tokens; 0: as many as a slot has.
+
+        Raises InvalidRequest.
+        """
         key = hashlib.sha256(data).digest(), n_ctx
         if (known := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)

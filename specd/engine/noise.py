@@ -1,7 +1,7 @@
-"""Gumbel noise as a function of (seed, position, token): no state, so no run can disturb another.
+"""Gumbel noise as a function of (seed, position, token), without state.
 
-Sharing it between target and drafter is what makes drafting coupled (Daliri, Musco, Suresh:
-arXiv 2408.07978); see docs/speculation.md.
+Target and drafter share it, which makes drafting coupled (Daliri, Musco, Suresh: arXiv 2408.07978);
+see docs/speculation.md.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _STEP = np.uint64(_GOLDEN)
 
 
 def _mix(x: int) -> int:
-    """The finaliser of SplitMix64 for one number."""
+    """Return the finaliser of SplitMix64 for one number."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
 
 
 def stream_key(seed: int, position: int) -> int:
-    """64 bits that name one generated position of one seeded stream."""
+    """Return the 64-bit key of one generated position of one seeded stream."""
     return _mix((_mix((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
 
 
 def gumbel(key: int, token: int) -> float:
-    """Standard Gumbel noise of one token at the position that the key names; −negative_gumbel."""
+    """Return the standard Gumbel noise of one token at the key's position: −negative_gumbel."""
     x = (token * _GOLDEN + key + _GOLDEN) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -40,14 +40,14 @@ def gumbel(key: int, token: int) -> float:
 
 
 def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Independent uniforms on (0, 1), one per token id; neither end is ever returned.
+    """Return independent uniforms on the open interval (0, 1), one per token id.
 
-    In place throughout: between two passes the caches are cold and each numpy call is dear.
+    It works in place, since each numpy call is slow between two passes, when CPU caches are cold.
     """
     bits = tokens.view(np.uint64) * _STEP
     bits += np.uint64((stream_key(seed, position) + _GOLDEN) & _MASK)
-    # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element, but for
-    # its last step, which stirs only bits that are dropped here or far below what a draw can tell.
+    # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element, without its
+    # last step: that changes only bits that are dropped here or too low to matter.
     bits ^= bits >> _SHIFT_30
     bits *= _MIX_1
     bits ^= bits >> _SHIFT_27
@@ -62,7 +62,7 @@ def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDAr
 def negative_gumbel(
     seed: int, position: int, tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Standard Gumbel noise with its sign turned: log(−log u), to be subtracted from a score."""
+    """Return negated standard Gumbel noise, log(−log u); subtract it from a score."""
     noise = uniform(seed, position, tokens)
     np.log(noise, out=noise)
     np.negative(noise, out=noise)

@@ -1,4 +1,4 @@
-"""Target and drafter loaded side by side, with what came true of it."""
+"""Loading of a target and its drafter."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("specd.engine")
 
-#: Rows for an image whose tokens see each other; Gemma 4's largest has 1120.
+#: Rows for an image whose tokens attend to each other; Gemma 4's largest has 1120.
 _NON_CAUSAL_BATCH = 1152
-#: Why nothing is drafted where SPECD_EXACT forbids it.
+#: Why nothing is drafted if SPECD_EXACT forbids it.
 _ROUNDS_BY_WIDTH = (
     "SPECD_EXACT turned drafting off:"
     " with this build, results depend on how many tokens one pass checks"
@@ -39,10 +39,10 @@ _ROUNDS_BY_WIDTH = (
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """drafter None: facts.no_pair_reason says why.  media None: it cannot be shown images.
+    """A loaded target and, if any, its drafter; both live as long as the process.
 
-    exact: how passes are made where the text must depend on nothing else; None: as suits best.
-    Everything lives as long as the process.
+    drafter: if None, facts.no_pair_reason says why.  media: None if the model accepts no images.
+    exact: the division into passes under SPECD_EXACT; None: any division is allowed.
     """
 
     target: Backend
@@ -55,9 +55,9 @@ class LoadedPair:
 
 
 def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
-    """Load the target, then the drafter; a drafter that fails is left out with its reason.
+    """Load the target, then the drafter; if the drafter fails, serve without it and say why.
 
-    Raises LoadFailed when the target cannot serve.
+    Raises LoadFailed if the target cannot serve.
     """
     native_log = library.start()
     placement = DevicePlacement.of_target(spec)
@@ -66,11 +66,11 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> LoadedPair:
         model.adapt(path)
     if not model.has_decoder:
         raise LoadFailed(f"{spec.weights} cannot generate text: it is an encoder")
-    # A model is never asked to remember more than it was trained to.
+    # The context is never longer than the one the model was trained with.
     spec = replace(spec, n_ctx=min(spec.n_ctx, model.n_ctx_train or spec.n_ctx))
     projector = _load_projector(spec, model, native_log)
     if projector is not None and not projector.is_causal:
-        # The tokens of an image that see each other must share a pass.
+        # Tokens of an image that attend to each other must share a pass.
         spec = replace(spec, n_batch=max(spec.n_batch, _NON_CAUSAL_BATCH))
     drafts = spec.no_pair_reason != NoPair.DISABLED_BY_USER
     longest = longest_draft(spec.max_draft)
@@ -124,7 +124,7 @@ def _check(backend: Backend, path: str, native_log: library.NativeLog) -> None:
 
 
 def _threshold(spec: EngineSpec, target: Backend, costs: CostModel) -> float | None:
-    """Return the acceptance that drafting needs; None where nothing can be drafted."""
+    """Return the acceptance that drafting needs; None if nothing can be drafted."""
     limit, longest = target.rewind_limit, longest_draft(spec.max_draft)
     if limit == 0 or spec.no_pair_reason in {NoPair.DISABLED_BY_USER, NoPair.NOT_EXACT}:
         return None
@@ -143,7 +143,7 @@ def _load_projector(
 ) -> LlamaProjector | None:
     if spec.projector is None:
         return None
-    # Most models have none, and its libraries take a tenth of a second to load.
+    # Most models have no projector, and its libraries take 0.1 s to load.
     from specd.engine.llama.projector import LlamaProjector  # noqa: PLC0415
 
     return LlamaProjector(
@@ -163,25 +163,25 @@ def _load_drafter(
     native_log: library.NativeLog,
     on_progress: Callable[[float], None],
 ) -> tuple[Backend | None, str, str]:
-    """The drafter's backend, or the reason and the sentence why there is none."""
+    """Return (backend, "", ""), or (None, reason, explanatory sentence) if it cannot serve."""
     if spec.drafter is None:
         return None, spec.no_pair_reason, spec.no_pair_detail
     if target.rewind_limit == 0:
-        detail = "this architecture cannot take back a token, so drafts cannot be tried"
+        detail = "this architecture cannot remove a token from its cache, so drafts cannot be tried"
         return None, NoPair.CANNOT_REWIND, detail
-    with ExitStack() as used_bytes:
+    with ExitStack() as cleanup:
         try:
             placement = DevicePlacement.of_drafter(spec)
             model = load_model(spec.drafter, spec, placement, native_log, on_progress)
-            used_bytes.callback(model.close)
+            cleanup.callback(model.close)
             drafter = _make_context(model, spec, native_log, n_ahead=longest_draft(spec.max_draft))
-            used_bytes.callback(drafter.close)
+            cleanup.callback(drafter.close)
             _check(drafter, spec.drafter, native_log)
         except LoadFailed as error:
             log.warning("serving without a drafter: %s", error)
             no_room = isinstance(error, OutOfMemory)
             return None, NoPair.NO_VRAM if no_room else NoPair.LOAD_FAILED, str(error)
-        used_bytes.pop_all()
+        cleanup.pop_all()
     return drafter, "", ""
 
 
@@ -192,6 +192,7 @@ def load_model(
     native_log: library.NativeLog,
     on_progress: Callable[[float], None],
 ) -> LlamaModel:
+    """Load one model.  Raises LoadFailed."""
     native_log.begin()
     return LlamaModel(
         path,
@@ -214,7 +215,7 @@ def _make_context(
     n_leaves: int = 0,
     cache_per_slot: bool = False,
 ) -> LlamaContext:
-    """longest: draft that is verified in a pass."""
+    """Create a context of a model.  longest: longest draft that is verified in a pass."""
     return LlamaContext(
         model,
         native_log,

@@ -1,7 +1,7 @@
-"""How a prompt is read: its pieces become tokens, and its images enter the cache piece by piece.
+"""Prefill: prompts become tokens, and images enter the cache piece by piece.
 
-The text of a prompt shares the passes of all slots (batching.py); embeddings have passes of their
-own, one slot's at a time, as soon as they are encoded.
+The text of a prompt shares the passes of all slots (batching.py).  Embeddings have passes of their
+own, one slot at a time, as soon as they are encoded.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from specd.engine.media_cache import MediaCache
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
 
-#: Characters up to which a text is read between two steps.  What is longer is read by threads, or
-#: all other answers would stand still: a million letters take a second and more, and so do 2,000
-#: control tokens, as some pre-tokenizers compile their regex anew for each text between them.
+#: Longest text in characters that is tokenized between two steps.  Threads tokenize longer ones,
+#: since all other answers would wait: a million letters take a second and more.  So do 2,000
+#: control tokens, because some pre-tokenizers compile their regex for each text between them.
 MAX_AT_ONCE = 2**12
 _N_THREADS = 2
 
@@ -32,7 +32,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class EncodingFailed(Exception):
-    """An image has no embeddings: the slot cannot go on."""
+    """An image of a slot could not be encoded, so the slot's request fails."""
 
     def __init__(self, slot: Slot, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,10 @@ class EncodingFailed(Exception):
 
 
 class Prefill:
-    """Of one loop.  cache: None where the model has no projector.  n_ctx: tokens of a slot."""
+    """The prefill of one loop's slots: prepares prompts and evaluates their images.
+
+    cache: None if the model has no projector.  n_ctx: tokens of a slot.
+    """
 
     def __init__(
         self, target: Backend, vocabulary: Vocabulary, cache: MediaCache | None, n_ctx: int
@@ -53,15 +56,18 @@ class Prefill:
 
     @property
     def has_media(self) -> bool:
-        """Whether the model can be shown images at all."""
+        """Whether the model accepts images."""
         return self._cache is not None
 
     def n_ctx(self, request: EngineRequest) -> int:
-        """Tokens that it may fill of a slot."""
+        """Return the context of a request in tokens."""
         return prompt_tokens.n_ctx_of(request, self._n_ctx)
 
     def prompt(self, request: EngineRequest) -> Prompt | Future[Prompt]:
-        """Fitted to the context; later, where it is long or has images.  Raises InvalidRequest."""
+        """Return the prompt fitted to the context; a future if it is long or has images.
+
+        Raises InvalidRequest.
+        """
         n_characters = prompt_tokens.check_size(request.prompt)
         n_images = sum(isinstance(piece, Image) for piece in request.prompt)
         if self._cache is None or n_images == 0:
@@ -70,34 +76,34 @@ class Prefill:
             return self._build_fitted_prompt(request, _refuse_images)
         most = self._cache.max_files
         if most is not None and n_images > most:
-            raise InvalidRequest(f"this model can be shown {most} image in one prompt")
+            raise InvalidRequest(f"this model accepts at most {most} image in one prompt")
         n_ctx = self.n_ctx(request)
         parts = partial(self._cache.parts, n_ctx=n_ctx if n_ctx < self._n_ctx else 0)
         return self._cache.submit(lambda: self._build_fitted_prompt(request, parts))
 
     def n_keep(self, request: EngineRequest) -> int:
-        """Tokens at the start that no shift drops."""
+        """Return how many first tokens of a request's prompt no context shift drops."""
         begins_with_bos = self._vocabulary.begins_with_bos()
         return prompt_tokens.n_keep_of(
             request, self.n_ctx(request), begins_with_bos=begins_with_bos
         )
 
     def begin(self, slot: Slot) -> None:
-        """Have encoded what the slot's cache lacks."""
+        """Start encoding the images that the slot's cache lacks."""
         for first, media in slot.media.items():
             if first >= slot.n_past:
                 self._encode(media)
 
     def cancel_encoding(self, slot: Slot) -> None:
-        """Have nothing encoded for it that has not begun; who else wants it will ask again."""
+        """Cancel encodings for the slot that have not begun; other slots will restart theirs."""
         for media in slot.media.values():
             if media.encoding is not None:
                 media.encoding.cancel()
 
     def prefill_media(self, slots: Iterable[Slot]) -> Chunk | None:
-        """Evaluate a piece of the first image that is encoded and has its turn.
+        """Evaluate a piece of the first image that is encoded and comes next in its slot.
 
-        Raises EncodingFailed, DecodeFailed.
+        Return None if there is none.  Raises EncodingFailed, DecodeFailed.
         """
         if self._cache is None:
             return None
@@ -116,7 +122,7 @@ class Prefill:
         return None
 
     def encoding(self, slots: Iterable[Slot]) -> list[Future[None]]:
-        """What the slots wait for."""
+        """Return the encodings for which slots wait."""
         return [self._encode(media) for _, _, media in _slots_before_media(slots)]
 
     def _encode(self, media: Media) -> Future[None]:
@@ -133,7 +139,7 @@ class Prefill:
 
 
 def _slots_before_media(slots: Iterable[Slot]) -> Iterator[tuple[Slot, int, Media]]:
-    """Slots whose next token is an image's, and where that begins."""
+    """Yield (slot, index of its first token, image) for slots whose next token is an image's."""
     for slot in slots:
         if slot.state is SlotState.PREFILL and (ahead := slot.next_media) is not None:
             first, media = ahead
@@ -146,7 +152,7 @@ def _refuse_images(_: bytes) -> NoReturn:
 
 
 class PieceTokenizer:
-    """Counts for others what a prompt would be.  cache: None where images cannot be shown."""
+    """A tokenizer of prompts that are counted, not run.  cache: None without a projector."""
 
     def __init__(self, vocabulary: Vocabulary, cache: MediaCache | None = None) -> None:
         self._vocabulary = vocabulary
@@ -160,9 +166,10 @@ class PieceTokenizer:
         *,
         add_bos: bool,
     ) -> Future[None] | None:
-        """Answer with the tokens, or why there are none, from whatever thread.
+        """Call on_result with the tokens or the error, possibly from another thread.
 
-        Returns what is left to do: cancelled before it begins, it answers nothing.  None: nothing.
+        Return the future of the work, None if it is done.  If it is cancelled before it begins,
+        on_result is not called.
         """
         parts: Callable[[bytes], Sequence[Part]] = _refuse_images
         if self._cache is not None:
@@ -176,7 +183,7 @@ class PieceTokenizer:
             except InvalidRequest as error:
                 on_result(error)
             except Exception as error:
-                # Border: whatever went wrong, someone waits.
+                # Boundary: whatever went wrong, the caller needs an answer.
                 on_result(InvalidRequest(f"the prompt cannot be counted: {error}"))
                 raise
             else:
@@ -197,7 +204,7 @@ class PieceTokenizer:
     def detokenize(
         self, tokens: Sequence[TokenId], on_result: Callable[[str | InvalidRequest], None]
     ) -> Future[None] | None:
-        """Answer with the text of the tokens, or why there is none, as `tokenize` does."""
+        """Call on_result with the text of the tokens or the error, as `tokenize` does."""
 
         def work() -> None:
             try:
@@ -205,8 +212,8 @@ class PieceTokenizer:
             except InvalidRequest as error:
                 text = error
             except Exception as error:
-                # Border: whatever went wrong, someone waits.
-                on_result(InvalidRequest(f"the tokens cannot be spelled: {error}"))
+                # Boundary: whatever went wrong, the caller needs an answer.
+                on_result(InvalidRequest(f"the tokens cannot be detokenized: {error}"))
                 raise
             on_result(text)
 

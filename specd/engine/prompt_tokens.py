@@ -1,4 +1,4 @@
-"""From a request to the token ids of a slot: checked, joined, and cut where they do not fit."""
+"""Conversion of a request's prompt to tokens: checked, joined, and cut to the context."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from specd.engine.backend import Vocabulary
 from specd.engine.media import Part, Prompt
 from specd.errors import ContextLengthExceeded, InvalidRequest
 
-#: Of one prompt's text: some four million tokens, more than any context has.
+#: Most characters of a prompt's text: about four million tokens, more than any context has.
 MAX_CHARACTERS = 2**24
-#: Images and sounds of one prompt: each is unpacked before it is known what it takes.
+#: Most images and sounds of a prompt; each must be decoded before its size is known.
 MAX_FILES = 256
 
 
 def check_size(pieces: Iterable[str | TokenId | Image]) -> int:
-    """Characters of the text.  Raises InvalidRequest for what is too much to be read at all."""
+    """Return the number of characters of the text.  Raises InvalidRequest above a limit."""
     pieces = list(pieces)
     n_characters = sum(len(piece) for piece in pieces if isinstance(piece, str))
     if n_characters > MAX_CHARACTERS:
         raise InvalidRequest(
-            f"prompt too large: {n_characters} characters, and at most {MAX_CHARACTERS} are read"
+            f"prompt too large: {n_characters} characters; the limit is {MAX_CHARACTERS}"
         )
     n_files = sum(isinstance(piece, Image) for piece in pieces)
     if n_files > MAX_FILES:
-        raise InvalidRequest(f"{n_files} images in one prompt, and at most {MAX_FILES} are read")
+        raise InvalidRequest(f"{n_files} images in one prompt; the limit is {MAX_FILES}")
     return n_characters
 
 
 class EmptyPrompt(InvalidRequest):
-    """Of no tokens at all."""
+    """A prompt without any token."""
 
 
 def prompt(
@@ -40,14 +40,14 @@ def prompt(
     *,
     add_bos: bool,
 ) -> Prompt:
-    """The pieces as a slot holds them; parts: what the file of an image becomes.
+    """Return the pieces as tokens and media.  parts: converts the file of an image.
 
-    Raises InvalidRequest for an id the model does not have.  Native code ends the process over such
-    an id, so nothing unchecked may pass here.
+    Raises InvalidRequest for an id that the model does not have.  Native code would end the process
+    on such an id, so every id is checked here.
     """
     result = Prompt()
     for piece in pieces:
-        # BOS stands before the first piece alone, and before an image by itself.
+        # BOS goes before the first piece only; before an image it is a piece of its own.
         begins = add_bos and not result.tokens
         if isinstance(piece, Image):
             if begins:
@@ -58,14 +58,14 @@ def prompt(
         else:
             result.add([_check_token(piece, vocabulary)])
     if not result.tokens:
-        raise EmptyPrompt("the prompt is empty and the model has no token to begin with")
+        raise EmptyPrompt("the prompt is empty and the model has no BOS token to start from")
     return result
 
 
 def text_of(tokens: Iterable[TokenId], vocabulary: Vocabulary) -> str:
-    """Return the text of tokens, control tokens as a prompt spells them.
+    """Return the text of tokens, with control tokens spelled as in a prompt.
 
-    Raises InvalidRequest for an id the model does not have.
+    Raises InvalidRequest for an id that the model does not have.
     """
     return b"".join(
         vocabulary.spelling(_check_token(token, vocabulary)) for token in tokens
@@ -81,11 +81,11 @@ def _check_token(token: TokenId, vocabulary: Vocabulary) -> TokenId:
 
 
 def fit_prompt(result: Prompt, request: EngineRequest, n_ctx: int, n_keep: int) -> Prompt:
-    """A prompt that leaves room in a context of n_ctx tokens.
+    """Return the prompt, cut if it does not fit into n_ctx tokens with room for an answer.
 
-    One too long keeps its first n_keep tokens and loses whole blocks from its middle, so that about
-    half of the rest stays free.  Raises ContextLengthExceeded where the request forbids that, or
-    an image would be cut.
+    A prompt that is too long keeps its first n_keep tokens and loses whole blocks from its middle,
+    so that about half of the rest stays free.  Raises ContextLengthExceeded if the request forbids
+    that, or if the prompt has images.
     """
     tokens = result.tokens
     if len(tokens) < n_ctx:
@@ -98,11 +98,11 @@ def fit_prompt(result: Prompt, request: EngineRequest, n_ctx: int, n_keep: int) 
 
 
 def n_ctx_of(request: EngineRequest, n_ctx: int) -> int:
-    """Tokens that a request may fill of a slot of n_ctx: fewer, where it asked for fewer."""
+    """Return the context of a request in tokens: what it asks for, at most the slot's n_ctx."""
     return min(request.n_ctx, n_ctx) if request.n_ctx > 0 else n_ctx
 
 
 def n_keep_of(request: EngineRequest, n_ctx: int, *, begins_with_bos: bool) -> int:
-    """Tokens at the start that no shift drops: the request's n_keep (−1: all) and the BOS."""
+    """Return how many first tokens no shift drops: the request's n_keep (−1: all) and the BOS."""
     asked = n_ctx if request.n_keep < 0 else request.n_keep
     return min(asked + begins_with_bos, n_ctx - 4)

@@ -1,7 +1,6 @@
-"""Requests that wait for a slot.
+"""Requests that wait for a slot, first come, first served.
 
-First come, first served; only whose grammar is still being compiled, or whose images are still
-being read, lets others pass.
+Later requests overtake one whose grammar or prompt is still being prepared by another thread.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("specd.engine")
 
-#: How long a loop without other work may stay away from its messages.
+#: Longest time that a loop without other work waits before it reads its messages again.
 _MAX_WAIT_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedRequest:
-    """prompt: fitted to the context."""
+    """A request that waits.  prompt: its tokens, fitted to the context."""
 
     request_id: int
     request: EngineRequest
@@ -45,12 +44,12 @@ class QueuedRequest:
         return all(pending_input.done() for pending_input in self.pending_inputs)
 
     def cancel_inputs(self) -> None:
-        """Nobody waits any more: what has not begun need not."""
+        """Cancel the preparations that have not begun."""
         for pending_input in self.pending_inputs:
             pending_input.cancel()
 
     def inputs(self) -> tuple[Prompt, GrammarState | None]:
-        """What a slot begins with, once it is ready.  Raises InvalidRequest, WorkerDied."""
+        """Return the prompt and grammar of a ready request.  Raises InvalidRequest, WorkerDied."""
         prompt = _result(self.prompt, "the prompt could not be read")
         if self.grammar is None:
             return prompt, None
@@ -62,18 +61,18 @@ def _result(future: Future[T], message: str) -> T:
     if isinstance(error, WorkerDied):
         raise WorkerDied(f"{message}: {error}") from error
     if error is not None and not isinstance(error, InvalidRequest):
-        # Border: no process for it could be had, or a library gave up.  It costs one answer.
+        # Boundary: a library failed, or no process could be started.  Only this request fails.
         log.error("%s", message, exc_info=error)
         raise InvalidRequest(f"{message}: {error}") from error
     return future.result()
 
 
 class RequestQueue:
-    """Only the loop's thread touches it; grammars are compiled in another."""
+    """The queue of one loop; only the loop's thread uses it.  Another thread compiles grammars."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._compiler = GrammarCompiler(vocabulary)
-        self._waiting: dict[int, QueuedRequest] = {}  # by request, the first to come first
+        self._waiting: dict[int, QueuedRequest] = {}  # by request id, oldest first
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -89,7 +88,7 @@ class RequestQueue:
         self._waiting[request_id] = QueuedRequest(request_id, request, prompt, grammar)
 
     def first_ready(self) -> QueuedRequest | None:
-        """Who is next among those that could begin at once."""
+        """Return the oldest request that can begin at once, or None."""
         return next((waiting for waiting in self._waiting.values() if waiting.is_ready), None)
 
     def remove(self, request_id: int) -> None:
@@ -103,7 +102,7 @@ class RequestQueue:
             yield waiting
 
     def wait_for_inputs(self, encoding: Iterable[Future[None]] = ()) -> None:
-        """Give what others are at work on a moment, where there is nothing else to do."""
+        """Wait briefly for preparations and for `encoding`; call it if there is no other work."""
         pending = [
             pending_input
             for waiting in self._waiting.values()

@@ -1,7 +1,7 @@
-"""One row of logits → one token: penalties, filters, temperature and shared noise.
+"""Sampling: one row of logits → one token, by penalties, filters, temperature and shared noise.
 
-Pure functions.  Target and drafter run the very same code with the very same noise, which is what
-makes a draft likely to be accepted and an answer independent of the drafter (docs/speculation.md).
+All functions are pure.  Target and drafter run the same code with the same noise: so drafts are
+likely to be accepted, and answers do not depend on the drafter (docs/speculation.md).
 Filter order and meaning are llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
 """
 
@@ -26,19 +26,19 @@ Piece = Callable[[TokenId], bytes]
 
 #: Rows are cut into blocks of this many logits to bound the k-th best from below without sorting.
 _BLOCK = 64
-#: Rows shorter than this are searched whole: that takes fewer calls.
+#: Shorter rows are searched whole, which takes fewer calls.
 _LARGE = 4096
-#: Up to so many candidates are drawn from one by one, more of them as arrays.
+#: Up to this many candidates are handled one by one, more as arrays.
 _FEW = 128
 _LOWEST = np.finfo(np.float32).min
-#: The margin of a token that no other competes with; finite, so that a trace can be written down.
+#: Margin of the only candidate; finite, so that JSON can hold it in a trace.
 CERTAIN = 1e9
 #: In place of a second-best token that does not exist.
 NO_TOKEN: TokenId = -1
 
 
 class NonFiniteLogits(Exception):
-    """The row holds no finite logit to choose: the weights are damaged, or the model overflowed."""
+    """The best logit of a row is not finite: the weights are damaged, or the model overflowed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,9 +48,10 @@ class NonFiniteLogits(Exception):
 
 
 class Choice(NamedTuple):
-    """margin: best score minus second best (CERTAIN where one is left); it predicts acceptance.
+    """A sampled token.
 
-    second: the token with the second-best score; NO_TOKEN if only one is left.
+    margin: best score minus second best, which predicts acceptance; CERTAIN for the only candidate.
+    second: the token with the second-best score; NO_TOKEN if there is none.
     """
 
     token: TokenId
@@ -59,47 +60,46 @@ class Choice(NamedTuple):
 
 
 class Sampler(Protocol):
-    """Draws for target and drafter by the same rule; one request's own."""
+    """The sampler of one request; it samples for target and drafter by the same rule."""
 
     @property
     def reads_history(self) -> bool:
-        """Whether any penalty is on; without one the history may be left out."""
+        """Whether any penalty is on; without one, the history may be empty."""
         ...
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """Return the token that the target says at a position.
+        """Return the target's token at a position.
 
-        Raises NoAllowedToken where no token is allowed, NonFiniteLogits
-        where the row is not to be used.
+        Raises NoAllowedToken if the grammar allows none, NonFiniteLogits if the row is unusable.
         """
         ...
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
-        """A drafter's token at a position, and how sure it is.
+        """Return a drafter's token at a position, with its margin.
 
         row: logits [n_vocab], left unchanged.  history: prompt and answer so far.
-        position: index of the drawn token among the request's generated tokens, from 0.
+        position: index of the sampled token among the request's generated tokens, from 0.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CoupledSampler:
-    """Draws position t of a request from target's or drafter's row, with one noise for both.
+    """A sampler whose noise depends on seed, position and token only, so both models share it.
 
     The token is argmax over the candidates of log p(v) + g(seed, t, v): an exact sample of p
-    (Gumbel-max); at temperature 0 it is the plain argmax.
+    (Gumbel-max).  At temperature 0 it is the plain argmax.
     """
 
     params: SamplingParams
-    #: Whether any penalty is on; asked once, not token by token.
+    #: Whether any penalty is on; computed once, not for each token.
     reads_history: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reads_history", has_penalties(self.params))
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """What sample() draws, without asking how sure it is."""
+        """Return the token of sample() without its margin."""
         if self.params.temperature <= 0:
             penalized = penalize(row, history, self.params) if self.reads_history else row
             token = int(penalized.argmax())
@@ -129,10 +129,10 @@ class CoupledSampler:
 
 
 def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
-    """The usual request, in plain floats: top_k, top_p, min_p, then noise for what is left.
+    """Sample with top_k, top_p and min_p in plain floats, as most requests do.
 
-    Between two passes the caches are cold and an array call takes microseconds; a dozen survivors
-    are cheaper one by one.
+    Between two passes the CPU caches are cold and an array call takes microseconds.  A dozen
+    candidates are cheaper one by one.
     """
     ids, logits = (found.tolist() for found in top_k(row, params.top_k))
     if not ids:  # nothing is larger than NaN
@@ -152,7 +152,7 @@ def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
 
 
 def _n_few(logits: list[float], params: SamplingParams) -> int:
-    """How many of the candidates, best first, top_p and min_p keep."""
+    """Return how many of the candidates, best first, top_p and min_p keep."""
     n, peak = len(logits), logits[0]
     if params.top_p < 1.0:
         weights = [math.exp(logit - peak) for logit in logits]
@@ -186,6 +186,7 @@ def _greedy(row: Row) -> Choice:
 
 
 def has_penalties(params: SamplingParams) -> bool:
+    """Return whether any penalty is on."""
     neutral = (
         params.repeat_penalty == 1.0
         and params.presence_penalty == 0.0
@@ -195,14 +196,17 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Row:
-    """Repeat, presence and frequency penalties over the last `repeat_last_n` tokens (−1: all)."""
+    """Return the row with penalties for repeated tokens: repeat, presence and frequency.
+
+    They count the last `repeat_last_n` tokens (−1: all).
+    """
     if not history or not has_penalties(params):
         return row
     recent = history[-params.repeat_last_n :] if params.repeat_last_n > 0 else history
     if min(recent) < 0:
-        # Where an image stands nothing was said.
-        words = [token for token in history if token >= 0]
-        recent = words[-params.repeat_last_n :] if params.repeat_last_n > 0 else words
+        # Negative ids are images, which no penalty counts.
+        texts = [token for token in history if token >= 0]
+        recent = texts[-params.repeat_last_n :] if params.repeat_last_n > 0 else texts
     counts = Counter(recent)
     ids = np.fromiter((t for t in counts if t < len(row)), dtype=np.int64)
     times = np.fromiter((counts[int(t)] for t in ids), dtype=np.float32, count=len(ids))
@@ -215,9 +219,12 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
 
 
 def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
-    """Ids and logits (float64) that survive the filters.  NonFiniteLogits where there are none."""
+    """Return the ids and logits (float64) that pass the filters.
+
+    Raises NonFiniteLogits if there are none.
+    """
     if params.top_k <= 0 and params.typical_p >= 1.0 and params.top_p >= 1.0:
-        # Nothing below needs an order, and sorting a whole vocabulary is slow.
+        # min_p needs no order, and sorting a whole vocabulary is slow.
         ids, logits = np.arange(len(row)), row.astype(np.float64)
     else:
         ids, logits = top_k(row, params.top_k)
@@ -236,7 +243,7 @@ def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
 
 
 def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
-    """The k best ids and their logits, best first, ties by lower id; k ≤ 0 is all of them.
+    """Return the k best ids and their logits, best first, ties by lower id; k ≤ 0: all.
 
     Ids at −inf may be left out, so that a row with few others is not sorted whole.
 
@@ -252,7 +259,7 @@ def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
     else:
         candidates = _in_best_blocks(row, k)
     logits = row[candidates].astype(np.float64)
-    # Stable on descending logits, and the candidates ascend: equal ones stay in order of their ids.
+    # The candidates are in order of id, and a stable sort keeps that order for equal logits.
     order = (-logits).argsort(kind="stable")
     if k > 0:
         order = order[:k]
@@ -260,10 +267,10 @@ def top_k(row: Row, k: int) -> tuple[Ids, Floats]:
 
 
 def _in_best_blocks(row: Row, k: int) -> Ids:
-    """Ids of at least the k best of a large row, ascending."""
+    """Return the ids of at least the k best of a large row, ascending."""
     n_blocks = len(row) // _BLOCK
     whole = n_blocks * _BLOCK
-    # A block is a column: maxima over the rows of a matrix are what numpy does fastest.
+    # A block is a column, since numpy is fastest at maxima over the rows of a matrix.
     blocks = row[:whole].reshape(_BLOCK, n_blocks)
     maxima = np.maximum.reduce(blocks, axis=0)
     bound = _kth_best(maxima, k)
@@ -277,7 +284,7 @@ def _in_best_blocks(row: Row, k: int) -> Ids:
 
 
 def _kth_best(values: Row, k: int) -> np.float32:
-    """The k-th best value, or the lowest finite one: −inf is what a grammar excludes."""
+    """Return the k-th best value, or the lowest finite one: a grammar excludes tokens by −inf."""
     values = values.copy()
     values.partition(len(values) - k)
     least: np.float32 = values[len(values) - k]
@@ -285,13 +292,13 @@ def _kth_best(values: Row, k: int) -> np.float32:
 
 
 def _n_top_p(sorted_logits: Floats, top_p: float) -> int:
-    """Length of the shortest prefix whose mass reaches top_p (arXiv 1904.09751)."""
+    """Return the length of the shortest prefix whose mass reaches top_p (arXiv 1904.09751)."""
     mass = np.exp(sorted_logits - sorted_logits[0]).cumsum()
     return min(int(mass.searchsorted(top_p * mass[-1])) + 1, len(mass))
 
 
 def _typical(logits: Floats, typical_p: float) -> Ids:
-    """Indices kept by locally typical sampling (arXiv 2202.00666), best logit first."""
+    """Return the indices kept by locally typical sampling (arXiv 2202.00666), best logit first."""
     weights = np.exp(logits - logits[0])
     probs = weights / weights.sum()
     surprise = -np.log(np.maximum(probs, 1e-300))
@@ -303,10 +310,10 @@ def _typical(logits: Floats, typical_p: float) -> Ids:
 
 
 def logprobs(row: Row, token: TokenId, n_top: int, piece: Piece) -> TokenLogprob:
-    """Natural-log probability of the token and of the n_top best, from the unfiltered row.
+    """Return the natural-log probabilities of the token and of the n_top best.
 
-    That is before penalties, filters, temperature and grammar, as Ollama's are: a token that a
-    grammar forced on the model shows how little the model thought of it.
+    They come from the row before penalties, filters, temperature and grammar, as in Ollama.  So a
+    token that a grammar forced has the low probability that the model gave it.
     """
     wide = row.astype(np.float64)
     peak = wide.max()

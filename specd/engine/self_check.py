@@ -1,6 +1,6 @@
-"""The self-check of a model before it serves, and what SPECD_EXACT makes of its findings.
+"""The self-check of a model before it serves, and the restrictions of SPECD_EXACT.
 
-It runs in contexts of its own, small ones, before the model's own is made.
+It runs in small contexts of its own, before the model's real context is made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specd.errors import LoadFailed
 
 log = logging.getLogger("specd.engine")
 
-#: A model of more parameters is compared at few widths: its passes take long.
+#: Models with more parameters are compared at few widths, because their passes take long.
 _LARGE = 500_000_000
 #: Leaves of each slot in the check: the first and the last position are enough.
 _N_LEAVES = 2
@@ -40,9 +40,10 @@ _BUDGET_S = 2.5
 
 @dataclass(frozen=True, slots=True)
 class SelfCheckResult:
-    """exactness: None if the check failed.  passes: None if any division into passes will do.
+    """The result of a self-check.
 
-    takes_leaves: whether drafts may have leaves without changing any text that is exact.
+    exactness: None if the check failed.  passes: None if any division into passes is allowed.
+    can_take_leaves: whether drafts may have leaves without changing any text that is exact.
     """
 
     exactness: Exactness | None
@@ -53,13 +54,16 @@ class SelfCheckResult:
 def check(
     model: LlamaModel, spec: EngineSpec, native_log: NativeLog, *, longest: int
 ) -> SelfCheckResult:
-    """Measure for this build, model, cache type and flash attention.  longest: draft, in tokens."""
+    """Compare rows for this build, model, cache type and flash attention, and return the result.
+
+    longest: longest draft in tokens.
+    """
     findings = _measure(model, spec, native_log, longest, cache_per_slot=False)
     exactness, can_take_leaves = None, not spec.exact
     if findings is not None:
         exactness = findings.exactness(longest, spec.n_slots, spec.n_batch)
         can_take_leaves = can_take_leaves and (findings.leaves or not exactness.speculation)
-        log.info("rows of %s: %s", spec.weights, _describe(exactness))
+        log.info("self-check of %s: results %s", spec.weights, _describe(exactness))
     is_exact_already = exactness is not None and all(
         (exactness.speculation, exactness.parallel, exactness.prompt_cache)
     )
@@ -70,13 +74,13 @@ def check(
         findings = _combine_findings(findings, per_slot_findings)
     passes = ExactPasses.of(findings, longest, spec.n_batch)
     enforced = tuple(_list_restrictions(spec, passes))
-    log.info("SPECD_EXACT: %s", ", ".join(enforced))
+    log.info("SPECD_EXACT restricts %s: %s", spec.weights, ", ".join(enforced))
     exactness = Exactness(speculation=True, parallel=True, prompt_cache=True, enforced=enforced)
     return SelfCheckResult(exactness, passes)
 
 
 def _combine_findings(shared: Findings, per_slot_findings: Findings | None) -> Findings | None:
-    """What holds for a cache per slot: its depth was measured where slots share one."""
+    """Return the findings for a cache per slot; their depth was measured with a shared cache."""
     if per_slot_findings is None:
         return None
     return Findings(
@@ -105,9 +109,9 @@ def _describe(exactness: Exactness) -> str:
     kinds = ("speculation", "parallel", "prompt_cache")
     exact_kinds = [kind for kind in kinds if getattr(exactness, kind)]
     return (
-        f"the same bits whatever the {', '.join(exact_kinds)}"
+        f"do not depend on {', '.join(exact_kinds)}"
         if exact_kinds
-        else "depend on their pass"
+        else "depend on what else is in the pass"
     )
 
 
@@ -119,21 +123,21 @@ def _measure(
     *,
     cache_per_slot: bool,
 ) -> Findings | None:
-    """Return what was found; None without room or time, or where the cache cannot be copied."""
+    """Return the findings; None if memory or time ran out, or the cache cannot be copied."""
     is_small = model.n_parameters < _LARGE
     depth = _depth(model, cache_per_slot=cache_per_slot)
     if depth is Depth.LONG_SLOT and not (is_small or spec.exact):
-        # It would read hundreds of tokens through a large model.
+        # The check would read hundreds of tokens with a large model.
         return None
     widest = PROMPT_WIDTHS[0] if spec.exact else longest + 1
     if is_small:
         widest = max(spec.n_batch, longest + 1)
     n_tested = min(max(spec.n_slots, 1), MAX_SLOTS)
     n_slots = max(n_tested, 2, N_EXTRA_SLOTS + 1 if depth is Depth.MANY_SLOTS else 0)
-    # Slots that share a cache share its cells, and one of them alone has the widest pass.
+    # Slots that share a cache share its cells, and only one of them has the widest pass.
     n_wide = widest if cache_per_slot else -(-widest // n_slots)
     n_leaves = _N_LEAVES if spec.drafter is not None and not cache_per_slot else 0
-    # The check's own buffers and complaints are not the model's.
+    # The buffers and errors of the check are not those of the model.
     buffers, errors = list(native_log.buffers), list(native_log.errors)
     try:
         probe = ProbeContext(
@@ -165,7 +169,11 @@ def _measure(
         finally:
             probe.close()
     except ProbeTimeout:
-        log.info("rows of %s: not known after %g s; SPECD_EXACT checks on", spec.weights, _BUDGET_S)
+        log.info(
+            "self-check of %s: stopped after %g s; set SPECD_EXACT to run it to its end",
+            spec.weights,
+            _BUDGET_S,
+        )
         return None
     except (LoadFailed, DecodeFailed) as error:
         log.warning("the self-check of %s failed: %s", spec.weights, error)
@@ -177,7 +185,10 @@ def _measure(
 
 
 def _depth(model: LlamaModel, *, cache_per_slot: bool) -> Depth:
-    """Copies of a running state are too large for a crowd of slots, so hybrids read on."""
+    """Return how the check fills more than 256 cells.
+
+    Copies of a recurrent state are too large for many slots, so hybrid models read more tokens.
+    """
     if cache_per_slot or model.is_stateful_only:
         return Depth.NONE
     return Depth.LONG_SLOT if model.is_recurrent else Depth.MANY_SLOTS

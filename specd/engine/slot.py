@@ -1,4 +1,4 @@
-"""One sequence of the cache and the request it serves, if any."""
+"""Slots of the cache, the counters of their requests, and the choice of a slot for a prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd.engine.media import Media, Prompt
 from specd.engine.sampler import CoupledSampler, Sampler
 from specd.engine.stop import StopFilter
 
-#: Fewer steps than this measure the moment, not the speed.
+#: Fewest steps for which a speedup is reported; fewer measure mostly noise.
 _MIN_SPEEDUP_STEPS = 8
 
 
@@ -46,7 +46,7 @@ class RequestCounters:
     accepted_per_depth: list[int] = field(default_factory=list)
 
     def count_draft(self, n_drafted: int, n_accepted: int, *, is_from_lookup: bool = False) -> None:
-        """was_found: prompt lookup's draft, not the model's."""
+        """Count a draft.  is_from_lookup: prompt lookup's draft, not the model's."""
         if n_drafted:
             self.rounds += 1
         if is_from_lookup:
@@ -73,7 +73,10 @@ class RequestCounters:
         )
 
     def speedup(self) -> float | None:
-        """Seconds that plain passes would have taken for these tokens ÷ seconds that were taken."""
+        """Return the seconds of the same tokens in plain passes ÷ the seconds they took.
+
+        None: too few steps to tell.
+        """
         tokens = self.n_steps + self.n_accepted
         if self.n_steps < _MIN_SPEEDUP_STEPS or not self.step_s:
             return None
@@ -95,14 +98,15 @@ class RequestCounters:
 
 @dataclass(slots=True)
 class Slot:
-    """tokens: what the cache holds or will hold next; n_past: how many of them it does hold.
+    """One sequence of the cache, and the request that it serves, if any.
 
-    media: the images among the tokens, by where each begins.
-    n_ctx: how many its request may have there.
-    n_repeatable: how many of the cache's tokens were read as any prompt that begins so is read.
+    tokens: those that the cache holds or will hold next.  n_past: how many of them it holds.
+    media: the images among the tokens, by the index of the first token.
+    n_ctx: most tokens that the request may have.
+    n_repeatable: cached tokens that were read exactly as every prompt with this prefix is read.
     While decoding, the last token has been sampled but not evaluated, so n_past is one less than
-    len(tokens), or two less where the token before it was a leaf of the last pass.
-    An idle slot keeps its tokens: they are the prefix that a later request may reuse.
+    len(tokens), or two less if the token before it was a leaf of the last pass.
+    An idle slot keeps its tokens: a later request may reuse them as a prefix.
     """
 
     id: int
@@ -130,7 +134,7 @@ class Slot:
         n_cached: int,
         grammar: GrammarState | None = None,
     ) -> None:
-        """Take a request whose first n_cached tokens the cache already holds."""
+        """Assign a request to the slot, whose cache already holds its first n_cached tokens."""
         self.state = SlotState.PREFILL
         self.request_id, self.request = request_id, request
         self.tokens, self.media, self.n_past = prompt.tokens, prompt.media, n_cached
@@ -143,14 +147,14 @@ class Slot:
         self.counters = RequestCounters(n_prompt=len(prompt.tokens), n_cached=n_cached)
 
     def release(self) -> None:
-        """Forget the request, keep the cached tokens."""
+        """Remove the request; keep the cached tokens."""
         del self.tokens[self.n_past :]
         self.state = SlotState.IDLE
         self.request_id, self.request, self.sampler = -1, None, None
 
     @property
     def n_left(self) -> int:
-        """Tokens the request may still generate; a large number when it set no limit."""
+        """Tokens that the request may still generate; a large number if it set no limit."""
         assert self.request is not None
         if self.request.n_predict < 0:
             return 1 << 31
@@ -158,11 +162,11 @@ class Slot:
 
     @property
     def text_tokens(self) -> list[TokenId]:
-        """The tokens that are text: all, where there is no image."""
+        """The tokens that are text: all of them if there is no image."""
         return [token for token in self.tokens if token >= 0] if self.media else self.tokens
 
     def n_text_tokens(self, n: int) -> int:
-        """How many of the first n tokens are text."""
+        """Return how many of the first n tokens are text."""
         if not self.media:
             return n
         earlier_media = ((first, part.n_tokens) for first, part in self.media.items() if first < n)
@@ -170,7 +174,7 @@ class Slot:
 
     @property
     def next_media(self) -> tuple[int, Media] | None:
-        """The image that is not wholly in the cache yet, and where it begins."""
+        """(index of its first token, image) of the first image not wholly in the cache, or None."""
         for first, part in self.media.items():
             if self.n_past < first + part.n_tokens:
                 return first, part
@@ -178,14 +182,14 @@ class Slot:
 
     @property
     def n_text_ahead(self) -> int:
-        """Tokens that can be read as text: up to the next image, or to the end."""
+        """Number of tokens to read as text, up to the next image or to the end."""
         next_media_at = self.next_media
         end = len(self.tokens) if next_media_at is None else next_media_at[0]
         return max(end - self.n_past, 0)
 
 
 def common_prefix(a: list[TokenId], b: list[TokenId]) -> int:
-    """Length of the longest common prefix, by halving: slices compare at native speed."""
+    """Return the length of the longest common prefix, by bisection: slices compare fast."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
@@ -201,16 +205,17 @@ def common_prefix(a: list[TokenId], b: list[TokenId]) -> int:
 def best_slot(
     slots: list[Slot], tokens: list[TokenId], reusable: Callable[[int, int], int]
 ) -> tuple[Slot, int] | None:
-    """The idle slot with the longest reusable prefix, the longest unused one among equals.
+    """Return the best idle slot for a prompt and how many tokens it reuses; None if all are busy.
 
-    reusable: of a slot and a number of tokens, how many of these its cache could keep.
+    It is the slot with the longest reusable prefix, and among equals the one unused for longest.
+    reusable: (slot id, number of tokens) → how many of these its cache could keep.
     """
     idle = [slot for slot in slots if slot.state is SlotState.IDLE]
     if not idle:
         return None
     found = []
     for slot in idle:
-        # At least one prompt token must be evaluated: from its row the first token is drawn.
+        # At least one prompt token must be evaluated: its row gives the first token.
         n_common = min(common_prefix(slot.tokens, tokens), len(tokens) - 1)
         found.append((reusable(slot.id, n_common), -slot.last_used, slot))
     n_reused, _, slot = max(found, key=lambda entry: entry[:2])

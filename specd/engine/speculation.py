@@ -1,7 +1,7 @@
-"""Speculation as the loop sees it: drafts before the pass, verdicts after it, and what to say.
+"""Speculation for the loop: drafts before the pass, statistics after it and at the end.
 
-Joins those who guess, a draft model where there is one and prompt lookup always, with the
-controller that decides whom to believe and how far.
+It connects the drafters, which are prompt lookup and, if there is one, a draft model, with the
+controller that chooses drafter and length.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
 from specd.engine.speculative.drafter import Drafter, DraftJob, SiblingLimits
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
 from specd.engine.speculative.prompt_lookup import LookupMatch, PromptLookup
+from specd.engine.speculative.verifier import count_right
 
 log = logging.getLogger("specd.engine")
 
-#: What answers call the drafter that needs no model.
+#: Name of the drafter without a model in the statistics of answers.
 LOOKUP_NAME = "prompt lookup"
 
 _PARKED_REASONS = {
     DOES_NOT_PAY: "its drafts take longer than they save",
     LOW_ACCEPTANCE: "too few of its drafts are accepted",
-    BUDGET_SPENT: "its drafts have cost this answer as much time as they may",
+    BUDGET_SPENT: "its drafts have cost this answer as much time as its limit allows",
 }
 
-#: The same for a drafter that would not pay even if all its drafts were accepted.
+#: The same, for a drafter that would not pay even if all its drafts were accepted.
 _NO_DRAFT_PAYS = "its drafts take longer than they save, even if every drafted token is accepted"
 
 #: Why nothing was drafted although no drafter is parked.
@@ -40,22 +41,21 @@ PROMPT_TOO_LONG = "prompt_too_long"
 NO_GOOD_GUESS = "no_good_guess"
 DRAFTER_FAILED = "drafter_failed"
 _NO_DRAFT_REASONS = {
-    PROMPT_TOO_LONG: "reading the prompt would take the drafter longer than its drafts should save",
-    ANSWER_TOO_SHORT: "the answer was too short for a draft to be worth beginning",
-    NO_GOOD_GUESS: "no guess was likely enough to be worth checking",
-    DRAFTER_FAILED: "the drafter failed, the engine's log says how",
+    PROMPT_TOO_LONG: "the drafter would need longer to read the prompt than its drafts should save",
+    ANSWER_TOO_SHORT: "the answer was too short for drafting to pay",
+    NO_GOOD_GUESS: "no draft was likely enough to be accepted",
+    DRAFTER_FAILED: "the drafter failed; see the engine's log",
 }
 
-
-#: Tokens of an answer that is too short to be worth reading a prompt for.
+#: Answers with no more tokens than this are too short for the drafter to read the prompt.
 _MIN_ANSWER_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterFacts:
-    """What an answer says of its draft model, or of why there is none.
+    """Facts on the draft model for the statistics of answers, or why there is none.
 
-    threshold: the least acceptance that the user set; None shows the break-even acceptance.
+    threshold: the acceptance threshold that the user set; None: report the break-even acceptance.
     """
 
     name: str | None = None
@@ -67,10 +67,11 @@ class DrafterFacts:
 
 @dataclass(slots=True)
 class _Guesses:
-    """What was guessed for one slot in one step, and whose tokens were sent.
+    """The drafts for one slot in one step.
 
-    siblings: those that were sent, by the index of their drafted token.
-    n_said: tokens that the step added to the answer.  n_room: rows that a draft may have.
+    found: prompt lookup's.  job: the draft model's.  sent_by, sent: the draft that is verified.
+    siblings: those that are verified too, by the index of their drafted token.
+    n_emitted: tokens that the step added to the answer.  n_room: most rows of a draft.
     """
 
     found: LookupMatch
@@ -83,7 +84,7 @@ class _Guesses:
 
 
 class Speculation:
-    """drafter None: prompt lookup alone, and the facts say why."""
+    """The drafters of an engine and the state of their drafts in the current step."""
 
     def __init__(
         self,
@@ -97,7 +98,11 @@ class Speculation:
         has_equal_splits: bool = False,
         n_leaves: int = 0,
     ) -> None:
-        """rewind_limit, splits_ragged, n_leaves: the target's; a limit of 0: no drafts."""
+        """Set up without requests.
+
+        drafter: None: prompt lookup alone; the facts say why.
+        rewind_limit, has_equal_splits, n_leaves: the target's; a rewind_limit of 0: no drafts.
+        """
         self._controller = controller
         self._drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
@@ -108,13 +113,13 @@ class Speculation:
         self._facts = facts
         self._clock_ns = clock_ns
         self._guesses: dict[int, _Guesses] = {}
-        #: By slot: why nothing was drafted for its request, as long as nothing is.
+        #: By slot id: why nothing was drafted for its request, as long as nothing is.
         self._no_draft_reason: dict[int, str] = {}
-        #: Nanoseconds that the draft model took in the current step, and those of its passes alone.
+        #: Nanoseconds of the draft model in the current step, and of its passes alone.
         self.draft_ns = self.draft_native_ns = 0
 
     def open(self, slot: Slot) -> None:
-        """A request begins in the slot."""
+        """Begin the slot's request."""
         request = slot.request
         assert request is not None
         available = {DrafterKind.MODEL: self._drafter, DrafterKind.LOOKUP: self._lookup}
@@ -130,15 +135,16 @@ class Speculation:
             self._lookup.begin(slot.id)
 
     def close(self, slot: Slot) -> None:
+        """End the slot's request."""
         self._controller.close(slot.request_id)
         self._guesses.pop(slot.id, None)
 
     # ------------------------------------------------------------------ before the pass
 
     def draft(self, decoding: Sequence[Slot], n_batch: int) -> dict[int, Sequence[TokenId]]:
-        """Drafted tokens by slot id, from whom and at the lengths that the controller chose.
+        """Return the drafted tokens by slot id, from the drafters and cut as the controller chose.
 
-        n_batch: rows a pass may have, shared by the slots.
+        n_batch: most rows of a pass, shared by the slots.
         """
         self.draft_ns = self.draft_native_ns = 0
         self._guesses.clear()
@@ -160,20 +166,20 @@ class Speculation:
 
     @property
     def siblings(self) -> dict[int, Mapping[int, TokenId]]:
-        """Siblings beside the drafts of this step, by slot id."""
+        """The siblings to verify in this step, by slot id."""
         return {slot_id: g.siblings for slot_id, g in self._guesses.items() if g.siblings}
 
     def _max_draft_rows(self, slot: Slot, n_rows: int) -> int:
-        """Rows that a slot's draft may have.  n_rows: the slot's share of the pass.
+        """Return the most rows of a slot's draft.  n_rows: the slot's share of the pass.
 
-        Rows that are evaluated again count too, so that no pass is wider than the self-check's.
+        Rows that are evaluated again count too, so that no pass is wider than in the self-check.
         """
         n_before = len(slot.tokens) - slot.n_past
         n_most = min(n_rows - n_before, self._longest + 1 - n_before)
         return max(min(slot.n_ctx - len(slot.tokens), slot.n_left - 1, n_most), 0)
 
     def _plan(self, slot: Slot, n_slots: int, room: int) -> DraftJob | None:
-        """Look up, and ask whether the model drafts; its job, where it does."""
+        """Look up a draft; return the draft model's job, or None if it does not draft."""
         assert slot.sampler is not None
         request_id, drafter = slot.request_id, self._drafter
         if not slot.counters.n_steps:
@@ -207,14 +213,14 @@ class Speculation:
         )
 
     def _run(self, jobs: Sequence[DraftJob]) -> bool:
-        """Let the draft model fill the jobs; False where it failed, which costs a plain step."""
+        """Let the draft model fill the jobs; return False if it failed."""
         assert self._drafter is not None
         began_ns, native_ns = self._clock_ns(), self._drafter.native_ns
         n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
         try:
             n_passes = self._drafter.draft(jobs)
         except (DecodeFailed, NonFiniteLogits) as error:
-            log.warning("the drafter failed, this step is plain: %s", error)
+            log.warning("the drafter failed; this step runs without its draft: %s", error)
             for job in jobs:
                 self._drafter.rewind(job.slot, 0)
                 self._no_draft_reason[job.slot] = DRAFTER_FAILED
@@ -225,7 +231,7 @@ class Speculation:
         return True
 
     def _choose(self, decoding: Sequence[Slot]) -> None:
-        """Let the controller weigh all drafts of the step against each other."""
+        """Let the controller choose among all drafts of the step."""
         several = [self._guesses[slot.id] for slot in decoding]
         drafts = [
             (slot.request_id, guesses.job.margins if guesses.job is not None else ())
@@ -242,19 +248,19 @@ class Speculation:
                 guesses.siblings = {at: guesses.job.second_best[at] for at in siblings}
 
     def _sibling_limits(self, slot: Slot, guesses: _Guesses) -> SiblingLimits:
-        """Where siblings may stand beside the model's draft."""
+        """Return the limits on siblings of the model's draft."""
         n_reevaluated = len(slot.tokens) - 1 - slot.n_past
         if guesses.job is None or not self._n_leaves:
             return SiblingLimits(n_reevaluated=n_reevaluated)
-        # One that is accepted is read a step later.  The context must not be full before that, or a
-        # shift would drop other tokens than without drafts.
+        # An accepted sibling is evaluated again in the next step.  The context must not be full by
+        # then, or a shift would drop other tokens than without drafts.
         n_fit = slot.n_ctx - len(slot.tokens) - 1
         second_best = guesses.job.second_best[: max(n_fit, 0)]
         at = [i for i, token in enumerate(second_best) if token != NO_TOKEN]
         return SiblingLimits(at, self._n_leaves, guesses.n_room, n_reevaluated)
 
     def _equalize_lengths(self) -> None:
-        """Cut all drafts to the shortest: each further length would be a pass of its own."""
+        """Cut all drafts to the shortest, since each other length would take its own pass."""
         drafts = [guesses for guesses in self._guesses.values() if guesses.sent]
         n_least = min((len(guesses.sent) for guesses in drafts), default=0)
         for guesses in drafts:
@@ -269,7 +275,7 @@ class Speculation:
         """
         guesses = self._guesses.get(slot.id)
         if guesses is None:
-            # No drafter may draft for this request, so none has read ahead either.
+            # No drafter may draft in this step, so none has read ahead either.
             return
         self.rewind(slot, slot.n_past)
         # At most one of a token and its sibling is right, so positions are counted.
@@ -279,11 +285,11 @@ class Speculation:
         guesses.n_emitted = n_kept + 1
         judged: list[Guess] = []
         if (job := guesses.job) is not None:
-            judged.append((DrafterKind.MODEL, job.margins, *_count_right(job.tokens, emitted)))
+            judged.append((DrafterKind.MODEL, job.margins, *count_right(job.tokens, emitted)))
         if guesses.found.tokens:
             found = guesses.found
-            judged.append((DrafterKind.LOOKUP, found.matches, *_count_right(found.tokens, emitted)))
-        # An answer that ended inside its draft says nothing of the drafted rest.
+            judged.append((DrafterKind.LOOKUP, found.matches, *count_right(found.tokens, emitted)))
+        # If the answer ended inside its draft, the rest of the draft was not judged.
         n_known = n_sent if n_kept < len(emitted) else n_kept
         self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_kept, judged)
         if job is not None:
@@ -291,20 +297,20 @@ class Speculation:
 
     def _judge_sibling(self, slot: Slot, job: DraftJob, emitted: Sequence[TokenId]) -> None:
         """Tell the controller whether the sibling of the first wrong token is right."""
-        n_right, n_judged = _count_right(job.tokens, emitted)
+        n_right, n_judged = count_right(job.tokens, emitted)
         if n_right < n_judged and job.second_best[n_right] != NO_TOKEN:
             is_right = job.second_best[n_right] == emitted[n_right]
             self._controller.observe_sibling(slot.request_id, is_right)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:
-        """A pass without prompt took so long; seconds that a plain one would have taken."""
+        """Note the seconds of a pass without prompt; return the estimate for a plain one."""
         self._controller.observe_target(n_rows, seconds)
         return self._controller.costs.target_s(n_slots)
 
     def measure(self, slot: Slot, seconds: float, plain_s: float) -> None:
-        """The slot's share of this step took so long, and of a plain one would have taken plain_s.
+        """Note the slot's share of the step in seconds, and its estimated share of a plain one.
 
-        A step that prompt lookup drafted for after the model had drafted, too, says nothing.
+        A step with drafts of both drafters is ignored, since its time belongs to neither alone.
         """
         guesses = self._guesses.get(slot.id)
         if guesses is None:
@@ -316,31 +322,33 @@ class Speculation:
             self._controller.measure(slot.request_id, kind, guesses.n_emitted, seconds, plain_s)
 
     def rewind(self, slot: Slot, n_past: int) -> None:
+        """Tell the drafters that only the slot's first n_past tokens are unchanged."""
         if self._drafter is not None:
-            # It has read the words alone.
+            # The draft model reads only text tokens.
             self._drafter.rewind(slot.id, slot.n_text_tokens(n_past))
         if self._lookup is not None:
             self._lookup.rewind(slot.id, n_past)
 
     def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
+        """Tell the drafters of a context shift: n_discard tokens after n_keep are dropped."""
         if self._drafter is not None:
             self._drafter.shift(slot.id, n_keep, n_discard)
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
     def stats(self, slot: Slot) -> SpeculationStats:
-        """What the answer says of speculation.
+        """Return the statistics on speculation for an answer.
 
-        The reason says why nothing is drafted at the end, or why nothing ever was.  Where only
-        prompt lookup drafts, it says why there is no draft model.  With a draft model it is empty
-        while either drafts; if prompt lookup drafts and the model rests, the detail says so.
+        The reason says why nothing is drafted at the end, or why nothing ever was.  Without a draft
+        model, it says why there is none.  With a draft model, it is empty while either drafts; if
+        prompt lookup drafts and the model is parked, the detail says so.
         """
         assert slot.request is not None
         state, reason = self._controller.state(slot.request_id)
         facts, detail = self._facts, ""
         name, source = facts.name, facts.pair_source
         if self._drafter is None:
-            # Lookup may be at work; why no model drafts is still what a user asks first.
+            # Even if lookup drafts, users first ask why no model does.
             detail, reason = facts.detail, reason or facts.reason
             is_lookup_on = self._lookup is not None and _wants_lookup(slot)
             name, source = (LOOKUP_NAME, BUILTIN) if is_lookup_on else (None, None)
@@ -348,7 +356,7 @@ class Speculation:
             is_active = state is SpeculationState.ACTIVE
             lookup = f"; {LOOKUP_NAME} drafts instead" if is_active else ""
             # Without its name: the same engine may serve models that name it differently.
-            detail = f"the draft model rests: {self._describe_parked(reason)}{lookup}"
+            detail = f"the draft model is parked: {self._describe_parked(reason)}{lookup}"
             reason = "" if is_active else reason
         if not _wants_drafts(slot):
             reason = NoPair.DISABLED_BY_USER
@@ -366,7 +374,7 @@ class Speculation:
         )
 
     def _describe_parked(self, reason: str) -> str:
-        """Return the second half of a sentence."""
+        """Return why the draft model is parked, as the second half of a sentence."""
         if reason == DOES_NOT_PAY and self._controller.costs.break_even(self._longest) == 1.0:
             return _NO_DRAFT_PAYS
         return _PARKED_REASONS.get(reason, reason)
@@ -388,13 +396,3 @@ def _wants_drafts(slot: Slot) -> bool:
 def _wants_lookup(slot: Slot) -> bool:
     assert slot.request is not None
     return DrafterKind.LOOKUP in slot.request.drafters and _wants_drafts(slot)
-
-
-def _count_right(guess: Sequence[TokenId], emitted: Sequence[TokenId]) -> tuple[int, int]:
-    """Tokens of the guess that were said, and those that what was said can judge."""
-    n_right = 0
-    for guessed, token in zip(guess, emitted, strict=False):
-        if guessed != token:
-            return n_right, n_right + 1
-        n_right += 1
-    return n_right, n_right

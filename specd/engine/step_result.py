@@ -1,4 +1,4 @@
-"""What the target said in one pass."""
+"""The result of one pass for one slot."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from specd.core import StopReason, TokenId, TokenLogprob
 
 @dataclass(slots=True)
 class StepResult:
-    """Tokens that the target said in one pass; one that ends generation is the last, if any.
+    """The tokens that one pass added to an answer, and why it ended, if it did.
 
-    logprobs: of the tokens whose text has left; what a stop string took back has none.
-    stuck: why no further token could be had, where the grammar left none, or (is_broken) the model.
+    tokens: a token that ends the answer is the last.
+    logprobs: of the tokens whose text was emitted; text cut by a stop string has none.
+    error_message: why no further token was possible: the grammar allowed none, or
+    (is_model_broken) the model computed no finite logits.
     """
 
     tokens: list[TokenId] = field(default_factory=list)
@@ -23,5 +25,5 @@ class StepResult:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the pass that were used; the last of them may have given no token."""
+        """Number of rows of the pass that were used; the last of them may have given no token."""
         return len(self.tokens) + bool(self.error_message)

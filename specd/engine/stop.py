@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class StopFilter:
-    """Holds back the longest suffix that could still become a stop string.
+    """A filter that holds back the longest suffix that could still become a stop string.
 
-    Once one was met `stopped` is True and nothing more comes out.
+    After a stop string, `stopped` is True and no more text is returned.
     """
 
     def __init__(self, stop: tuple[str, ...]) -> None:
@@ -15,7 +15,7 @@ class StopFilter:
         self.stopped = False
 
     def feed(self, text: str) -> str:
-        """Text that is safe to show now; it ends before a stop string."""
+        """Add text; return what is safe to show now.  It ends before a stop string."""
         if self.stopped:
             return ""
         undecided = self._undecided + text
@@ -30,7 +30,7 @@ class StopFilter:
         return undecided[: len(undecided) - n]
 
     def flush(self) -> str:
-        """What was held back, once no more text can come."""
+        """Return the text that was held back, at the end of the answer."""
         undecided, self._undecided = self._undecided, ""
         return undecided
 

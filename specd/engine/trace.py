@@ -1,7 +1,7 @@
-"""`python -m specd.engine.trace FILE`: what `specd trace` runs.  Loads no native code.
+"""Explain a trace of speculation, and replay it with the installed version.
 
-Tells what became of speculation in each request of a trace, and whether the controller of today
-decides the same: exit status 0, 1 where it does not, 2 where the file cannot be read.
+`specd trace` runs `python -m specd.engine.trace FILE`, which loads no native code.
+Exit status: 0 if the replay decides the same, 1 if not, 2 if the file cannot be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ SAME, DIFFERENT, UNREADABLE = range(3)
 
 
 def explain_trace(path: Path) -> int:
-    """Print all there is to say; the exit status.  Raises OSError, Unreadable."""
+    """Print the timelines and the verdict; return the exit status.
+
+    Raises OSError, UnreadableTrace.
+    """
     with path.open("rb") as file:
         reader = TraceReader(file)
         timelines, replay = Timelines(longest_draft(reader.header.max_draft)), Replay(reader.header)
@@ -34,9 +37,9 @@ def explain_trace(path: Path) -> int:
                 difference = (
                     f"line {number}, {call.method}\n    then: {recorded}\n    now:  {replayed}"
                 )
-            _say(timelines.add_call(call))
-    _say([*timelines.unfinished()])
-    _say([*_verdict(reader, n_calls, difference)])
+            _print_lines(timelines.add_call(call))
+    _print_lines([*timelines.unfinished()])
+    _print_lines([*_verdict(reader, n_calls, difference)])
     return DIFFERENT if difference else SAME
 
 
@@ -50,14 +53,14 @@ def _verdict(reader: TraceReader, n_calls: int, difference: str) -> Iterator[str
         yield f"first difference: {difference}"
 
 
-def _say(lines: Sequence[str]) -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="specd.engine.trace", description=__doc__)
     parser.add_argument("file", type=Path)
-    # The reader of a pipe may have seen enough.
+    # A closed pipe, as of `| head`, ends the process without an error.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     path = parser.parse_args().file
     try:

@@ -1,4 +1,4 @@
-"""A trace on disk, a line for each call: written while the engine serves, read by `specd trace`."""
+"""A trace on disk, one line per call: written while the engine serves, read by `specd trace`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ log = logging.getLogger("specd.engine")
 #: A trace ends at this size, with a line that says so.
 MAX_BYTES: Final = 64 * 2**20
 _FULL: Final = b'["full"]\n'
-#: Of a file's name: enough of a digest, or of a model's.
+#: Characters of the model's file name in the trace's name: for a digest, and for other names.
 _NAME_LENGTH: Final = {True: len("sha256-") + 12, False: 40}
 
 
 class UnreadableTrace(Exception):
-    """What is wrong with a trace, in a sentence."""
+    """A trace that cannot be read; the message says why."""
 
 
 class TraceWriter:
-    """Nobody is refused an answer for a trace's sake: what cannot be written is one warning."""
+    """A writer of a trace.  If it cannot write, it logs one warning and does nothing more."""
 
     def __init__(
         self, folder: Path, weights: Path, header: Header, max_bytes: int = MAX_BYTES
     ) -> None:
-        """folder: is made where it is missing.  weights: the model, whose name the file gets."""
+        """Create the file and write the header.
+
+        folder: created if it does not exist.  weights: the model; the file is named after it.
+        """
         stem = weights.stem[: _NAME_LENGTH[weights.stem.startswith("sha256-")]]
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.path = folder / f"{stem}-{now}-{os.getpid()}.jsonl"
@@ -48,7 +51,7 @@ class TraceWriter:
         self._flush()
 
     def write(self, call: Call) -> None:
-        """The end of a request reaches the disk at once, with all that was buffered before it."""
+        """Write a call; the end of a request also flushes all lines to the file."""
         self._write(encode(call) + b"\n")
         if isinstance(call, Close):
             self._flush()
@@ -88,28 +91,28 @@ class TraceWriter:
 
 
 class TraceReader:
-    """A trace line by line.  end: why there is no more, known when all calls were read."""
+    """A reader of a trace.  end: why it ends early, known once all calls were read."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Raises Unreadable where this is no trace."""
+        """Read the header.  Raises UnreadableTrace if the file is not a trace."""
         self._file = file
         self.end = ""
         try:
             self.header: Header = decode_header(file.readline())
         except msgspec.MsgspecError as error:
-            raise UnreadableTrace(f"this is no trace of speculation: {error}") from error
+            raise UnreadableTrace(f"not a trace of speculation: {error}") from error
 
     def calls(self) -> Iterator[tuple[int, Call]]:
-        """Each with the number of its line.  Raises Unreadable."""
+        """Yield each call with the number of its line.  Raises UnreadableTrace."""
         for number, line in enumerate(self._file, start=2):
             if line == _FULL:
-                self.end = "the file had its full size; what followed was not written"
+                self.end = "the file reached its size limit; later calls were not written"
                 return
             try:
                 yield number, decode(line)
             except msgspec.MsgspecError as error:
                 if line.endswith(b"\n"):
                     raise UnreadableTrace(f"line {number}: {error}") from error
-                # Whoever wrote it was killed.
-                self.end = f"line {number} is cut off, and was left out"
+                # The writing process was killed.
+                self.end = f"line {number} is cut off and was skipped"
                 return

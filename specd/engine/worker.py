@@ -1,7 +1,7 @@
-"""The engine process: a loop, a thread that reads, and a socket.
+"""The engine process: a loop, a reader thread, and a socket to the daemon.
 
-The main thread runs and owns the loop; it also sends what the loop emits, once a step
-(ipc/outbox.py).  A reader thread puts the daemon's messages into an inbox and decides nothing.
+The main thread runs and owns the loop; once a step it sends the messages that the loop emitted
+(ipc/outbox.py).  The reader thread puts the daemon's messages into an inbox and answers pings.
 When the socket closes, the daemon is gone, and the engine ends.
 """
 
@@ -55,23 +55,22 @@ from specd.ipc.messages import (
 
 log = logging.getLogger("specd.engine")
 
-#: Load progress is said in steps of this share.
+#: Load progress is reported in steps of this fraction.
 _PROGRESS_STEP = 0.02
 
 
 class Worker:
-    """One engine process from its first message to its last."""
+    """The engine process, from its first message to its last."""
 
     def __init__(self, channel: EngineChannel) -> None:
         self._channel = channel
         self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
-        self._n_steps = 0  # the main thread's, and read by the reader
-        self._tokenizations: dict[
-            int, Future[None]
-        ] = {}  # by request: texts that threads still read
+        self._n_steps = 0  # written by the main thread, read by the reader
+        #: Tokenizations that threads still work on, by request id.
+        self._tokenizations: dict[int, Future[None]] = {}
 
     def run(self) -> int:
-        """Load, serve until told to stop; the exit status."""
+        """Load the model, serve until the daemon stops the engine, and return the exit status."""
         threading.Thread(target=self._receive_messages, name="reader", daemon=True).start()
         first = self._inbox.get()
         if not isinstance(first, Load):
@@ -111,7 +110,10 @@ class Worker:
         tokenizer: PieceTokenizer,
         history_reporter: HistoryReporter | None,
     ) -> None:
-        """An embedder has no lessons: there is nothing to learn."""
+        """Handle messages and run steps until Shutdown.
+
+        history_reporter: None for an embedder, which has no history.
+        """
         is_busy = False
         try:
             while True:
@@ -131,9 +133,9 @@ class Worker:
                     history_reporter.report_changes(is_busy=is_busy)
                 self._channel.outbox.flush()
         except Exception:
-            # Border: whatever went wrong, every caller is told before the process ends.
+            # Boundary: whatever went wrong, every request gets an answer before the process ends.
             log.exception("the engine loop failed")
-            work.fail_all(FailureKind.CRASHED, "the engine failed, its log says why")
+            work.fail_all(FailureKind.CRASHED, "the engine failed; see its log for the reason")
             self._channel.outbox.drain()
             raise
 
@@ -167,10 +169,10 @@ class Worker:
                 answer_text = self._detokenized(request_id)
                 self._track_tokenization(request_id, tokenizer.detokenize(tokens, answer_text))
             case _:
-                log.warning("a message out of turn: %s", type(message).__name__)
+                log.warning("ignored an unexpected message: %s", type(message).__name__)
 
     def _track_tokenization(self, request_id: int, tokenization: Future[None] | None) -> None:
-        """Remember what is still to be done for a request until it is done, or cancelled."""
+        """Keep the future of a tokenization until it is done or cancelled."""
         if tokenization is not None:
             self._tokenizations[request_id] = tokenization
             tokenization.add_done_callback(lambda _: self._tokenizations.pop(request_id))
@@ -209,9 +211,9 @@ class Worker:
                 else:
                     self._inbox.put(message)
         except BadFrame:
-            log.exception("the daemon's words cannot be read")
+            log.exception("cannot decode a message of the daemon")
             os._exit(1)
-        # The daemon is gone: nobody is left to answer, and a native call may hold the main thread.
+        # The daemon is gone, and a native call may block the main thread: end the process here.
         os._exit(0)
 
     def _report_progress(self) -> Callable[[float], None]:
@@ -234,7 +236,7 @@ class Worker:
 def make_controller(
     spec: EngineSpec, loaded: pair.LoadedPair, history: PairHistory | None
 ) -> Iterator[Controller]:
-    """One that is traced where the user wants to see why."""
+    """Yield a controller for a loaded pair; it writes a trace if the user set a trace folder."""
     if not spec.trace_dir:
         yield Controller(loaded.costs, spec.acceptance_threshold, history, spec.max_draft)
         return
@@ -250,7 +252,7 @@ def make_loop(
     controller: Controller | None = None,
     flush: Callable[[], None] = lambda: None,
 ) -> Loop:
-    """The loop over a loaded pair; controller None is one without a past."""
+    """Return the loop over a loaded pair.  controller: None: a new one without history."""
     drafter = None
     if loaded.drafter is not None:
         drafter = DraftModel(loaded.drafter, loaded.vocabulary, spec.n_slots)
@@ -276,10 +278,10 @@ def make_loop(
 
 
 def main(fd: int) -> int:
-    """Serve the daemon at the other end of the inherited socket."""
+    """Serve the daemon at the other end of the inherited socket; return the exit status."""
     parent_death.die_with_parent()
-    # Ctrl-C in a terminal reaches the whole group, and `systemctl kill -s HUP` the whole service;
-    # the daemon decides when engines stop.
+    # Ctrl-C in a terminal reaches the whole process group, and `systemctl kill -s HUP` the whole
+    # service, but only the daemon decides when engines stop.
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)

@@ -18,13 +18,13 @@ from pathlib import Path
 from benchmarks.simulator import compiled
 if len(sys.argv) > 1:
     compiled.use(Path(sys.argv[1]))
-from benchmarks.simulator.engine import Asked, SimulatedEngine
+from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest
 from benchmarks.simulator.curves import curve
 from specd.engine.speculative import acceptance
 from tests.benchmarks import synthetic_traces
 print(Path(acceptance.__file__).suffix)
 engine = SimulatedEngine(curve("cpu-steps"))
-print([engine.answer(Asked(one, 150)).ns for one in invented.trace().answers])
+print([engine.answer(SimulatedRequest(one, 150)).ns for one in synthetic_traces.trace().answers])
 """
 
 

@@ -65,4 +65,4 @@ def test_a_file_that_is_no_trace_is_an_error(
     assert capfd.readouterr().err == f"Error: {path}: No such file or directory\n"
     path.write_text("hello\n")
     assert trace(path) == 2
-    assert "no trace of speculation" in capfd.readouterr().err
+    assert "not a trace of speculation" in capfd.readouterr().err

@@ -85,7 +85,7 @@ def test_a_prompt_that_is_too_long_for_the_drafter_to_read_is_the_reason() -> No
     engine.controller.costs = CostModel({1: 1.0, 17: 1.1}, 0.01, 50.0)
     stats = stats_of(engine, n_predict=60, drafters=(DrafterKind.MODEL,))
     assert (stats.state, stats.reason, stats.draft_n) == (ACTIVE, "prompt_too_long", 0)
-    assert "reading the prompt" in stats.detail
+    assert "to read the prompt" in stats.detail
 
 
 def test_guesses_that_are_worth_nothing_are_the_reason() -> None:
@@ -124,7 +124,7 @@ def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
     assert (stats.state, stats.reason) == (ACTIVE, "")
     assert stats.draft_n > 0
     assert (
-        stats.detail == "the draft model rests: its drafts take longer than they save;"
+        stats.detail == "the draft model is parked: its drafts take longer than they save;"
         " prompt lookup drafts instead"
     )
     monkeypatch.setattr(engine.controller, "state", lambda _: (PARKED, DOES_NOT_PAY))
@@ -132,7 +132,7 @@ def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
     engine.run()
     stats = engine.done(2).speculation
     assert (stats.state, stats.reason) == (PARKED, DOES_NOT_PAY)
-    assert stats.detail == "the draft model rests: its drafts take longer than they save"
+    assert stats.detail == "the draft model is parked: its drafts take longer than they save"
 
 
 def test_an_answer_shows_the_acceptance_at_which_drafting_breaks_even() -> None:
@@ -180,6 +180,6 @@ def test_a_drafter_that_no_acceptance_could_make_pay_says_so(
     stats = stats_of(engine, n_predict=1)
     assert stats.threshold == 1.0
     assert stats.detail == (
-        "the draft model rests: its drafts take longer than they save,"
+        "the draft model is parked: its drafts take longer than they save,"
         " even if every drafted token is accepted"
     )

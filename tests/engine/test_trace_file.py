@@ -72,7 +72,7 @@ def test_a_full_trace_ends_and_says_so(tmp_path: Path) -> None:
     run(writer.write)
     assert max_bytes / 2 < writer.path.stat().st_size <= max_bytes
     calls, end = read(writer.path)
-    assert "full size" in end
+    assert "size limit" in end
     assert calls
 
 
@@ -115,7 +115,7 @@ def test_what_a_killed_engine_left_is_read_up_to_its_last_line(tmp_path: Path) -
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
-    with pytest.raises(UnreadableTrace, match="no trace"):
+    with pytest.raises(UnreadableTrace, match="not a trace"):
         read(path)
 
 

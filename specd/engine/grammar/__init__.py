@@ -1,4 +1,4 @@
-"""Answers that must keep to a grammar: which tokens may come next, and the token that then comes.
+"""Constrained decoding: which tokens a grammar allows next, and sampling among them.
 
-llguidance does the parsing; whatever a client wrote is compiled here first in a process of its own.
+llguidance does the parsing.  Grammars of clients are first compiled in a process of their own.
 """

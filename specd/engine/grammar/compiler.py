@@ -1,4 +1,4 @@
-"""Grammars compiled for one vocabulary, in threads of their own: no step ever waits for one."""
+"""Compilation of grammars for one vocabulary, in threads of its own, so that no step waits."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from specd.engine.grammar.translation import compile_matcher, grammar_error
 
 log = logging.getLogger("specd.engine")
 
-#: The library's trie of tokens is no deeper, and ends the thread over a longer one.
+#: Longest token in bytes that llguidance's trie can hold; a longer one would end the thread.
 _LONGEST_TOKEN = 1024
-#: Clients send the same few grammars again and again.
+#: Number of compiled grammars to keep, since clients send the same few again and again.
 _MAX_CACHED = 16
-#: As many may be checked at once; one that has to be stopped leaves the others free.
+#: Number of grammars to check at the same time; a slow one blocks only its own thread.
 _N_THREADS = 3
 
 
 class _TokenizerAdapter:
-    """What LLTokenizer asks of a vocabulary; without forced text nothing is ever tokenized."""
+    """The interface of a vocabulary for LLTokenizer, which never tokenizes without forced text."""
 
-    #: Ends are ours: the library adds one of its own behind the vocabulary.
+    #: GrammarState handles end tokens; the library adds its own one after the vocabulary.
     eos_token_id: TokenId | None = None
     bos_token_id: TokenId | None = None
     special_token_ids: Sequence[TokenId] = ()
@@ -42,27 +42,30 @@ class _TokenizerAdapter:
         self.tokens = tokens
 
     def __call__(self, text: object) -> list[TokenId]:
-        raise AssertionError(f"{text!r} was to be tokenized")
+        raise AssertionError(f"unexpected call to tokenize {text!r}")
 
 
 class GrammarCompiler:
-    """One per engine.  Several threads, so that a grammar that is being checked delays no other."""
+    """The compiler of one engine, with several threads, so that a slow grammar delays no other."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._sandbox = Sandbox()
         self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="grammar")
-        #: Of all that is kept below.
+        #: Guards the cache and the token table.
         self._lock = threading.Lock()
         self._cache: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def submit(self, grammar: Grammar) -> Future[GrammarState]:
-        """The grammar at its beginning, or InvalidRequest, when its turn has come."""
+        """Return a future of the grammar's initial state; it may raise InvalidRequest."""
         return self._threads.submit(self.compile, grammar)
 
     def compile(self, grammar: Grammar) -> GrammarState:
-        """Raises InvalidRequest where the grammar is wrong, too complex, or allows nothing."""
-        # Whoever sends one grammar sends others; its start takes no longer than a table.
+        """Return the grammar's initial state.
+
+        Raises InvalidRequest if the grammar is invalid, too complex, or allows nothing.
+        """
+        # Clients that send one grammar send others.  The process starts while the table is built.
         self._sandbox.start()
         with self._lock:
             table, is_known = self._table, grammar in self._cache
@@ -80,11 +83,11 @@ class GrammarCompiler:
     def _compile(self, grammar: Grammar) -> LLMatcher:
         start = compile_matcher(grammar, self._table.tokenizer, self._tags(grammar))
         for warning in start.get_grammar_warnings():
-            log.info("the grammar is not enforced in all: %s", warning)
+            log.info("the grammar is enforced only in part: %s", warning)
         try:
             GrammarState(start, self._table).mask()
         except NoAllowedToken as error:
-            raise grammar_error(grammar, "no answer can begin as it demands") from error
+            raise grammar_error(grammar, "no token of this model can begin an answer") from error
         return start
 
     def _tags(self, grammar: Grammar) -> ThinkingTags | None:
@@ -97,7 +100,7 @@ class GrammarCompiler:
 
     @cached_property
     def _table(self) -> TokenTable:
-        """Built once, when the first grammar comes: a second for a large vocabulary."""
+        """The token table, built for the first grammar: about 1 s for a large vocabulary."""
         vocabulary = self._vocabulary
         ids = range(vocabulary.n_vocab)
         eog_tokens = frozenset(token for token in ids if vocabulary.is_eog(token))

@@ -1,8 +1,8 @@
-"""The token that a row gives where a grammar must be kept, for target and drafter alike.
+"""Sampling under a grammar, for target and drafter alike.
 
-llama.cpp's rule: draw as if there were no grammar; only a token that is not allowed costs a mask,
-under which the same draw is made again with the same noise.  Without filters that is exactly the
-draw from the allowed tokens alone: the best of all scores, if allowed, is the best of the allowed.
+The rule is llama.cpp's: sample without the grammar first.  If the token is not allowed, mask the
+row and sample again with the same noise.  Without filters, the result is the same as sampling from
+the allowed tokens alone: the best of all scores, if allowed, is the best of the allowed ones.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from specd.engine.sampler import CERTAIN, Choice, CoupledSampler, Row
 
 
 class GuidedSampler:
-    """A CoupledSampler within a grammar.
+    """A CoupledSampler under a grammar.
 
-    Which tokens led to a position is what decides what may stand there, so every draw at a
-    position first forgets those drawn there and behind: a drafter runs ahead with the same state
-    that verification then follows again.
+    Target and drafter share the grammar's state.  The drafter runs ahead with it, so sampling at a
+    position first rolls the state back to that position.
     """
 
     def __init__(self, free: CoupledSampler, grammar: GrammarState) -> None:
@@ -33,7 +32,7 @@ class GuidedSampler:
         return self._free.reads_history
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """The target's token at a position.  Raises NoAllowedToken where there can be none."""
+        """Return the target's token at a position.  Raises NoAllowedToken if none is possible."""
         self._grammar.rollback(self._grammar.n_accepted - position)
         token = self._free.token(row, history, position)
         if not self._grammar.allows(token):
@@ -42,10 +41,10 @@ class GuidedSampler:
         return token
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
-        """A drafter's token at a position; a guess without the grammar where that is stuck."""
+        """Return a drafter's token at a position, without the grammar if that allows none."""
         n_ahead = self._grammar.n_accepted - position
         if n_ahead < 0:
-            # An earlier guess of this draft was without the grammar.
+            # An earlier token of this draft ignored the grammar.
             return self._free.sample(row, history, position)
         try:
             self._grammar.rollback(n_ahead)
@@ -61,5 +60,5 @@ class GuidedSampler:
         allowed = self._grammar.mask()[: len(row)]
         masked: Row = np.where(allowed, row, np.float32(-np.inf))
         if masked.max() == -np.inf:
-            raise NoAllowedToken("the model knows no token that the grammar allows here")
+            raise NoAllowedToken("the model has no token that the grammar allows here")
         return masked

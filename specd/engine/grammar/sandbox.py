@@ -1,7 +1,8 @@
-"""A first compilation where it can do no harm: some short schemas take minutes and gigabytes.
+"""A first compilation of each grammar in a process with limits.
 
-Few properties with `minProperties`, a large `multipleOf`, or `allOf` over patterns are enough, and
-the library cannot be interrupted.  `python -m specd.engine.grammar.sandbox` is a process that can.
+Some short schemas take minutes and gigabytes: a few properties with `minProperties`, a large
+`multipleOf`, or `allOf` over patterns.  The library cannot be interrupted, but the process
+`python -m specd.engine.grammar.sandbox` can be ended.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from specd.engine.grammar.translation import compile_matcher, grammar_error
 from specd.errors import InvalidRequest
 from specd.worker_pool import Limits, WorkerPool, run_worker
 
-#: Limits of one compilation; waiting for a busy machine is no fault of the grammar.
+#: Limits of one compilation; wall_s is generous, since the machine may be busy.
 LIMITS: Final = Limits(cpu_s=2.0, wall_s=20.0, memory_bytes=1 << 30)
-#: To start one takes longer than most compilations; more than one is for crowds.
+#: Idle and most processes.  One stays ready, because its start takes longer than most compilations.
 _N_IDLE: Final = 1
 _N_MOST: Final = 4
 
 
 class Sandbox:
-    """Checks grammars in a process that is kept.  Safe to use from several threads, blocking."""
+    """A checker of grammars in other processes.  Several threads may call it; calls block."""
 
     def __init__(self) -> None:
         module = "specd.engine.grammar.sandbox"
@@ -38,13 +39,13 @@ class Sandbox:
         )
 
     def start(self) -> None:
-        """Have a process ready, so that the first grammar need not wait for it."""
+        """Start a process, so that the first grammar need not wait for it."""
         self.workers.start()
 
     def check(self, grammar: Grammar) -> None:
-        """Raise InvalidRequest where the grammar is wrong or too much to compile.
+        """Raise InvalidRequest if the grammar is invalid or too complex to compile.
 
-        Raises WorkerDied where two processes ended over it for no reason of its own.
+        Raises WorkerDied if two processes ended for another reason than its limits.
         """
         answer = self.workers.call(msgspec.json.encode(grammar))
         if answer is None:
@@ -55,10 +56,10 @@ class Sandbox:
 
 
 def check_line(line: bytes) -> bytes:
-    """What is wrong with the grammar of a line, if anything."""
+    """Return what is wrong with the grammar in a line, "" if nothing, as JSON."""
     sentence = ""
     try:
-        # The cost of compiling is the grammar's own: a vocabulary of bytes shows it.
+        # The cost of compilation hardly depends on the vocabulary, so one of single bytes suffices.
         compile_matcher(msgspec.json.decode(line, type=Grammar), LLTokenizer("byte"))
     except InvalidRequest as error:
         sentence = str(error)

@@ -1,7 +1,7 @@
-"""JSON Schemas as llama.cpp, and so Ollama, reads them, for a library that keeps to the letter.
+"""Conversion of JSON Schemas to the stricter meaning that they have in llama.cpp and Ollama.
 
-The letter lets a model add properties, and write a number for ever; both end in answers that no
-client asked for (llama.cpp: grammars/README.md, common/json-schema-to-grammar).
+llguidance follows the standard, which lets a model add properties and write numbers without end.
+Clients expect neither (llama.cpp: grammars/README.md, common/json-schema-to-grammar).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-#: llama.cpp's integers have so many digits at most.
+#: Most digits of an integer in llama.cpp.
 _MOST_DIGITS: Final = 16
 _LIMIT: Final = 10**_MOST_DIGITS - 1
-#: Keywords whose values hold schemas of other values: one, or one for each name.
+#: Keywords with schemas for parts of the value: a single schema, or one for each name.
 _ONE: Final = ("items", "additionalProperties", "contains")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
-#: Those whose values hold schemas of the same value: lists, or one.
+#: Keywords with schemas for the same value: a list of schemas, or a single one.
 _LISTS: Final = ("anyOf", "oneOf", "allOf")
 _SAME: Final = ("then", "else")
 
@@ -23,21 +23,26 @@ Schema = dict[str, object]
 
 
 def as_llama_cpp(schema: Schema) -> Schema:
-    """Objects with `properties` have no others, integers have at most 16 digits, unless said."""
+    """Return the schema with llama.cpp's defaults.
+
+    Objects with `properties` have no others, and integers have at most 16 digits, unless the schema
+    says otherwise.
+    """
     return _SchemaConverter(schema).read(schema)
 
 
 class _SchemaConverter:
-    """Of one schema.  What `not` and `if` hold is left alone: it says what a value is not."""
+    """The converter of one schema.  It leaves `not` and `if` as they are."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        #: Those that say but a part of what an object must be: closing one shuts out the others.
+        #: Ids of schemas that describe only part of an object; closing one would forbid the rest.
         self._parts: set[int] = set()
         self._seen: set[tuple[int, bool]] = set()
         self._find_parts(root, is_part=False)
 
     def read(self, schema: Schema) -> Schema:
+        """Return a converted copy of a schema."""
         read = dict(schema)
         for key in (*_ONE, *_SAME):
             if key in schema:
@@ -74,7 +79,7 @@ class _SchemaConverter:
             self._find_parts(each, is_part=False)
 
     def _resolved(self, reference: str) -> object:
-        """`#` or `#/$defs/name`; None for any other place."""
+        """Return the schema at `#` or `#/$defs/name`; None for other references."""
         if not reference.startswith("#"):
             return None
         found: object = self._root
@@ -84,7 +89,7 @@ class _SchemaConverter:
 
 
 def _same(schema: Schema) -> Iterator[object]:
-    """Schemas of the same value."""
+    """Yield the subschemas that apply to the same value."""
     for key in _LISTS:
         if isinstance(value := schema.get(key), list):
             yield from value
@@ -92,7 +97,7 @@ def _same(schema: Schema) -> Iterator[object]:
 
 
 def _others(schema: Schema) -> Iterator[object]:
-    """Schemas of other values."""
+    """Yield the subschemas that apply to parts of the value."""
     yield from (schema[key] for key in _ONE if key in schema)
     for key in ("prefixItems", "items"):
         if isinstance(value := schema.get(key), list):
@@ -103,7 +108,7 @@ def _others(schema: Schema) -> Iterator[object]:
 
 
 def _close(schema: Schema) -> None:
-    """What others say of the same object may name further properties."""
+    """Forbid further properties, unless other keywords may define some."""
     others = (*_LISTS, "$ref", "if", "unevaluatedProperties", "patternProperties")
     properties = schema.get("properties")
     if any(key in schema for key in others) or not isinstance(properties, dict):
@@ -112,11 +117,12 @@ def _close(schema: Schema) -> None:
         return
     schema["additionalProperties"] = False
     if isinstance(required := schema.get("required"), list):
-        # llama.cpp requires nothing that it has no schema for.
+        # llama.cpp ignores required properties that have no schema.
         schema["required"] = [name for name in required if name in properties]
 
 
 def _bound(schema: Schema) -> None:
+    """Limit an integer to llama.cpp's number of digits on the sides without a bound."""
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     if "integer" not in kinds or "number" in kinds or "enum" in schema or "const" in schema:
@@ -130,7 +136,7 @@ def _bound(schema: Schema) -> None:
 
 
 def _number(schema: Schema, *keys: str) -> float | None:
-    """One of the numbers that stand there."""
+    """Return the first of the keys' values that is a number, or None."""
     found = (schema.get(key) for key in keys)
     numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
     return next(numbers, None)

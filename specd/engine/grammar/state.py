@@ -1,4 +1,4 @@
-"""Where an answer stands in its grammar: what may come next, forwards and back again."""
+"""The state of an answer in its grammar: the tokens allowed next, with rollback."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ Mask = npt.NDArray[np.bool_]
 
 
 class NoAllowedToken(Exception):
-    """No token can follow: the vocabulary lacks it, or finding it is beyond the limits."""
+    """No token can follow: the vocabulary has none, or the search for it exceeds the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """A vocabulary as grammars need it.  ends: ids of its end-of-generation tokens.
+    """The vocabulary in the form that grammars need.
 
-    marks: those of other tokens without bytes, which only a tag around thinking can hold.
+    eog_tokens: ids of its end-of-generation tokens.
+    control_tokens: ids of other tokens without bytes, which only thinking and its tags may contain.
     """
 
     tokenizer: LLTokenizer
@@ -32,19 +33,19 @@ class TokenTable:
 
 
 class GrammarState:
-    """Tokens accepted so far; what is allowed depends on nothing else.
+    """The state of one answer: the tokens accepted so far determine which tokens are allowed.
 
-    An end-of-generation token is allowed exactly where the answer may be over; it stands outside
-    of the grammar, so that all ends of a vocabulary are alike.
+    An end-of-generation token is allowed exactly if the answer may be over.  The grammar does not
+    contain these tokens, so all of them are treated alike.
     """
 
     def __init__(self, start: LLMatcher, table: TokenTable) -> None:
-        """start: the compiled grammar at its beginning, which other states may share."""
+        """Start an answer.  start: the compiled grammar, which other states may share."""
         self._start = start
         self._table = table
         self._matcher = start.deep_copy()
         self._accepted: list[TokenId] = []
-        #: Whether an end-of-generation token was accepted: nothing may follow.
+        #: Whether an end-of-generation token was accepted, after which no token may follow.
         self.is_finished = False
 
     @property
@@ -52,7 +53,7 @@ class GrammarState:
         return len(self._accepted)
 
     def allows(self, token: TokenId) -> bool:
-        """The mask's bit for one token, hundreds of times cheaper than a mask."""
+        """Return whether a token is allowed; hundreds of times faster than a mask."""
         if self.is_finished or not 0 <= token < self._table.n_vocab:
             return False
         if token in self._table.eog_tokens or self._matcher.is_stopped():
@@ -64,7 +65,7 @@ class GrammarState:
         return n_valid == 1
 
     def mask(self) -> Mask:
-        """Which tokens may come next, [n_vocab].  Raises NoAllowedToken where none may."""
+        """Return which tokens are allowed next, [n_vocab].  Raises NoAllowedToken if none is."""
         if self.is_finished:
             raise NoAllowedToken("the answer is already over")
         may_end = self._matcher.is_accepting()
@@ -80,7 +81,7 @@ class GrammarState:
         return allowed
 
     def accept(self, token: TokenId) -> None:
-        """Go on by a token that is allowed.  Raises NoAllowedToken where that is beyond a limit."""
+        """Append a token that is allowed.  Raises NoAllowedToken if that exceeds a limit."""
         if token in self._table.eog_tokens:
             assert not self.is_finished
             self.is_finished = True
@@ -89,14 +90,14 @@ class GrammarState:
         self._accepted.append(token)
 
     def rollback(self, n_tokens: int) -> None:
-        """Forget the last n_tokens, and any limit that was met behind them."""
+        """Remove the last n_tokens, and any error that occurred after them."""
         assert 0 <= n_tokens <= len(self._accepted)
         n_remaining = len(self._accepted) - n_tokens
         n_consumed = n_tokens - (self.is_finished and n_tokens > 0)
         self.is_finished = self.is_finished and n_tokens == 0
         del self._accepted[n_remaining:]
         if not self._matcher.rollback(n_consumed):
-            # A matcher that has met a limit never leaves it.
+            # A matcher stays in its error state after it exceeded a limit, so make a new one.
             self._matcher = self._start.deep_copy()
             self._matcher.consume_tokens(self._accepted)
 

@@ -1,7 +1,7 @@
-"""What may be thought before a grammar begins: free text between two tags, in llguidance's words.
+"""The llguidance grammar for thinking: free text between two tags before the answer.
 
-A tag is text, or control tokens, or both in turn: a control token has no bytes, so that no text
-spells it.
+A tag is text, or control tokens, or both in turn.  No text can spell a control token, because such
+a token has no bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import groupby
 
 from specd.core import TokenId
 
-#: Without forcing every spelling of a prescribed text is allowed, not the tokenizer's own alone: a
-#: mask and a single token's check then agree, and nothing asks the tokenizer.
+#: no_forcing allows every tokenization of a prescribed text, not only the tokenizer's own.  Then a
+#: mask and the check of a single token agree, and the tokenizer is never called.
 _OPTIONS = '%llguidance {"no_forcing": true}\n'
 _TERMINALS = r"""
 text: /(?s:.+)/
@@ -24,9 +24,10 @@ space: /[ \t\r\n]{1,4}/
 
 @dataclass(frozen=True, slots=True)
 class ThinkingTags:
-    """opening: nothing where the prompt has opened it.
+    """The tags around thinking.
 
-    marks: the control tokens of the vocabulary but for ends, which a model may think, too.
+    opening: empty if the prompt already contains it.
+    control_tokens: those of the vocabulary without end tokens; thinking may contain them.
     """
 
     opening: tuple[str | TokenId, ...]
@@ -35,7 +36,7 @@ class ThinkingTags:
 
 
 def with_thinking(tags: ThinkingTags | None) -> str:
-    """A grammar around the one that is named `answer`; None lets nothing stand before it."""
+    """Return a grammar around the one named `answer`; tags None: without thinking."""
     if tags is None:
         return _OPTIONS + "start: @answer"
     thought, rules = _thinking_rules(tags)
@@ -45,21 +46,21 @@ def with_thinking(tags: ThinkingTags | None) -> str:
 
 
 def _thinking_rules(tags: ThinkingTags) -> tuple[str, list[str]]:
-    """What ends with the closing tag's first occurrence, and the rules that it needs."""
+    """Return an expression that ends with the first closing tag, and the rules that it needs."""
     first, *others = tags.closing
     control_tokens = [token for token in tags.control_tokens if token != first]
-    mark = f"<[{','.join(_ranges(control_tokens))}]>" if control_tokens else ""
+    control = f"<[{','.join(_ranges(control_tokens))}]>" if control_tokens else ""
     if isinstance(first, str):
         tag = json.dumps(first)
         rules = [f"last[suffix={tag}]: /(?s:.*)/"]
-        if mark:
-            # The text before a mark holds no tag either, or it would go on behind it.
+        if control:
+            # Text before a control token must not contain the tag either, or thinking would go on.
             rules += ["open: OPEN", f"OPEN: /(?s:.+)/ & ~(/(?s:.*)/ {tag} /(?s:.*)/)"]
-        return f"{f'(open? {mark})* ' if mark else ''}last {_sequence(others)}", rules
-    rules = [f"rest: ({mark} text?)*" if mark else 'rest: ""']
+        return f"{f'(open? {control})* ' if control else ''}last {_sequence(others)}", rules
+    rules = [f"rest: ({control} text?)*" if control else 'rest: ""']
     thought, close = "text? rest", _sequence(tags.closing)
     if others and isinstance(others[0], str):
-        # Harmony: each message has a name behind the same mark, and one name is the answer's.
+        # Harmony: each message has a name after the same control token, and one is the answer's.
         rules += ["other: OTHER", f"OTHER: /(?s:.+)/ & ~{json.dumps(others[0])}"]
         thought += f" (<[{first}]> other? rest)*"
     return f"{thought} {close}", rules
@@ -70,7 +71,7 @@ def _sequence(parts: Sequence[str | TokenId]) -> str:
 
 
 def _ranges(tokens: Sequence[TokenId]) -> list[str]:
-    """Vocabularies have thousands of control tokens, and most of them in a row."""
+    """Return the ids as ranges, since most of a vocabulary's control tokens are consecutive."""
     in_rows = groupby(enumerate(sorted(tokens)), key=lambda pair: pair[1] - pair[0])
     rows = [[token for _, token in row] for _, row in in_rows]
     return [f"{row[0]}-{row[-1]}" for row in rows]

@@ -1,4 +1,4 @@
-"""A request's grammar in the words of llguidance, and the limits under which it is compiled."""
+"""Translation of a request's grammar for llguidance, and the limits of its compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.engine.grammar.schema import as_llama_cpp
 from specd.engine.grammar.thinking_tags import ThinkingTags, with_thinking
 from specd.errors import InvalidRequest
 
-#: Larger texts are refused unread; a schema of a hundred fields has a few thousand bytes.
+#: Most bytes of a grammar; a schema of a hundred fields has a few thousand.
 MAX_TEXT_BYTES = 256 * 1024
 
 _NAMES = {
@@ -23,11 +23,11 @@ _NAMES = {
 }
 _MAX_ERROR_LENGTH = 400
 
-# llama.cpp's rule, at most once between two signs: a model that is fond of blanks or line ends
-# cannot go on with them for ever.
+# Whitespace between two JSON tokens, at most once, as in llama.cpp: otherwise a model could write
+# blanks or line ends without end.
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 _JSON_OPTIONS = {
-    # What cannot be enforced is left out, as llama.cpp and so Ollama do.
+    # Ignore what cannot be enforced, as llama.cpp and Ollama do.
     "lenient": True,
     "whitespace_pattern": _WHITESPACE,
     "json_allow_general_unicode_escapes": True,
@@ -35,9 +35,9 @@ _JSON_OPTIONS = {
 
 
 def translate(grammar: Grammar, tags: ThinkingTags | None = None) -> str:
-    """What `compiled` reads; tags: around what may be thought before.
+    """Return the grammar as llguidance's JSON.  tags: those around thinking before the answer.
 
-    Raises InvalidRequest where the text is not of its kind.
+    Raises InvalidRequest if the text is not valid for its kind.
     """
     if len(grammar.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
         raise InvalidRequest(
@@ -63,14 +63,15 @@ def translate(grammar: Grammar, tags: ThinkingTags | None = None) -> str:
 def compile_matcher(
     grammar: Grammar, tokenizer: LLTokenizer, tags: ThinkingTags | None = None
 ) -> LLMatcher:
-    """The grammar at its beginning.  Raises InvalidRequest with the library's own sentence.
+    """Return a matcher at the start of the grammar.
 
-    Limits are in units of work, so that a grammar is refused everywhere or nowhere.
+    The limits are in units of work, so all machines refuse the same grammars.
+    Raises InvalidRequest with the library's message.
     """
     limits = LLParserLimits(
-        # 2 kB each: what one answer's grammar may come to hold.
+        # A state takes 2 kB, so one answer's grammar takes at most 100 MB.
         max_lexer_states=50_000,
-        # The same work is done in the steps that need it, and there it has a limit.
+        # Without precomputation, the steps do the same work when they need it, under a limit.
         precompute_large_lexemes=False,
         verbose_errors=False,
     )
@@ -81,11 +82,12 @@ def compile_matcher(
 
 
 def grammar_error(grammar: Grammar, reason: str) -> InvalidRequest:
+    """Return the error that a grammar is invalid, with the reason."""
     return InvalidRequest(f"invalid {_NAMES[grammar.kind]}: {short_error(reason)}")
 
 
 def short_error(error: str) -> str:
-    """The library's words without its state, which it appends in tags."""
+    """Return the library's message without the state that it appends in tags."""
     return error.partition("\n<")[0].strip()[:_MAX_ERROR_LENGTH]
 
 

@@ -1,5 +1,5 @@
-"""llama.cpp through the low-level bindings: the only package that imports llama_cpp.
+"""llama.cpp through its low-level bindings: the only package that imports llama_cpp.
 
-Everything that enters here has been checked before: native code aborts on much of what it is not
-meant to see (batches too long, ids out of range, rows without logits).
+Callers check all input first, because native code aborts the process on invalid input: batches that
+are too long, ids out of range, rows without logits.
 """

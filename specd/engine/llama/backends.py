@@ -1,18 +1,18 @@
-"""Which backends this build of llama.cpp has, by its files: nothing is loaded to find out."""
+"""The backends of this build of llama.cpp, by its file names, without loading a library."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Those without a GPU.  Each backend is a library of its own: libggml-cuda.so, libggml-vulkan.so.
+#: Backends without a GPU.  Each backend has its own library: libggml-cuda.so, libggml-vulkan.so.
 _WITHOUT_GPU = ("base", "cpu", "blas", "zendnn")
 
 
 def is_cpu_only(folder: Path | None = None) -> bool:
-    """False where that cannot be told: whoever loads the library will see.
+    """Return whether the build has only CPU backends; False also if that is unknown.
 
-    folder: where the libraries lie; None is beside the bindings.
+    folder: the folder with the libraries; None: beside the bindings.
     """
     if folder is None:
         bindings = find_spec("llama_cpp")

@@ -1,8 +1,8 @@
-"""How far back each kind of llama.cpp cache can go, and how it is brought there.
+"""The kinds of llama.cpp caches: how far each can be rewound, and how.
 
-llama.cpp's own answer cannot be taken on trust: it agrees to rewind a recurrent state further than
-it has snapshots of, and a sliding window into cells that are gone.  What it then computes is wrong
-and nothing says so, therefore the true limits are kept here.
+llama.cpp's own answer is not reliable.  It agrees to rewind a recurrent state beyond its snapshots,
+and a sliding window into cells that are gone, and then computes wrong results without an error.
+So this module keeps track of the true limits.
 """
 
 from __future__ import annotations
@@ -18,39 +18,44 @@ from specd.engine.backend import Batch, DecodeFailed
 
 
 class NativeMemory:
-    """A `llama_memory_t`: cells by sequence and position."""
+    """A `llama_memory_t`: the cells of a cache, by sequence and position."""
 
     def __init__(self, handle: object) -> None:
         self._handle = handle
 
     def end(self, sequence: int) -> int:
-        """The position that the sequence's next token takes."""
+        """Return the position of the sequence's next token."""
         return int(llama_cpp.llama_memory_seq_pos_max(self._handle, sequence)) + 1
 
     def begin(self, sequence: int) -> int:
-        """The first position that every layer still holds; −1 where there is none."""
+        """Return the first position that every layer still holds; −1 if there is none."""
         return int(llama_cpp.llama_memory_seq_pos_min(self._handle, sequence))
 
     def remove(self, sequence: int, begin: int, end: int = -1) -> bool:
+        """Remove positions from `begin` to `end` (−1: all after); return whether that worked."""
         return bool(llama_cpp.llama_memory_seq_rm(self._handle, sequence, begin, end))
 
     def clear(self, sequence: int) -> None:
+        """Empty a sequence.  Raises DecodeFailed."""
         if not self.remove(sequence, 0):
             raise DecodeFailed(f"the cache of sequence {sequence} cannot be emptied")
 
     def copy(self, source: int, target: int, begin: int = -1) -> None:
-        """Share the source's cells; a recurrent state is copied when one of the two goes on."""
+        """Share the source's cells from `begin` on with the target.
+
+        llama.cpp copies a recurrent state when one of the two continues.
+        """
         llama_cpp.llama_memory_seq_cp(self._handle, source, target, begin, -1)
 
     def close_gap(self, sequence: int, begin: int, n: int) -> None:
-        """Drop n tokens from `begin` on, and move what follows them up."""
+        """Drop n tokens from `begin` on, and move the following ones forward."""
         if not self.remove(sequence, begin, begin + n):
             raise DecodeFailed(f"the cache of sequence {sequence} cannot be shifted")
         llama_cpp.llama_memory_seq_add(self._handle, sequence, begin + n, -1, -n)
 
 
 class Cache(Protocol):
-    """The slots of one context.  Limits and promises are those of `Backend`."""
+    """The cache of one context, by slot.  Methods without docstrings are those of `Backend`."""
 
     @property
     def n_leaves(self) -> int: ...
@@ -62,18 +67,18 @@ class Cache(Protocol):
     def has_equal_splits(self) -> bool: ...
 
     def sequence(self, slot: int) -> int:
-        """Where the slot's next rows go."""
+        """Return the sequence for the slot's next rows."""
         ...
 
     def branch(self, batch: Batch) -> list[Sequence[int]]:
         """Return the sequences of each row of a batch with leaves, which must be decoded next.
 
-        `note` follows, even where that failed.
+        Call `record_batch` after that, even if it failed.
         """
         ...
 
     def record_batch(self, batch: Batch) -> None:
-        """The batch has been decoded."""
+        """Note that the batch has been decoded."""
         ...
 
     def reusable(self, slot: int, n_past: int) -> int: ...
@@ -86,10 +91,10 @@ class Cache(Protocol):
 
 
 class AttentionCache:
-    """Cells of single tokens: any may go, as long as the window before the next one is whole.
+    """A cache of attention layers: any cell may go if the window before the next token is whole.
 
-    A leaf has a sequence of its own, which shares the cells before it with its slot's
-    sequence.  It keeps them from pass to pass while the slot does, so only new cells are added.
+    A leaf has a sequence of its own, which shares the cells before it with its slot's sequence.
+    It keeps them from pass to pass while the slot does, so only new cells are added.
     """
 
     rewind_limit = None
@@ -98,8 +103,9 @@ class AttentionCache:
     def __init__(
         self, memory: NativeMemory, window: int = 0, n_slots: int = 1, n_leaves: int = 0
     ) -> None:
-        """window: tokens that attention looks back, its own included; 0 is all of them.
+        """Wrap an empty memory.
 
+        window: tokens that attention looks back, the current one included; 0: all.
         n_leaves: most leaves of a slot; their sequences are numbered after those of all slots.
         """
         self._memory = memory
@@ -109,7 +115,7 @@ class AttentionCache:
             range(n_slots + slot * n_leaves, n_slots + (slot + 1) * n_leaves)
             for slot in range(n_slots)
         ]
-        #: By sequence of a leaf: how many of the slot's first cells it shares.
+        #: By a leaf's sequence: how many of the slot's first cells it shares.
         self._n_shared = dict.fromkeys(range(n_slots, n_slots * (1 + n_leaves)), 0)
         #: Sequences of the leaves of the next pass.
         self._used: list[int] = []
@@ -158,7 +164,7 @@ class AttentionCache:
         return n_remaining
 
     def _share(self, slot: int, n_most: int) -> None:
-        """Let the sequences of leaves share no more than the slot's first `n_most` cells."""
+        """Limit the cells that leaves share to the slot's first n_most."""
         for sequence in self._leaves[slot]:
             if self._n_shared[sequence] > n_most:
                 self._memory.remove(sequence, n_most)
@@ -168,17 +174,17 @@ class AttentionCache:
         pass
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        # Cells that two sequences share would be moved twice.
+        # llama.cpp would move cells twice that two sequences share.
         self._share(slot, 0)
         self._memory.close_gap(slot, n_keep, n_discard)
 
 
 class SnapshotCache:
-    """A running state per slot, with the states after each of the last few tokens of a pass.
+    """A cache with a recurrent state per slot, and snapshots after the last tokens of a pass.
 
-    Snapshots are written for the tokens of one pass: the state before its first token is gone, and
-    a pass that moves slots about leaves the snapshots of the others behind.  So a slot can be taken
-    back once, right after its pass, and never by all of it.
+    llama.cpp writes snapshots for the tokens of one pass.  The state before the first token is
+    gone, and a pass that reorders slots loses the snapshots of the others.  So a slot can be
+    rewound once, right after its pass, and never by the whole pass.
     """
 
     has_equal_splits = True
@@ -188,7 +194,7 @@ class SnapshotCache:
         self.rewind_limit: int | None = n_snapshots
         self._memory = memory
         self._n_snapshots = n_snapshots
-        #: Tokens that each slot can be taken back by at this moment.
+        #: Number of tokens by which each slot can be rewound now.
         self._n_snapshots_behind: dict[int, int] = {}
 
     def sequence(self, slot: int) -> int:
@@ -225,7 +231,11 @@ class SnapshotCache:
 
 @dataclass(slots=True)
 class _Fork:
-    """Where a slot's tokens lie.  held: what stands on `root`; −1: nothing, and `tip` is all."""
+    """The two sequences of a slot.
+
+    active: the one that continues.  root: the checkpoint's.
+    n_checkpointed: tokens of the checkpoint; −1: there is none.
+    """
 
     root: int
     active: int
@@ -233,10 +243,11 @@ class _Fork:
 
 
 class ForkedCache:
-    """A running state per slot, and a copy of it where `hold` was called: rewinds end there.
+    """A cache with a recurrent state per slot, and a copy of it at a checkpoint.
 
-    What follows a hold is decoded on a second sequence, which can be dropped.  Made for drafters,
-    whose passes are of one token and leave no snapshots; without a hold nothing can be taken back.
+    After `checkpoint`, decoding continues on a second sequence, and a rewind drops that sequence.
+    It is meant for drafters, whose passes of one token leave no snapshots.  Without a checkpoint,
+    nothing can be rewound.
     """
 
     rewind_limit = 0
@@ -244,7 +255,11 @@ class ForkedCache:
     n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_slots: int, *, has_checkpoints: bool) -> None:
-        """holds: whether the context has 2 n_slots sequences; without them `hold` does nothing."""
+        """Wrap an empty memory.
+
+        has_checkpoints: whether the context has 2 n_slots sequences; if not, `checkpoint` does
+        nothing.
+        """
         self._memory = memory
         self._has_checkpoints = has_checkpoints
         self._forks = [_Fork(slot + n_slots, slot) for slot in range(n_slots)]
@@ -288,12 +303,12 @@ class ForkedCache:
         fork.active, fork.root = fork.root, fork.active
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        # Cells that two sequences share would be moved twice.
+        # llama.cpp would move cells twice that two sequences share.
         self._drop_checkpoint(slot)
         self._memory.close_gap(self._forks[slot].active, n_keep, n_discard)
 
     def _drop_checkpoint(self, slot: int) -> None:
-        """What the slot holds now is all there is of it: no way back."""
+        """Remove the slot's checkpoint, if there is one."""
         fork = self._forks[slot]
         if fork.n_checkpointed >= 0:
             self._memory.clear(fork.root)

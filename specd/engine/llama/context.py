@@ -1,4 +1,4 @@
-"""A model with its cache and scratch buffers: the Backend that the loop decodes on."""
+"""A model with its cache and scratch buffers: the loop's Backend over llama.cpp."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from specd.engine.media import Media
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
 
-#: What the states before the last few tokens may cost, as a share of the weights, and the fewest
-#: that are kept whatever they cost: drafts are rarely shorter where they pay.
+#: Most memory for snapshots of recurrent states, as a share of the weights, and the fewest
+#: snapshots that are kept in any case: drafts that pay are rarely shorter.
 _SNAPSHOT_SHARE, _FEWEST_SNAPSHOTS = 1 / 8, 3
 
-#: Sequences of a context for the sake of leaves: every pass looks at all pairs of them.
+#: Most sequences of a context with leaves, since every pass visits all pairs of them.
 _MOST_SEQUENCES = 64
 
-#: A cache has a multiple of so many cells.
+#: The number of cells of a cache is a multiple of this.
 _CELLS = 256
 
-#: The same function as the bindings', but returning a bare address, which costs far less.
+#: The function of the bindings, but with a plain address as its result, which is much faster.
 _logits_address = llama_cpp.llama_cpp._lib["llama_get_logits_ith"]  # noqa: SLF001
 _logits_address.argtypes = [ctypes.c_void_p, ctypes.c_int32]
 _logits_address.restype = ctypes.c_void_p
@@ -67,16 +67,16 @@ class LlamaContext(NativeContext):
         cache_per_slot: bool = False,
         watcher: Callable[[object, bool, object], bool] | None = None,
     ) -> None:
-        """n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
+        """Create the context.
 
-        cache_per_slot: each slot has cells of its own, in order of its positions; what a row
-        attends to then lies alike whatever the other slots hold.
+        n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
+        cache_per_slot: each slot has its own cells, in order of its positions, so their layout
+        does not depend on the other slots.
         watcher: a native callback that sees the results of a pass (`probe.py`).
-
-        n_rewind: longest draft to be tried on this model; how far it goes back in truth is
-        `rewind_limit`.  n_ahead: longest draft that this model itself makes, where it is a drafter.
-        n_leaves: of a slot, where the cache can have any.
-        Raises LoadFailed when the cache type is unknown or the buffers cannot be had.
+        n_rewind: longest draft to verify; `rewind_limit` says how far the cache really goes back.
+        n_ahead: longest draft that this model makes as a drafter.
+        n_leaves: most leaves of a slot, if the cache supports any.
+        Raises LoadFailed if the cache type is unknown or memory does not suffice.
         """
         self._model = model
         params = context_params(
@@ -84,31 +84,31 @@ class LlamaContext(NativeContext):
         )
         params.n_ctx = n_ctx * n_slots
         params.n_batch = params.n_ubatch = n_batch
-        # Windows keep what they still look at: `cache` knows when that is too little.
+        # Sliding windows keep only the cells in use; cache.py knows when a rewind needs more.
         params.swa_full = False
         if cache_per_slot:
             params.kv_unified = False
-            # llama.cpp rounds each slot's share up to that, and warns where it had to.
+            # llama.cpp would round each slot's share up to this, with a warning.
             params.n_ctx = -(-n_ctx // _CELLS) * _CELLS * n_slots
         if watcher is not None:
             params.cb_eval = watcher
         forks = n_ahead > 0 and model.is_recurrent
-        # In the pass after one with leaves, each slot may have a row to read again.
+        # In the pass after one with leaves, each slot may have a row to evaluate again.
         if cache_per_slot or not model.can_branch or n_batch < 2 * n_slots:
             n_leaves = 0
-        # A cache has a row of results for each sequence, at least.
+        # llama.cpp has at least one row of results for each sequence.
         n_leaves = max(min(n_leaves, min(n_outputs, _MOST_SEQUENCES) // n_slots - 1), 0)
         params.n_seq_max = 2 * n_slots if forks else n_slots * (1 + n_leaves)
         params.n_outputs_max = n_outputs
         if model.is_recurrent and not forks:
-            # llama.cpp ends the process over a batch no longer than what it must not split.
+            # llama.cpp aborts the process if a batch is not longer than the rows it may not split.
             n_rewind = max(min(n_rewind, n_batch - 2), 0)
             params.n_rs_seq = _max_snapshots(model, native_log, n_rewind, n_slots)
         super().__init__(model, params, native_log)
         memory = llama_cpp.llama_get_memory(self._handle)
         if not memory:
             self.close()
-            raise LoadFailed(f"{model.path} cannot generate text: it remembers none")
+            raise LoadFailed(f"{model.path} cannot generate text: it has no KV cache")
         self._cache = _make_cache(
             self._handle, NativeMemory(memory), model, n_slots, n_ahead, n_leaves
         )
@@ -119,12 +119,12 @@ class LlamaContext(NativeContext):
         self.can_shift = bool(llama_cpp.llama_memory_can_shift(memory))
         self._n_outputs = n_outputs
         self._rows: dict[int, Row] = {}
-        #: Of the slots that hold an image.
+        #: By slot, for those that hold an image.
         self._position_maps: dict[int, PositionMap] = {}
 
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
-            # Either would abort the process.
+            # llama.cpp would abort the process.
             raise DecodeFailed(f"a batch of {len(batch)} rows does not fit")
         if self._position_maps:
             rows = zip(batch.slots, batch.positions, strict=True)
@@ -159,7 +159,7 @@ class LlamaContext(NativeContext):
             self._decode(batch.native)
         finally:
             llama_cpp.llama_set_causal_attn(self._handle, True)
-        # Rows in a plane leave no states that a rewind could name.
+        # Rows of an image leave no snapshots to which a rewind could return.
         self._cache.record_batch(Batch())
 
     def _decode(self, batch: llama_cpp.llama_batch) -> None:
@@ -172,7 +172,7 @@ class LlamaContext(NativeContext):
         address = _logits_address(self._handle, index)
         if not address:
             raise DecodeFailed(f"row {index} has no logits")
-        # llama.cpp writes its rows to the same few places: make each view of them once.
+        # llama.cpp writes its rows to the same few addresses, so keep one view of each.
         if (known := self._rows.get(address)) is not None:
             return known
         buffer = (ctypes.c_float * self.n_vocab).from_address(address)
@@ -180,7 +180,7 @@ class LlamaContext(NativeContext):
         return self._rows.setdefault(address, row)
 
     def _position(self, slot: int, n: int) -> int:
-        """That of the token behind the slot's first n."""
+        """Return the position of the token after the slot's first n."""
         position_map = self._position_maps.get(slot)
         return n if position_map is None else position_map.position(n)
 
@@ -220,7 +220,7 @@ def _make_cache(
     n_leaves: int,
 ) -> Cache:
     if not model.is_recurrent:
-        # What a drafter runs ahead of its history may push as much out of its window: no matter.
+        # A draft of n_ahead tokens may push as many cells out of the drafter's window.
         window = model.window and max(model.window - n_ahead, 1)
         return AttentionCache(memory, window, n_slots, n_leaves)
     if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
@@ -229,9 +229,10 @@ def _make_cache(
 
 
 def _max_snapshots(model: LlamaModel, native_log: NativeLog, n_wanted: int, n_slots: int) -> int:
-    """States to keep per slot besides the current one; llama.cpp clamps it to 0 where it has none.
+    """Return how many states to keep per slot besides the current one.
 
-    What one state takes is read from a context of a single slot.
+    The size of a state is read from a small context.  llama.cpp reduces the number to 0 for models
+    that support no snapshots.
     """
     if n_wanted == 0:
         return 0

@@ -1,7 +1,7 @@
-"""How many control tokens a text has at most, counted without tokenizing it.
+"""An upper bound on the number of control tokens in a text, counted without tokenizing it.
 
-llama.cpp looks for control and user-defined tokens before it tokenizes the rest, and the time that
-this takes grows with the square of their number.
+llama.cpp searches control and user-defined tokens before it tokenizes the rest.  The time for that
+grows with the square of their number.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-#: Of one text: some seconds of searching.
+#: Most control tokens in one text: a few seconds of search.
 MAX_CONTROL_TOKENS: Final = 2**15
-#: Vocabularies have thousands of such tokens, with few beginnings.
+#: Length of the prefixes that are counted: thousands of control tokens share few prefixes.
 _PREFIX_CHARACTERS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ControlSpellings:
-    """How the tokens begin, each beginning once; blanks: those that repeat one blank.
+    """The spellings of a vocabulary's control tokens, condensed for counting.
 
-    blanks: character → the shortest and the longest of its tokens, in characters.
+    prefixes: the first characters of the tokens, each once.
+    blanks: for tokens that repeat one blank: the blank → shortest and longest, in characters.
     """
 
     prefixes: tuple[str, ...]
@@ -29,6 +30,7 @@ class ControlSpellings:
 
     @classmethod
     def of(cls, spellings: Iterable[str]) -> ControlSpellings:
+        """Return the condensed form of all spellings."""
         blanks: dict[str, tuple[int, int]] = {}
         words: set[str] = set()
         for spelling in filter(None, spellings):
@@ -50,7 +52,7 @@ class ControlSpellings:
         return n_words + sum(self._count_runs(text, blank) for blank in self.blanks)
 
     def _count_runs(self, text: str, blank: str) -> int:
-        """A run of a blank becomes as few tokens as there are for it."""
+        """Return the number of tokens for runs of a blank; each run becomes as few as possible."""
         shortest, longest = self.blanks[blank]
         runs = re.finditer(f"{re.escape(blank)}{{{shortest},}}", text)
         return sum(-(-len(run[0]) // longest) for run in runs)

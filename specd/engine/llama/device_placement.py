@@ -1,4 +1,4 @@
-"""Where a model's layers are to lie, told to llama.cpp in its own words."""
+"""The devices for a model's layers, as llama.cpp's model parameters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlacement:
-    """devices: llama.cpp's names; () is main memory alone, None whatever llama.cpp finds.
+    """The placement of a model on devices.
 
-    n_gpu_layers: −1 all.  shares: of the layers on each device; () is llama.cpp's choice.
-    main_gpu: the one to use, where `devices` names none.
+    devices: llama.cpp's names; (): main memory only; None: all devices that llama.cpp finds.
+    n_gpu_layers: layers on GPUs; −1: all.
+    shares: share of the layers on each device; (): llama.cpp's choice.
+    main_gpu: index of the only GPU to use if `devices` is None; None: no choice.
     """
 
     devices: tuple[str, ...] | None = None
@@ -33,12 +35,13 @@ class DevicePlacement:
 
     @classmethod
     def of_target(cls, spec: EngineSpec) -> Self:
+        """Return the placement of the target."""
         if spec.devices is None:
             return cls(n_gpu_layers=spec.n_gpu_layers, main_gpu=spec.main_gpu)
         names = tuple(_named_by_llama_cpp(spec.devices))
         if spec.n_gpu_layers == 0 or not names:
             return cls(devices=(), n_gpu_layers=0)
-        # Those without a share are the drafter's: the target needs no scratch there.
+        # Devices without a share are for the drafter: the target needs no scratch there.
         shares = spec.tensor_split or (1.0,) * len(names)
         used = [at for at, share in enumerate(shares) if share > 0]
         return cls(
@@ -49,7 +52,7 @@ class DevicePlacement:
 
     @classmethod
     def of_drafter(cls, spec: EngineSpec) -> Self:
-        """Beside the target, where nothing else was decided."""
+        """Return the placement of the drafter: that of the target, unless the spec has another."""
         if spec.draft_on_cpu:
             return cls(devices=(), n_gpu_layers=0)
         if spec.draft_device is None or not spec.devices:
@@ -58,17 +61,17 @@ class DevicePlacement:
 
     @property
     def is_on_gpu(self) -> bool:
-        """As far as anybody asked for it."""
+        """Whether the placement allows GPUs."""
         return self.n_gpu_layers != 0 and self.devices != ()
 
     def first_device(self) -> int | None:
-        """The address of the first one that is named."""
+        """Return the address (`ggml_backend_dev_t`) of the first device; None if none is named."""
         return _device_address(self.devices[0]) if self.devices else None
 
     def apply_to(self, params: llama_cpp.llama_model_params) -> Sequence[object]:
-        """Set what the place decides; what comes back must live as long as the parameters.
+        """Set the parameters; keep the returned objects alive as long as the parameters.
 
-        Raises LoadFailed where a device is not there.
+        Raises LoadFailed if llama.cpp does not have a device.
         """
         params.n_gpu_layers = self.n_gpu_layers
         if self.devices is None:
@@ -85,13 +88,13 @@ class DevicePlacement:
         params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_LAYER
         if not self.shares:
             return (array,)
-        # llama.cpp reads as many as it could ever use.
+        # llama.cpp always reads llama_max_devices() values.
         shares = (ctypes.c_float * max(llama_cpp.llama_max_devices(), len(addresses)))(*self.shares)
         params.tensor_split = shares
         return array, shares
 
 
-#: Where llama.cpp would put it.
+#: llama.cpp's own choice.
 DEFAULT_PLACEMENT = DevicePlacement()
 
 
@@ -109,4 +112,4 @@ def _device_address(device: str) -> int:
     if address := _by_name(device.encode()):
         return int(address)
     available = ", ".join(devices.describe_device(gpu).name for gpu in devices.gpus())
-    raise LoadFailed(f"the device {device} is not there: llama.cpp finds {available or 'no GPU'}")
+    raise LoadFailed(f"device {device} not found: llama.cpp finds {available or 'no GPU'}")

@@ -1,4 +1,4 @@
-"""The GPUs that llama.cpp's backends offer; the bindings leave these functions of ggml out."""
+"""The GPUs of llama.cpp's backends, by functions of ggml that the bindings lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_cpp._ggml import libggml
 from specd.core import BackendDevice
 from specd.engine.llama.library import start
 
-# ggml-backend.h, `enum ggml_backend_dev_type`; the others are processors and what helps them.
+# ggml-backend.h, `enum ggml_backend_dev_type`; the other types are CPUs and their accelerators.
 _GPU, _INTEGRATED = 1, 2
 
 
@@ -24,7 +24,7 @@ class _Capabilities(ctypes.Structure):
 
 
 class _Properties(ctypes.Structure):
-    """`ggml_backend_dev_props`, as `library.VERSION` lays it out."""
+    """The struct `ggml_backend_dev_props`, with the layout of `library.VERSION`."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -59,13 +59,13 @@ _get_properties = _function(
 
 
 def gpus() -> list[int]:
-    """Handles (`ggml_backend_dev_t`) of all GPUs, in llama.cpp's order."""
+    """Return the handles (`ggml_backend_dev_t`) of all GPUs, in llama.cpp's order."""
     start()
     return [gpu for gpu in map(_get, range(_count())) if _type(gpu) in (_GPU, _INTEGRATED)]
 
 
 def describe_device(gpu: int) -> BackendDevice:
-    """What is known of it without opening it."""
+    """Return what is known of a GPU without opening it: no memory sizes and no bus id."""
     return BackendDevice(
         name=_text(_name(gpu)),
         backend=_text(_backend_name(_backend(gpu))),
@@ -75,7 +75,10 @@ def describe_device(gpu: int) -> BackendDevice:
 
 
 def open_device(gpu: int) -> BackendDevice:
-    """All of it.  CUDA makes a context to find out, and aborts where there is no room for one."""
+    """Open a GPU and return all facts on it.
+
+    CUDA creates a context for that, and aborts the process if the GPU has no memory left for one.
+    """
     properties = _Properties()
     _get_properties(gpu, ctypes.byref(properties))
     return replace(
@@ -86,5 +89,5 @@ def open_device(gpu: int) -> BackendDevice:
     )
 
 
-def _text(words: bytes | None) -> str:
-    return (words or b"").decode(errors="replace")
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode(errors="replace")

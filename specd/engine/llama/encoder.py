@@ -1,7 +1,7 @@
-"""A model that gives vectors: texts as sequences of one pass, pooled as its GGUF says.
+"""An embedding model: texts as sequences of one pass, pooled as its GGUF says.
 
-Every shape that llama.cpp ends the process over is kept out here: a pass beyond its batch, half a
-text where attention looks both ways, positions that the model has no rows for.
+llama.cpp aborts the process on some inputs, which this module prevents: passes larger than the
+batch, parts of a text with bidirectional attention, positions beyond the model's embeddings.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from specd.errors import LoadFailed
 
 #: Most texts of one pass.
 MAX_TEXTS: Final = 64
-#: llama.cpp makes room for logits of every row of a pass, though nobody wants them.  Where a text
-#: must be read in one pass, it may always be so long (Ollama's batch for embeddings), and longer
-#: where a model without a head has room for so many bytes of them.
+#: Limits on a text that must be read in one pass: always allowed, in tokens (Ollama's batch for
+#: embeddings), and for longer texts of models without a head, in bytes of logits.  llama.cpp
+#: allocates logits for every row of a pass, although none are used.
 _MIN_WHOLE, _MAX_LOGITS_BYTES = 2048, 4 * 2**30
 
 _NO_VECTOR: Final = {
@@ -37,7 +37,7 @@ _Row = tuple[TokenId, int, int]
 
 
 class LlamaEncoder(NativeContext):
-    """One `llama_context` that keeps nothing from pass to pass, used by one thread."""
+    """A `llama_context` for embeddings, with no state between calls, used by one thread."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class LlamaEncoder(NativeContext):
         flash_attention: bool | None = None,
         kv_cache_type: str = "f16",
     ) -> None:
-        """n_ctx: most tokens of a text.  n_batch: tokens that short texts fill together.
+        """Create the context.
 
-        Raises LoadFailed where the model gives no vector for a text, or there is no room for it.
+        n_ctx: most tokens of a text.  n_batch: most tokens of several texts in one pass.
+        Raises LoadFailed if the model gives no vector for a text, or memory does not suffice.
         """
         self._model = model
         params = context_params(
@@ -70,11 +71,12 @@ class LlamaEncoder(NativeContext):
             n_ctx = min(n_ctx, max(n_batch, _MIN_WHOLE, 0 if has_head else n_rows))
         self.n_ctx = n_ctx
         self.n_shared = min(n_batch, n_ctx)
-        # Where only the end is pooled and sees what went before, a text may come in pieces.
+        # If only the last token is pooled, in a causal model, a text may be read in pieces.
         self._n_pass = self.n_shared if ends else n_ctx
-        # Running states are split by sequence: several would be several passes anyway.
+        # llama.cpp splits recurrent models' passes by sequence, so several texts gain nothing.
         self.n_texts = 1 if model.is_recurrent else min(MAX_TEXTS, self.n_shared)
-        # llama.cpp plans a pass with the same rows of each text, and dies of a rest where it pools.
+        # llama.cpp reserves a pass with equal rows for each text, and aborts on a remainder if it
+        # pools, so the number of rows is a multiple of the number of texts.
         n_rows = -(-self._n_pass // self.n_texts) * self.n_texts
         params.n_ctx, params.n_seq_max = max(n_ctx, n_rows), self.n_texts
         params.n_batch = params.n_ubatch = n_rows
@@ -83,11 +85,11 @@ class LlamaEncoder(NativeContext):
         self._n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle))
 
     def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
-        """Raises DecodeFailed; the next call begins afresh."""
+        """Return one vector per text.  Raises DecodeFailed, after which the next call may work."""
         n_tokens = sum(map(len, texts))
         room = self.n_ctx if len(texts) == 1 else self.n_shared
         if not 0 < len(texts) <= self.n_texts or not all(texts) or n_tokens > room:
-            raise DecodeFailed(f"{len(texts)} texts of {n_tokens} tokens do not fit a pass")
+            raise DecodeFailed(f"{len(texts)} texts of {n_tokens} tokens do not fit in a pass")
         rows = [
             (token, position, sequence)
             for sequence, text in enumerate(texts)
@@ -104,7 +106,7 @@ class LlamaEncoder(NativeContext):
     def _pass(self, rows: Sequence[_Row]) -> None:
         batch = Batch()
         for token, position, sequence in rows:
-            # Every row must be asked for where any is pooled.
+            # llama.cpp needs all rows as outputs if it pools.
             batch.add(token, position, sequence, wants_logits=True)
         self._batch.fill(batch, batch.slots)
         run = llama_cpp.llama_encode if self._encodes else llama_cpp.llama_decode
@@ -122,7 +124,7 @@ class LlamaEncoder(NativeContext):
 def _probe(
     model: LlamaModel, wanted: llama_cpp.llama_context_params, native_log: NativeLog
 ) -> tuple[bool, int]:
-    """Whether the model keeps a cache, and its pooling type: only a context can tell."""
+    """Return whether the model has a cache, and its pooling type; only a context knows them."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max = 256, 1
     params.n_batch = params.n_ubatch = 32

@@ -1,4 +1,4 @@
-"""The shared library itself: started once, its struct layouts checked, its log read."""
+"""The shared library: its start, the check of its struct layouts, and its log."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ER
 _BUFFER = re.compile(r": +(\S+) +(?:DSV4 \S+ )?(\w+) buffer size = +([0-9.]+) MiB")
 
 
-#: Warnings that say nothing here: llama.cpp compares the whole cache with what one sequence was
-#: trained on, and slots share ours; and images in a plane leave gaps between positions.
+#: Warnings without meaning here.  llama.cpp compares the whole cache, which all slots share, with
+#: the context length of the training; and images in a plane leave gaps between positions.
 _HARMLESS_WARNINGS = ("n_ctx_seq", "non-consecutive token position")
-#: Said of every buffer that cannot be kept in memory (SPECD_MLOCK); told the first time.
+#: Warnings for every buffer that cannot be locked in memory (SPECD_MLOCK); logged once.
 _LOGGED_ONCE = ("failed to mlock", "RLIMIT_MEMLOCK")
 
 
 class BufferUse(Enum):
-    """What a buffer holds.  EXTRAS: the weights of adapters and of a projector."""
+    """The content of a buffer.  EXTRAS: the weights of adapters and of a projector."""
 
     WEIGHTS = "weights"
     EXTRAS = "extras"
@@ -54,7 +54,7 @@ _BUFFER_USES = {
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """name: llama.cpp's, such as CUDA0, CPU_Mapped or CUDA_Host."""
+    """A buffer that llama.cpp logged.  name: such as CUDA0, CPU_Mapped or CUDA_Host."""
 
     name: str
     use: BufferUse
@@ -62,9 +62,9 @@ class Buffer:
 
 
 class NativeLog:
-    """Receives llama.cpp's log lines: passes them on, keeps its errors and its buffer sizes.
+    """The receiver of llama.cpp's log: passes lines on, keeps errors and buffer sizes.
 
-    The callback runs in whatever thread llama.cpp logs from, so it only appends.
+    The callback may run in any thread of llama.cpp, so it only appends.
     """
 
     def __init__(self) -> None:
@@ -110,12 +110,12 @@ class NativeLog:
         return was_logged
 
     def begin(self) -> None:
-        """Forget errors and buffers of what was loaded before."""
+        """Clear the errors and buffers of earlier loads."""
         self.errors.clear()
         self.buffers.clear()
 
     def reason(self) -> str:
-        """The most telling error line since begin(): the first one, which the later ones repeat."""
+        """Return the first error since begin(), which is the most specific one."""
         for line in self.errors:
             _, _, reason = line.partition(": ")
             if reason:
@@ -123,17 +123,17 @@ class NativeLog:
         return "llama.cpp gave no reason"
 
     def load_error(self, what: str) -> LoadFailed:
-        """`what` failed, with the reason; OutOfMemory where any error since begin() says so."""
+        """Return the error that `what` failed; OutOfMemory if any error since begin() says so."""
         kind = OutOfMemory if any(map(is_out_of_memory_message, self.errors)) else LoadFailed
         return kind(f"{what}: {self.reason()}")
 
 
 @functools.cache
 def start() -> NativeLog:
-    """Initialise llama.cpp once per process; the log lives as long, for native code calls into it.
+    """Initialise llama.cpp once per process; return the log, which native code calls until its end.
 
-    Raises RuntimeError when the installed bindings are not the version whose struct layouts this
-    code was written for: a mismatch would corrupt memory silently.
+    Raises RuntimeError if the bindings are not the version whose struct layouts this code uses,
+    because a mismatch would corrupt memory silently.
     """
     if llama_cpp.__version__ != VERSION:
         message = f"llama-cpp-python {VERSION} is needed, {llama_cpp.__version__} is installed"

@@ -16,7 +16,7 @@ from specd.engine.llama.library import NativeLog
 from specd.engine.llama.tokenizer_stack import KINDS, TokenizerStack
 from specd.errors import InvalidRequest, LoadFailed
 
-#: By whether the file is mapped (None: llama.cpp's choice), and what lies in memory is kept there.
+#: llama.cpp's load mode by (use_mmap, use_mlock); use_mmap None: llama.cpp's choice.
 _LOAD_MODES = {
     (None, False): llama_cpp.LLAMA_LOAD_MODE_AUTO,
     (True, False): llama_cpp.LLAMA_LOAD_MODE_MMAP,
@@ -28,7 +28,7 @@ _LOAD_MODES = {
 _PIECE_BYTES = 64
 _VALUE_BYTES = 256
 
-#: What llama.cpp looks for in a text before it tokenizes the rest.
+#: Attributes of the tokens that llama.cpp searches in a text before it tokenizes the rest.
 _CONTROL_ATTRIBUTES = (
     llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
     | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
@@ -37,7 +37,7 @@ _CONTROL_ATTRIBUTES = (
 
 
 class LlamaModel:
-    """Owns one `llama_model`; close it after its contexts."""
+    """The owner of one `llama_model`; close it after its contexts."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class LlamaModel:
         use_mlock: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Raises LoadFailed with the file and llama.cpp's own reason."""
+        """Load the file.  Raises LoadFailed with its path and llama.cpp's reason."""
         params = llama_cpp.llama_model_default_params()
-        # Arrays that native code reads; the model keeps the addresses.
+        # Arrays that native code reads; llama.cpp keeps their addresses.
         self._kept_alive = placement.apply_to(params)
         params.load_mode = _LOAD_MODES[use_mmap, use_mlock]
 
@@ -69,18 +69,20 @@ class LlamaModel:
         self.vocabulary = LlamaVocabulary(
             llama_cpp.llama_model_get_vocab(self.handle), self.metadata("tokenizer.ggml.pre")
         )
-        #: LoRA handles, which every context made later applies; the model frees them.
+        #: LoRA handles; contexts made later apply them, and llama.cpp frees them with the model.
         self.adapters: list[Any] = []
         self._native_log = native_log
 
     def adapt(self, path: str) -> None:
-        """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's own reason."""
+        """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's reason."""
         adapter = llama_cpp.llama_adapter_lora_init(self.handle, path.encode())
         if not adapter:
             raise self._native_log.load_error(f"cannot apply the adapter {path}")
         if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
-            # It must leave alone what stands before its invocation; a context knows no such place.
-            raise LoadFailed(f"cannot apply the adapter {path}: it is an activated LoRA")
+            # It must apply only after its invocation tokens, but a context applies it everywhere.
+            raise LoadFailed(
+                f"cannot apply the adapter {path}: activated LoRA adapters are not supported"
+            )
         self.adapters.append(adapter)
 
     @property
@@ -89,30 +91,33 @@ class LlamaModel:
 
     @property
     def n_ctx_train(self) -> int:
-        """0 is unknown; a length beyond 2^31 - 1 comes out of llama.cpp as a negative one."""
+        """Context length of the training in tokens; 0: unknown.
+
+        llama.cpp returns a length beyond 2^31 - 1 as a negative number.
+        """
         return max(int(llama_cpp.llama_model_n_ctx_train(self.handle)), 0)
 
     @property
     def is_recurrent(self) -> bool:
-        """Recurrent or hybrid: it keeps a running state, if not of all its layers."""
+        """Whether some or all layers keep a recurrent state: recurrent or hybrid models."""
         recurrent = llama_cpp.llama_model_is_recurrent(self.handle)
         return bool(recurrent or llama_cpp.llama_model_is_hybrid(self.handle))
 
     @property
     def is_stateful_only(self) -> bool:
-        """Recurrent throughout: no layer has attention, and the past is one state."""
+        """Whether all layers are recurrent and none has attention."""
         return bool(llama_cpp.llama_model_is_recurrent(self.handle))
 
     @property
     def window(self) -> int:
-        """Tokens that a layer with a sliding window looks back, its own included; 0: no such."""
+        """Size of the sliding window in tokens, the current one included; 0: no such layer."""
         return int(llama_cpp.llama_model_n_swa(self.handle))
 
     @property
     def can_branch(self) -> bool:
-        """Whether sequences can share single cells: not with a running state, window or index.
+        """Whether sequences can share single cells: not with a recurrent state, window or index.
 
-        llama.cpp aborts the process when part of a cache with an index is to be shared.
+        llama.cpp aborts the process if sequences share part of a cache with an index.
         """
         architecture = self.metadata("general.architecture")
         has_index = self.metadata(f"{architecture}.attention.indexer.head_count")
@@ -120,7 +125,7 @@ class LlamaModel:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees only those before it, as far as the file says."""
+        """Whether a token attends only to those before it, as far as the file says."""
         architecture = self.metadata("general.architecture")
         return self.metadata(f"{architecture}.attention.causal") != "false"
 
@@ -129,7 +134,7 @@ class LlamaModel:
         return bool(llama_cpp.llama_model_has_decoder(self.handle))
 
     def metadata(self, key: str) -> str:
-        """A value of the file as llama.cpp prints it, cut where it is long; "" for none."""
+        """Return a value of the file as llama.cpp prints it, cut to 255 bytes; "" if none."""
         buffer = ctypes.create_string_buffer(_VALUE_BYTES)
         n = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, _VALUE_BYTES)
         return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
@@ -141,32 +146,32 @@ class LlamaModel:
 
 
 class LlamaVocabulary:
-    """Thread-safe reads of a model's vocabulary (so says llama.cpp's thread-safety test)."""
+    """The vocabulary of a model.  Any thread may read it (llama.cpp has a test of that)."""
 
     def __init__(self, handle: object, pre_tokenizer: str = "") -> None:
-        """pre_tokenizer: the file's tokenizer.ggml.pre."""
+        """Wrap a `llama_vocab`.  pre_tokenizer: the file's tokenizer.ggml.pre."""
         self._handle = handle
         self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(handle))
         self._pieces: dict[TokenId, bytes] = {}
         self._ends: dict[TokenId, bool] = {}
-        #: Read when the first long text comes.
+        #: Made for the first long text.
         self._control_spellings: ControlSpellings | None = None
         self._add_bos = bool(llama_cpp.llama_vocab_get_add_bos(handle))
         kind = llama_cpp.llama_vocab_type(handle)
         self._is_word_piece = kind == llama_cpp.LLAMA_VOCAB_TYPE_WPM
         self._stack: TokenizerStack | None = None
         if kind == llama_cpp.LLAMA_VOCAB_TYPE_BPE:
-            # The others have no pre-tokenizer, and take the same stack for each text.
+            # Other kinds have no pre-tokenizer and need the same stack for every text.
             self._stack = TokenizerStack(self._tokenize, pre_tokenizer)
 
     def begins_with_bos(self) -> bool:
         return self._add_bos
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
-        """Return the token ids of the text, control tokens in it recognised.
+        """Return the token ids of the text, with control tokens in it recognised.
 
-        Raises InvalidRequest for a run of characters that overflows llama.cpp's stack, and for more
-        than MAX_CONTROL_TOKENS.
+        Raises InvalidRequest for a run of characters that would overflow llama.cpp's stack, and for
+        more than MAX_CONTROL_TOKENS control tokens.
         """
         self._check_control_tokens(text)
         if self._stack is None:
@@ -174,19 +179,19 @@ class LlamaVocabulary:
         return self._stack.call(text, lambda: self._tokenize(text, add_bos=add_bos))
 
     def max_runs(self) -> tuple[int | None, ...]:
-        """Longest run of each of tokenizer_stack.KINDS that is read; None: of any length."""
+        """Return the longest allowed run of each of tokenizer_stack.KINDS; None: any length."""
         return self._stack.max_runs() if self._stack is not None else (None,) * len(KINDS)
 
     def _check_control_tokens(self, text: str) -> None:
-        """Raise InvalidRequest for a text with too many places where one may begin."""
+        """Raise InvalidRequest for a text that may have too many control tokens."""
         if len(text) <= MAX_CONTROL_TOKENS:
             return
         if self._control_spellings is None:
             self._control_spellings = ControlSpellings.of(self._read_control_spellings())
         if (n_tokens := self._control_spellings.count(text)) > MAX_CONTROL_TOKENS:
             raise InvalidRequest(
-                f"the prompt has {n_tokens} control or user-defined tokens: at most"
-                f" {MAX_CONTROL_TOKENS} are read"
+                f"the prompt has {n_tokens} control or user-defined tokens;"
+                f" the limit is {MAX_CONTROL_TOKENS}"
             )
 
     def _read_control_spellings(self) -> list[str]:
@@ -198,8 +203,8 @@ class LlamaVocabulary:
 
     def _tokenize(self, text: str, *, add_bos: bool = False) -> list[TokenId]:
         if self._is_word_piece:
-            # Of what comes apart into several letters llama.cpp keeps the first: Korean would lose
-            # its vowels.
+            # llama.cpp keeps only the first letter of a character that decomposes into several, so
+            # Korean would lose its vowels.
             text = unicodedata.normalize("NFD", text)
         data = text.encode("utf-8", "replace")
         room = len(data) + 8
@@ -220,7 +225,7 @@ class LlamaVocabulary:
 
     def _bytes(self, token: TokenId, *, special: bool) -> bytes:
         if not 0 <= token < self.n_vocab:
-            # Native code would end the process over this.
+            # Native code would abort the process.
             raise ValueError(f"token {token} is outside the vocabulary of {self.n_vocab}")
         room = _PIECE_BYTES
         while True:

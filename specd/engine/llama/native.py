@@ -1,4 +1,4 @@
-"""A `llama_context` as all that use one begin: its parameters, its batch, what it took."""
+"""The parts that all uses of a `llama_context` share: parameters, batches, memory."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _FLASH_ATTENTION = {
 def context_params(
     *, n_threads: int, flash_attention: bool | None, kv_cache_type: str
 ) -> llama_cpp.llama_context_params:
-    """One cache for all sequences.  n_threads 0 is llama.cpp's own choice.
+    """Return parameters for one cache that all sequences share.
 
-    Raises LoadFailed when the cache type is unknown.
+    n_threads: 0: llama.cpp's choice.  Raises LoadFailed if the cache type is unknown.
     """
     if kv_cache_type not in _GGML_TYPES:
         known = ", ".join(_GGML_TYPES)
@@ -60,11 +60,11 @@ def context_params(
 def make_context(
     model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
 ) -> llama_cpp.llama_context_p:
-    """Raises LoadFailed with llama.cpp's own reason."""
+    """Create a context with the model's adapters.  Raises LoadFailed with llama.cpp's reason."""
     n_buffers = len(native_log.buffers)
     handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle and params.n_rs_seq:
-        # Better served plain than not at all.
+        # Try without snapshots of recurrent states: serving without drafts is better than failing.
         params.n_rs_seq = 0
         del native_log.buffers[n_buffers:]
         handle = llama_cpp.llama_init_from_model(model.handle, params)
@@ -78,10 +78,10 @@ def make_context(
 
 
 def memory_of(buffers: Collection[Buffer], model_bytes: int) -> ModelMemory:
-    """What llama.cpp said while it allocated.  model_bytes: all weights of the model.
+    """Return the memory of the buffers that llama.cpp logged.  model_bytes: of all weights.
 
-    Of a file that is mapped the processor may have parts in an order of its own beside it: those
-    are holes in the mapping, which nobody reads again, and count once.
+    Parts of a mapped file may also be repacked in memory for the CPU.  Then nothing reads their
+    pages in the mapping any more, so those parts count once.
     """
     by_use: Counter[BufferUse] = Counter()
     by_device: Counter[str] = Counter()
@@ -108,9 +108,9 @@ def memory_of(buffers: Collection[Buffer], model_bytes: int) -> ModelMemory:
 
 
 def _device(buffer_name: str) -> str:
-    """llama.cpp's name of the device: CUDA0 for CUDA0, MTL0 for MTL0_Mapped.
+    """Return llama.cpp's name of a buffer's device: CUDA0 for CUDA0, MTL0 for MTL0_Mapped.
 
-    CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and their like lie in main memory.
+    It is CPU for buffers in main memory: CPU, CPU_Mapped, CPU_REPACK, CUDA_Host and others.
     """
     if buffer_name.startswith((_MAIN_MEMORY, "AMX", "BLAS")) or buffer_name.endswith("_Host"):
         return _MAIN_MEMORY
@@ -118,10 +118,10 @@ def _device(buffer_name: str) -> str:
 
 
 class NativeBatch:
-    """A `llama_batch` with room for `room` rows, in memory of its own.
+    """A reusable `llama_batch` for up to `room` rows.
 
     It uses plain ctypes arrays.  CPU caches are cold between two passes, and for the few rows of a
-    step an assignment to such an array takes a fraction of the time of numpy.
+    step an assignment to such an array takes a fraction of the time that numpy takes.
     """
 
     def __init__(self, room: int) -> None:
@@ -143,7 +143,7 @@ class NativeBatch:
         )
 
     def fill(self, batch: Batch, sequences: Sequence[int]) -> None:
-        """sequences: the sequence of each row."""
+        """Copy a batch into the native one.  sequences: the sequence of each row."""
         n = len(batch)
         self.native.n_tokens = n
         self._tokens[:n] = batch.tokens
@@ -158,11 +158,11 @@ class NativeContext:
     def __init__(
         self, model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
     ) -> None:
-        """Raises LoadFailed with llama.cpp's own reason."""
+        """Create the context.  Raises LoadFailed with llama.cpp's reason."""
         self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
         self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
         self._batch = NativeBatch(self.n_batch)
-        # It begins with a row for each sequence, and does not say when it makes room for the rest.
+        # llama.cpp starts with one row for each sequence, and does not log when it allocates more.
         rows_bytes = (params.n_outputs_max or self.n_batch) * _row_bytes(model, params)
         self._buffers = memory_of(
             [
@@ -182,13 +182,13 @@ class NativeContext:
 
 
 def _row_bytes(model: LlamaModel, params: llama_cpp.llama_context_params) -> int:
-    """A row of results: logits, whoever wants them, and a vector."""
+    """Return the bytes of a row of results: logits, and a vector if embeddings are on."""
     n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle)) if params.embeddings else 0
     return ctypes.sizeof(ctypes.c_float) * (model.vocabulary.n_vocab + n_embd)
 
 
 class BranchedBatch:
-    """A `llama_batch` whose rows are in several sequences each; for one pass."""
+    """A `llama_batch` for one pass whose rows belong to several sequences each."""
 
     def __init__(self, batch: Batch, sequences: Sequence[Sequence[int]]) -> None:
         n = len(batch)
@@ -204,9 +204,9 @@ class BranchedBatch:
 
 
 class EmbeddingBatch:
-    """A `llama_batch` of embeddings [n, width] for one sequence; for one pass.
+    """A `llama_batch` for one pass with embeddings [n, width] of one sequence.
 
-    positions: [1, n], or [4, n] in a plane.  wants_logits: of its last row.
+    positions: [1, n], or [4, n] in a plane.  wants_logits: whether the last row gets logits.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class EmbeddingBatch:
         ids = (llama_cpp.llama_seq_id * 1)(sequence)
         logits = (ctypes.c_int8 * n)()
         logits[n - 1] = wants_logits
-        # Referenced by native code for as long as this lives.
+        # Native code keeps references to these while the batch lives.
         self._rows = np.ascontiguousarray(rows, np.float32)
         self._positions = np.ascontiguousarray(positions, np.int32)
         self.native = llama_cpp.llama_batch(

@@ -1,6 +1,6 @@
-"""Where a slot's tokens lie in the cache: one after the other, but for images in a plane.
+"""The positions of a slot's tokens in the cache: consecutive, except for images in a plane.
 
-An image is kept or lost whole; one in a plane takes fewer positions than it has tokens.
+An image is kept or removed as a whole.  An image in a plane has fewer positions than tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from specd.engine.media import Media
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """first: index of its first token, which is at `position`."""
+    """The place of an image.  first: index of its first token, which is at `position`."""
 
     first: int
     position: int
@@ -24,18 +24,18 @@ class _Span:
 
     @property
     def end_position(self) -> int:
-        """One more than the last position that the cache holds of it."""
+        """One more than the last position of its cells."""
         plane = self.media.plane
         return self.position + (plane.extent if plane is not None else self.media.n_tokens)
 
     @property
     def n_saved(self) -> int:
-        """Positions that it takes less than it has tokens."""
+        """Number of its tokens less number of its positions."""
         return self.media.n_tokens - self.media.n_positions
 
 
 class PositionMap:
-    """Of one slot."""
+    """The images of one slot, and the conversion between token counts and positions."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -44,28 +44,28 @@ class PositionMap:
         return bool(self._spans)
 
     def add(self, first: int, media: Media) -> None:
-        """Behind all that is there."""
+        """Add an image after all others.  first: index of its first token."""
         self._spans.append(_Span(first, self.position(first), media))
 
     def truncate(self, n: int) -> None:
-        """Only the first n tokens are left."""
+        """Remove the images beyond the first n tokens."""
         self._spans = [span for span in self._spans if span.end <= n]
 
     def position(self, n: int) -> int:
-        """That of the token behind the first n."""
+        """Return the position of the token after the first n."""
         return n - sum(span.n_saved for span in self._spans if span.end <= n)
 
     def without_cut_media(self, n: int) -> int:
-        """The first n tokens, or as many fewer as no image is cut in two."""
+        """Return n, or the start of the image that a cut after n tokens would split."""
         return next((span.first for span in self._spans if span.first < n < span.end), n)
 
     def cache_end(self, n: int) -> int:
-        """Where the cache ends with the first n tokens, which cut no image."""
+        """Return where the cache ends with the first n tokens, which split no image."""
         last = next((span for span in self._spans if span.end == n), None)
         return last.end_position if last is not None else self.position(n)
 
     def tokens(self, cache_end: int) -> int:
-        """How many tokens, and no part of an image, a cache holds that ends there."""
+        """Return how many tokens a cache with that end holds, without a partial image."""
         n = cache_end
         n_saved = 0
         for span in self._spans:

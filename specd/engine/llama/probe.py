@@ -1,8 +1,7 @@
-"""A context whose passes show what goes into each multiplication with weights.
+"""A context that records the inputs of each multiplication with weights, for the self-check.
 
-The self-check compares rows in it.  Logits alone hide what it looks for: weights of few bits round
-their input to 8 bits, so that a difference in attention reaches the logits of a small model in one
-row of a hundred.
+Logits alone are not enough for the comparison of rows.  Quantized weights round their input to 8
+bits, so in a small model a difference in attention reaches the logits in one row of a hundred.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _WATCHED = frozenset({b"MUL_MAT", b"MUL_MAT_ID"})
 
 
 class ProbeTimeout(Exception):
-    """The deadline of the check has passed."""
+    """The deadline of the self-check has passed."""
 
 
 class _Tensor(ctypes.Structure):
-    """The head of a `ggml_tensor`, as the pinned llama.cpp has it (library.VERSION)."""
+    """The first fields of the struct `ggml_tensor`, with the layout of `library.VERSION`."""
 
     _fields_ = (
         ("kind", ctypes.c_int32),
@@ -45,7 +44,7 @@ class _Tensor(ctypes.Structure):
 
 
 def _native(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of ggml, which the bindings lack."""
+    """Return a function of ggml that the bindings lack."""
     function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001
     function.argtypes, function.restype = arguments, result
     return function
@@ -70,13 +69,13 @@ def _multiplies_weights(tensor: Any) -> bool:
     weights = _Tensor.from_address(tensor).sources[0]
     if b".weight" not in _name_of(weights):
         return False
-    # Where each head has weights of its own, what is multiplied lies head by head.
+    # If each head has its own weights, the input is stored by head and not by row.
     per_head = _Tensor.from_address(weights).extents[2] > 1
     return not per_head or _operation_of(tensor) == b"MUL_MAT_ID"
 
 
 def _values(tensor: Any) -> npt.NDArray[np.uint8]:
-    """Its bytes in order, row after row, whatever lies between them."""
+    """Return the tensor's bytes, row after row without gaps."""
     head = _Tensor.from_address(tensor)
     span = np.empty(_n_bytes_of(tensor), np.uint8)
     _read(tensor, span.ctypes.data, 0, len(span))
@@ -87,7 +86,7 @@ def _values(tensor: Any) -> npt.NDArray[np.uint8]:
 
 
 class ProbeContext(LlamaContext):
-    """Implements `exactness.Probe` over llama.cpp."""
+    """The `exactness.Probe` over llama.cpp."""
 
     def __init__(
         self,
@@ -97,24 +96,28 @@ class ProbeContext(LlamaContext):
         deadline: float | None = None,
         **fields: Any,
     ) -> None:
-        """deadline: on time.monotonic(); no pass begins after it.
+        """Create the context.
 
-        fields: those of LlamaContext.  Raises LoadFailed where there is no room for it.
+        deadline: on time.monotonic(); no pass begins after it.
+        fields: those of LlamaContext.  Raises LoadFailed if memory does not suffice.
         """
         self._deadline = deadline
         self._watching = False
         self._seen: list[npt.NDArray[np.uint8]] = []
         self._history: Any = None
-        # Referenced by native code as long as the context lives.
+        # Native code keeps a reference to it while the context lives.
         self._watcher = llama_cpp.ggml_backend_sched_eval_callback(self._watch)
         super().__init__(model, native_log, watcher=self._watcher, **fields)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._wants_row: list[bool] = []
-        #: Of each watched result, from a pass of one row.
+        #: Bytes per row of each recorded input, from a pass of one row.
         self._row_bytes: list[int] = []
 
     def _watch(self, tensor: Any, ask: bool, _user_data: Any) -> bool:
-        """Called for each result of a pass: first whether it is wanted, then with its values."""
+        """Handle llama.cpp's callback for each result of a pass.
+
+        ask: return whether the result is wanted.  Otherwise, record the result's input.
+        """
         if ask:
             return self._watching and _multiplies_weights(tensor)
         self._seen.append(_values(_Tensor.from_address(tensor).sources[1]))
@@ -135,21 +138,21 @@ class ProbeContext(LlamaContext):
             self._row_bytes = [len(values) for values in self._seen]
 
     def row(self, index: int) -> Row:
-        """All that was computed for the row, its logits last; as bits, to be compared.
+        """Return all recorded inputs of the row and its logits, as raw bits to compare.
 
-        Known after a first pass of one row.
+        Run a pass of one row first.
         """
         parts = []
         for values, n_bytes in zip(self._seen, self._row_bytes, strict=True):
             rows = values.reshape(-1, n_bytes)
-            # Behind the last attention llama.cpp goes on with the rows that want logits alone.
+            # After the last attention, llama.cpp continues only with the rows that want logits.
             is_whole = len(rows) == len(self._wants_row)
             parts.append(rows[index if is_whole else sum(self._wants_row[:index])])
         logits = super().row(index).view(np.uint8)
         return np.concatenate([*parts, logits]).view(np.float32)
 
     def save_history(self) -> None:
-        """Keep what slot 0 holds, for `recall`.  Raises DecodeFailed."""
+        """Save the cache of slot 0 for `restore_history`.  Raises DecodeFailed."""
         sequence = self._cache.sequence(0)
         size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
         self._history = (ctypes.c_uint8 * size)()
@@ -158,7 +161,7 @@ class ProbeContext(LlamaContext):
             raise DecodeFailed("llama.cpp could not copy the state of a sequence")
 
     def restore_history(self, slots: Sequence[int]) -> None:
-        """Empty the cache, then give each slot what was remembered, in this order.
+        """Empty the cache, then restore the saved history to each slot, in this order.
 
         Raises DecodeFailed.
         """

@@ -1,4 +1,4 @@
-"""llama.cpp's multimodal library: a GGUF that turns images and sounds into embeddings."""
+"""The projector: turns images and sounds into embeddings, by llama.cpp's multimodal library."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Media, Part, Plane, Positions, Rows
 from specd.errors import InvalidRequest, LoadFailed
 
-#: Models that say where in an image something is, and the tokens they need for it (contract 6).
+#: Models that can locate objects in an image, and the fewest tokens for an image that this needs.
 _EXACT, _EXACT_TOKENS = ("qwen2vl", "qwen3vl", "qwen3vlmoe"), 1024
-#: Kinds whose images depend on where they stand in a prompt: how many of them there may be.
+#: Kinds whose embeddings depend on the position in the prompt, and the most images of a prompt.
 _PLACED = {"hunyuanvl": 1, "deepseek4v": 0}
 _DIMENSIONS = ("t", "y", "x", "z")
 
 
 class LlamaProjector:
-    """Owns one `mtmd_context`, made for one model.  After its creation one thread uses it."""
+    """The owner of one `mtmd_context`, made for one model; after creation, one thread uses it."""
 
     def __init__(
         self,
@@ -44,9 +44,10 @@ class LlamaProjector:
         placement: DevicePlacement = DEFAULT_PLACEMENT,
         flash_attention: bool | None = None,
     ) -> None:
-        """n_ctx: tokens of a slot; an image takes no more than half of them where it can be helped.
+        """Load the projector.
 
-        Raises LoadFailed with the file and llama.cpp's own reason.
+        n_ctx: tokens of a slot; images are scaled down to take at most half of them if possible.
+        Raises LoadFailed with the path and llama.cpp's reason.
         """
         mtmd_cpp.mtmd_helper_log_set(native_log.callback, ctypes.c_void_p(0))
         params = mtmd_cpp.mtmd_context_params_default()
@@ -65,7 +66,7 @@ class LlamaProjector:
             raise native_log.load_error(f"cannot load the projector {path}")
         self._handle = handle
         scratch = native_log.buffers[n_buffers:]
-        # The library tells of its scratch, not of its weights, which lie at the same place.
+        # The library logs its scratch buffers, not its weights, which are on the same device.
         where = scratch[0].name if scratch else "CPU"
         native_log.buffers.append(Buffer(where, BufferUse.EXTRAS, Path(path).stat().st_size))
         self._n_ctx = n_ctx
@@ -79,7 +80,7 @@ class LlamaProjector:
 
     @property
     def is_causal(self) -> bool:
-        """Whether the tokens of an image see only those before them."""
+        """Whether the tokens of an image attend only to those before them."""
         return not mtmd_cpp.mtmd_decode_use_non_causal(self._handle, None)
 
     def parts(self, data: bytes, n_ctx: int = 0) -> Sequence[Part]:
@@ -93,7 +94,7 @@ class LlamaProjector:
         n_tokens = sum(part.n_tokens for part in parts if isinstance(part, Media))
         most = max((n_ctx or self._n_ctx) // 2, 1)
         if n_tokens > most:
-            # Better seen smaller than not at all.  Models of fixed sizes are not to be helped.
+            # Scale the image down.  Models with a fixed number of tokens ignore the size.
             parts = self._parts(_bitmap(pixels.downscaled(most / n_tokens)), key + most.to_bytes(8))
         return parts
 
@@ -123,13 +124,13 @@ class LlamaProjector:
             raise InvalidRequest("a sound cannot be read: it is not WAV, MP3 or FLAC")
         n_samples = mtmd_cpp.mtmd_bitmap_get_n_bytes(wrapper.bitmap) // 4
         if n_samples < mtmd_cpp.mtmd_get_audio_sample_rate(self._handle) // 10:
-            # Of a single sample the library would end the process.
+            # The library would abort the process on a single sample.
             mtmd_cpp.mtmd_bitmap_free(wrapper.bitmap)
             raise InvalidRequest("a sound is too short: it lasts less than a tenth of a second")
         return wrapper.bitmap
 
     def _parts(self, bitmap: Any, key: bytes) -> Sequence[Part]:
-        """Frees the bitmap."""
+        """Return the parts of an image or sound, and free its bitmap."""
         part = mtmd_cpp.mtmd_input_part(None, bitmap)
         parts = (ctypes.POINTER(mtmd_cpp.mtmd_input_part) * 1)(ctypes.pointer(part))
         chunks = _Chunks()
@@ -138,7 +139,7 @@ class LlamaProjector:
         finally:
             mtmd_cpp.mtmd_bitmap_free(bitmap)
         if code != 0:
-            raise InvalidRequest(f"a file cannot be shown to this model (code {code})")
+            raise InvalidRequest(f"this model cannot read an image or sound (code {code})")
         return list(self._iter_media(chunks, key))
 
     def _iter_media(self, chunks: _Chunks, key: bytes) -> Iterator[Part]:
@@ -163,7 +164,7 @@ class LlamaProjector:
 
 
 class _Chunks:
-    """An `mtmd_input_chunks`, freed with the last of its chunks that anyone holds."""
+    """An `mtmd_input_chunks`; it is freed when no chunk of it is referenced any more."""
 
     def __init__(self) -> None:
         self.handle = mtmd_cpp.mtmd_input_chunks_init()
@@ -187,7 +188,7 @@ def _text_tokens(chunk: _Chunk) -> list[TokenId]:
 
 
 def _plane(chunk: Any, kind: int, n_tokens: int) -> Plane:
-    """Positions are linear in where an image begins: two beginnings tell all."""
+    """Return the positions of an image, which are linear in its start: two starts give them."""
     if kind != mtmd_cpp.MTMD_INPUT_CHUNK_TYPE_IMAGE:
         steps = np.tile(np.arange(n_tokens, dtype=np.int32), (4, 1))
         return Plane(steps, np.ones_like(steps))
@@ -208,6 +209,6 @@ def _bitmap(pixels: images.Pixels) -> Any:
 
 
 def _kind(path: str) -> str:
-    """The projector's type; "" where it has one for images and one for sounds."""
+    """Return the projector's type; "" if it has one type for images and one for sounds."""
     field = GGUFReader(path).fields.get("clip.projector_type")
     return str(field.contents()) if field is not None else ""

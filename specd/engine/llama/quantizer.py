@@ -1,8 +1,8 @@
-"""Writes a GGUF's weights in another number format.
+"""Write a GGUF's weights in another number format.
 
-`python -m specd.engine quantize SOURCE TARGET TYPE`: lines of "done/total" tensors on stdout; exit
-status 1 with the reason on stderr.  In a process of its own, since llama.cpp may abort on a damaged
-file.
+`python -m specd.engine quantize SOURCE TARGET TYPE` prints lines of "done/total" tensors on stdout.
+On failure it prints the reason on stderr and exits with status 1.  It runs in a process of its own,
+since llama.cpp may abort on a damaged file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TENSOR: Final = re.compile(r"\[\s*(\d+)/\s*(\d+)\]")
 
 
 class QuantizeError(Exception):
-    pass
+    """llama.cpp could not quantize the file; the message is its reason."""
 
 
 def quantize(source: Path, target: Path, file_type: str) -> None:
-    """Raises QuantizeError with llama.cpp's own reason."""
+    """Quantize `source` into `target`.  Raises QuantizeError with llama.cpp's reason."""
     native_log = start()
     native_log.begin()
     params = llama_cpp.llama_model_quantize_default_params()
@@ -40,7 +40,7 @@ def quantize(source: Path, target: Path, file_type: str) -> None:
 
 
 class _Progress(logging.Handler):
-    """llama.cpp counts the tensors in its log, and tells nobody else."""
+    """A log handler that prints progress; llama.cpp reports it only in its log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if found := _TENSOR.match(record.getMessage()):

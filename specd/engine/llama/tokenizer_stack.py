@@ -1,12 +1,12 @@
-"""A stack for llama.cpp's tokenizer, and the longest run of characters that it holds.
+"""A large stack for llama.cpp's tokenizer, and a limit on the runs of characters it must hold.
 
-llama.cpp gives most pre-tokenizers' patterns to std::regex, which calls itself once for each
-character that a pattern's loop takes.  A thread's usual 8 MiB end after some 26,000 characters,
-and with them the process.  So long runs are read on a thread with a larger stack, and a run that
-would not fit even there is refused.
+llama.cpp runs the patterns of most pre-tokenizers with std::regex, which recurses once for each
+character that a pattern's loop takes.  A thread's usual stack of 8 MiB overflows after about 26,000
+characters, which ends the process.  So long runs are tokenized on a thread with a larger stack, and
+a run that would not fit even there is refused.
 
-How much stack a character takes depends on the pre-tokenizer and on the compiler.  It is measured
-once for each vocabulary, when the first long run arrives.
+The stack for each character depends on the pre-tokenizer and on the compiler.  It is measured once
+for each vocabulary, when the first long run arrives.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from specd.errors import InvalidRequest
 
 T = TypeVar("T")
 
-#: Address space of the stack.  Memory is taken as it is used, and given back with the thread.
+#: Address space of the stack.  The kernel allocates its pages on first use, and frees them when the
+#: thread ends.
 STACK_BYTES: Final = 2**28
-#: Characters of a run that any thread's own stack holds.
+#: Longest run in characters that fits on the usual stack of a thread.
 MAX_SHALLOW_RUN: Final = 1024
-#: Steps of a regex whose time grows with the square of a run: some seconds.
+#: Most steps of a regex whose time grows with the square of a run: a few seconds.
 MAX_STEPS: Final = 2**26
 
-#: One match may span two runs, such as punctuation and the line ends behind it.
+#: One match may span two runs, such as punctuation and the line ends after it.
 _RUNS_OF_A_MATCH = 2
 _SAMPLE_CHARACTERS = 1024
-#: Less than this is not recursion but what every call takes.
+#: A regex that needs fewer bytes for each character does not recurse.
 _MIN_RECURSION_BYTES = 64
-#: Bytes for each character where they cannot be measured: twice what GCC's library takes.
+#: Bytes for each character if they cannot be measured: twice what GCC's library takes.
 _ASSUMED_BYTES = 640
 _MADV_NOHUGEPAGE = 15
 
-#: What llama.cpp counts as whitespace, for the inside of a class.
+#: The characters that llama.cpp treats as whitespace, for use in a regex class.
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of run: each loop of each pre-tokenizer stays within one of these.
+    """A kind of run; each loop of each pre-tokenizer stays within one of these kinds.
 
-    characters: the inside of a regex class.  samples: repeated, they take most stack.
+    characters: the inside of a regex class.  samples: texts that, repeated, take the most stack.
     """
 
     name: str
@@ -55,7 +56,8 @@ class Kind:
     samples: tuple[str, ...]
 
     def longer_than(self, n: int) -> re.Pattern[str]:
-        # Without the look behind, each character of a run would begin a search of its own.
+        """Return a pattern that finds runs of more than n characters."""
+        # Without the look-behind, each character of a run would start a search of its own.
         return re.compile(f"(?<![{self.characters}])[{self.characters}]{{{n + 1},}}")
 
 
@@ -66,7 +68,7 @@ KINDS: Final = (
         ("a", "A", "aA", "1", "!", "=", "\x01", "é", "\u0301", "a\u0301", "中", "한", "😀", "a1-"),
     ),
     Kind("whitespace characters", _SPACE, (" ", "\n", "\t", "\r\n", "\u3000")),
-    # exaone-moe takes letters with single spaces between them for one word.
+    # exaone-moe treats letters with single spaces between them as one word.
     Kind("letters and spaces without punctuation", r"a-zA-Z \u0080-\U0010ffff", ("a ", "中 ")),
 )
 _SHALLOW: Final = tuple(kind.longer_than(MAX_SHALLOW_RUN) for kind in KINDS)
@@ -74,53 +76,58 @@ _SHALLOW: Final = tuple(kind.longer_than(MAX_SHALLOW_RUN) for kind in KINDS)
 
 @dataclass(frozen=True, slots=True)
 class SlowRuns:
-    """Runs that a pre-tokenizer reads in quadratic time; n characters take n² / divisor steps."""
+    """Runs that a pre-tokenizer reads in quadratic time: n characters take n² / divisor steps."""
 
     name: str
     pattern: re.Pattern[str]
     divisor: int = 1
 
     def n_steps(self, text: str) -> int:
+        """Return the number of steps that all such runs of a text take."""
         return sum(len(run[0]) ** 2 for run in self.pattern.finditer(text)) // self.divisor
 
 
-#: Shorter runs are not counted: of the longest prompt they take fewer than MAX_STEPS.
+#: Shorter runs are not counted: even in the longest prompt they take fewer than MAX_STEPS.
 _MIN_SLOW_RUN = 4
-#: Whitespace but for the line ends.
+#: Whitespace without line ends.
 _BLANK: Final = _SPACE.replace(r"\t-\r", r"\t\v\f")
 
-#: By tokenizer.ggml.pre.
+#: Slow runs by tokenizer.ggml.pre.
 _SLOW_RUNS: Final = {
-    # It cuts at line ends, letters and punctuation, and then tries `\s+$` at each space left.
+    # It splits at line ends, letters and punctuation, and then tries `\s+$` at each space left.
     "deepseek-llm": SlowRuns(
         "spaces",
         re.compile(f"(?<![{_BLANK}])[{_BLANK}]{{{_MIN_SLOW_RUN},}}+(?=[^{_BLANK}\\r\\n!-/:-~])"),
     ),
-    # Its `\s*[\r\n]+` looks ahead to the end after each 512 of them.
+    # Its `\s*[\r\n]+` looks ahead to the end of the run after each 512 characters.
     "jais-2": SlowRuns(
         "whitespace characters",
         re.compile(f"(?<![{_SPACE}])[{_SPACE}]{{{_MIN_SLOW_RUN},}}+"),
         divisor=512,
     ),
-    # Its look ahead reads to the end of a number from each of the digits.
+    # Its look-ahead reads to the end of a number from each of its digits.
     "superbpe": SlowRuns("digits", re.compile(f"(?<![0-9])[0-9]{{{_MIN_SLOW_RUN},}}+")),
 }
 
 
 class TokenizerStack:
-    """Runs a tokenizer on a stack that its text fits.  Used by any thread."""
+    """The stack on which a tokenizer runs, large enough for its text.  Any thread may use it."""
 
     def __init__(self, read: Callable[[str], object], pre_tokenizer: str) -> None:
-        """read: tokenizes a text on the calling thread.  pre_tokenizer: tokenizer.ggml.pre."""
+        """Prepare for a tokenizer.
+
+        read: tokenizes a text on the calling thread.  pre_tokenizer: tokenizer.ggml.pre.
+        """
         self._read = read
         self._slow_runs = _SLOW_RUNS.get(pre_tokenizer)
         self._measuring = threading.Lock()
         self._max_runs: tuple[int | None, ...] | None = None
 
     def call(self, text: str, tokenize: Callable[[], T]) -> T:
-        """Return what `tokenize` returns for the text, called where its stack suffices.
+        """Call `tokenize` on a stack that is large enough for the text; return its result.
 
-        Raises InvalidRequest for a run that no stack here holds, or runs that would take minutes.
+        Raises InvalidRequest for a run that is too long for the largest stack, and for runs that
+        would take minutes.
         """
         if len(text) <= MAX_SHALLOW_RUN:
             return tokenize()
@@ -137,7 +144,7 @@ class TokenizerStack:
         return _on_deep_stack(tokenize)
 
     def max_runs(self) -> tuple[int | None, ...]:
-        """Longest run of each of KINDS in characters; None: its length takes no stack."""
+        """Return the longest run of each of KINDS in characters; None: any length."""
         with self._measuring:
             if self._max_runs is None:
                 self._max_runs = tuple(self._max_run(kind) for kind in KINDS)
@@ -151,7 +158,7 @@ class TokenizerStack:
         return int(STACK_BYTES / _RUNS_OF_A_MATCH / per_character)
 
     def _stack_bytes(self, kind: Kind) -> int:
-        """Stack that the calling thread took for the worst sample."""
+        """Return the bytes of stack that the calling thread needed for the worst sample."""
         for sample in kind.samples:
             n = _SAMPLE_CHARACTERS // len(sample)
             self._read(sample * n)
@@ -188,7 +195,7 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
         try:
             thread.start()
         except RuntimeError as error:
-            message = f"there is no room for the {STACK_BYTES >> 20} MiB of stack that it takes"
+            message = f"cannot allocate a stack of {STACK_BYTES >> 20} MiB"
             raise InvalidRequest(f"the prompt cannot be tokenized: {message}") from error
         finally:
             threading.stack_size(usual)
@@ -199,7 +206,7 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
 
 
 def _stack_range() -> tuple[int, int] | None:
-    """Address and bytes of the calling thread's stack; None where the C library cannot say."""
+    """Return address and bytes of the calling thread's stack; None if the C library cannot tell."""
     c = ctypes.CDLL(None)
     if not hasattr(c, "pthread_getattr_np"):
         return None
@@ -214,14 +221,14 @@ def _stack_range() -> tuple[int, int] | None:
 
 
 def _use_small_pages() -> None:
-    """Keep the kernel from taking 2 MiB of memory at each touch of the stack."""
+    """Prevent the kernel from allocating 2 MiB at each first access to a page of the stack."""
     if (stack := _stack_range()) is not None:
         address, n_bytes = ctypes.c_void_p(stack[0]), ctypes.c_size_t(stack[1])
         ctypes.CDLL(None).madvise(address, n_bytes, _MADV_NOHUGEPAGE)
 
 
 def _touched_bytes() -> int:
-    """Memory that the calling thread's stack takes up by now; an assumption where none can say."""
+    """Return the bytes of the calling thread's stack used so far, or an assumed value."""
     stack = _stack_range()
     if stack is None:
         return _SAMPLE_CHARACTERS * _ASSUMED_BYTES

@@ -41,3 +41,13 @@ def verify(
     if i in siblings and siblings[i][0] == token:
         row = siblings[i][1]
         yield sampler.token(row, history, position + i + 1), row
+
+
+def count_right(guess: Sequence[TokenId], emitted: Sequence[TokenId]) -> tuple[int, int]:
+    """Return how many tokens of the guess are right, and how many the emitted ones can judge."""
+    n_right = 0
+    for guessed, token in zip(guess, emitted, strict=False):
+        if guessed != token:
+            return n_right, n_right + 1
+        n_right += 1
+    return n_right, n_right

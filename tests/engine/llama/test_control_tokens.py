@@ -35,8 +35,8 @@ def with_controls(path: Path, copy: Path) -> Path:
     reader = GGUFReader(copy, "r+")
     tokens, kinds = (reader.fields[f"tokenizer.ggml.{x}"] for x in ("tokens", "token_type"))
     for text, kind in zip(tokens.data, kinds.data, strict=True):
-        if bytes(tokens.split_at_control_tokens[text]).decode() in CONTROLS:
-            kinds.split_at_control_tokens[kind][0] = TokenType.CONTROL
+        if bytes(tokens.parts[text]).decode() in CONTROLS:
+            kinds.parts[kind][0] = TokenType.CONTROL
     reader.data.flush()
     return copy
 
