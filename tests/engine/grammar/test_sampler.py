@@ -109,7 +109,7 @@ def test_a_row_without_any_allowed_token_is_no_silent_token() -> None:
     row = np.full(N_VOCAB, -np.inf, dtype=np.float32)
     row[ord("x")] = 1
     sampler, state = guided(SamplingParams())
-    with pytest.raises(NoAllowedToken, match="knows no token"):
+    with pytest.raises(NoAllowedToken, match="has no token"):
         sampler.token(row, [], 0)
     # A drafter guesses on, and what it guesses can only be wrong.
     assert sampler.sample(row, [], 0).token == ord("x")
