@@ -1,4 +1,4 @@
-"""Models made here: from uploaded GGUFs or another model, with what the request adds to them."""
+"""Creation of models from uploaded files or from another model (`/api/create`)."""
 
 from specd.create.creator import Creator
 from specd.create.request import CreateRequest

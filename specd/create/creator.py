@@ -1,8 +1,7 @@
-"""Makes models: the request's parts are gathered, quantized, completed and published as one.
+"""Creation of a model: collect its parts, quantize them, add the text layers, write the manifest.
 
-What can be refused is refused before the first line of progress, so that it has a status of its
-own.  Until the manifest is there nothing is seen of the model, and whatever ends it early removes
-the blobs that were written for it.
+Invalid requests fail before the first progress line, so that they get their own HTTP status.  The
+model is visible only once its manifest is written; a failed create removes the blobs it wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import Progress
-from specd.create.layers import gather, type_of
+from specd.create.layers import collect_parts, type_of
 from specd.create.model_parts import (
     Base,
     ModelPart,
@@ -39,16 +38,18 @@ from specd.store.manifest import manifest_text
 Pull = Callable[[str], AsyncGenerator[Progress, None]]
 ReportProgress = Callable[[Progress], None]
 
-#: Of the sources of one create, while it reads them.  The last error is then told.
+#: How often reading the sources starts again because they changed; the last error is raised.
 _MAX_CHANGES: Final = 8
 
 
 class Creator:
-    """check_template: raises InvalidRequest for a Go template that does not parse.
+    """Creator of models in one store.
 
-    pull: fetches a model that `from` names and the store has not; None where nothing is fetched.
-    command: what starts an engine.  stall_s: how long a quantization or a conversion may show no
-    progress.  converter_dir: where the converter of safetensors is prepared.
+    check_template: raises InvalidRequest for a Go template that does not parse.
+    pull: downloads the model in `from` if the store lacks it; None to never download.
+    command: command that starts an engine process.
+    stall_s: how long a quantization or conversion may show no progress.
+    converter_dir: folder with the environment of the safetensors converter.
     """
 
     def __init__(
@@ -72,17 +73,17 @@ class Creator:
         self._closed = False
 
     async def close(self) -> None:
-        """End what is under way; who waits for it is told so."""
+        """Cancel all running creates; their callers get ShuttingDown."""
         self._closed = True
         for work in self._works:
             work.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
 
     async def create(self, request: CreateRequest) -> AsyncGenerator[Progress, None]:
-        """Lines in Ollama's order, the last one `success`.  Closing it early ends the work.
+        """Create a model; yield progress lines in Ollama's order, the last one `success`.
 
-        Raises InvalidRequest, ModelNotFound, StoreError, EngineError where quantizing fails,
-        ShuttingDown.
+        Closing the generator cancels the work.  Raises InvalidRequest, ModelNotFound, StoreError,
+        EngineError if quantizing fails, and ShuttingDown.
         """
         if self._closed:
             raise ShuttingDown("the server is shutting down")
@@ -137,9 +138,9 @@ class Creator:
         new: NewBlobs,
         report: ReportProgress,
     ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
-        """Return the base, all parts with weights, held, and those of them that are imported.
+        """Return the base, all parts with weights (their blobs locked), and the imported ones.
 
-        A source that is deleted or replaced meanwhile is looked up again.
+        Starts again if a source is deleted or replaced meanwhile.
         """
         look = partial(sources_version, self._writer, request, validated.base)
         for _ in range(_MAX_CHANGES):
@@ -159,7 +160,8 @@ class Creator:
         report: ReportProgress,
     ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
         base = await self._base(request, validated, new, report)
-        found, imported = await self._do(partial(gather, self._writer, request, validated, base))
+        collect = partial(collect_parts, self._writer, request, validated, base)
+        found, imported = await self._do(collect)
         await self._do(partial(new.add, found))
         return base, found, imported
 
@@ -170,7 +172,7 @@ class Creator:
         new: NewBlobs,
         report: ReportProgress,
     ) -> Base:
-        """What `from` names, pulled if it is not here; nothing for a model that stays elsewhere."""
+        """Return the model in `from`, pulled if it is missing; empty for a remote model."""
         name = validated.base
         if name is None or request.remote_host:
             return Base()
@@ -196,7 +198,7 @@ class Creator:
         new: NewBlobs,
         report: ReportProgress,
     ) -> ModelPart:
-        """The part in the type that is wanted."""
+        """Return the part in the requested type, quantized if it has another one."""
         file_type = validated.type_of(part.kind)
         if part.header is None or not file_type or type_of(part.header) == file_type:
             if part in imported and part.kind in {"model", "draft"}:

@@ -1,4 +1,4 @@
-"""Which layers with weights a model is made of, and whether they fit together."""
+"""Collection of a model's layers with weights, with a check that they fit together."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from specd.store.gguf_metadata import metadata_of
 _NOT_QUANTIZED: Final = ("F", "BF", "I8", "I16", "I32", "I64")
 
 
-def gather(
+def collect_parts(
     writer: StoreWriter, request: CreateRequest, validated: ValidatedRequest, base: Base
 ) -> tuple[list[ModelPart], list[ModelPart]]:
-    """All parts with weights, and those of them that are imported; refuses what cannot be."""
+    """Return all parts with weights, and those of them that are imported.
+
+    Raises InvalidRequest if the parts do not make a model.
+    """
     imported: list[ModelPart] = []
     if not request.base:
         imported += making.from_files(writer, request.files or {})
@@ -34,7 +37,7 @@ def gather(
         parts, imported = [*parts, *adapters], [*imported, *adapters]
     if request.draft_files:
         drafts = [making.as_draft(part) for part in making.from_files(writer, request.draft_files)]
-        # Where Ollama lets the last one win the others would only take up room.
+        # Only the last drafter counts in Ollama, so the others would waste space.
         parts = [*(part for part in parts if part.kind != "draft"), *drafts]
         imported += drafts
     _check_types(parts, validated)
@@ -42,15 +45,15 @@ def gather(
 
 
 def type_of(header: GgufHeader) -> str:
-    """Such as F16; of a file that does not say, the type of its largest tensor."""
-    if said := metadata_of(header).file_type:
-        return said
+    """Return the file's type, such as F16; if it has none, the type of its largest tensor."""
+    if file_type := metadata_of(header).file_type:
+        return file_type
     largest = max(header.tensors, key=lambda tensor: math.prod(tensor.shape), default=None)
     return largest.type if largest is not None else "unknown"
 
 
 def _check_types(parts: Sequence[ModelPart], validated: ValidatedRequest) -> None:
-    """Whether every layer that is to be quantized can be."""
+    """Raise InvalidRequest if a layer that should be quantized cannot be."""
     if validated.draft_type and not any(part.kind == "draft" for part in parts):
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     for part in parts:

@@ -1,4 +1,4 @@
-"""The layers of a model in the making, and what the GGUFs among them say of it."""
+"""Layers of an unfinished model, with the headers of those that are GGUFs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _PROJECTORS: Final = ("projector", "mmproj")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPart:
-    """A layer whose blob is in the store.  header: where it is a GGUF.  is_new: just written."""
+    """A layer whose blob is in the store.
+
+    header: None unless it is a GGUF.  is_new: its blob was written by this create.
+    """
 
     layer: Layer
     header: GgufHeader | None = None
@@ -42,7 +45,10 @@ class ModelPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What `from` a model begins with; config as its JSON has it."""
+    """Layers and config of the model in `from`.
+
+    config: fields of its config blob.
+    """
 
     parts: tuple[ModelPart, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
@@ -52,12 +58,12 @@ class Base:
 
 
 def is_base_stored(writer: StoreWriter, name: Name) -> bool:
-    """Whether `from_model` finds it without a pull."""
+    """Return whether `from_model` finds the model without a pull."""
     return name.key == DEMO.key or safe_open.is_file(writer.manifest_path(name.stored))
 
 
 def sources_version(writer: StoreWriter, request: CreateRequest, base: Name | None) -> object:
-    """Return what differs once the base or an uploaded file was deleted or replaced."""
+    """Return a value that changes when the base or an uploaded file is deleted or replaced."""
     files = (request.files or {}, request.adapters, request.draft_files)
     paths = [writer.blob_path(digest) for sent in files for digest in sent.values()]
     if base is not None:
@@ -66,9 +72,9 @@ def sources_version(writer: StoreWriter, request: CreateRequest, base: Name | No
 
 
 def from_model(writer: StoreWriter, name: Name) -> Base:
-    """All layers of a stored model, each remembering where it comes from.
+    """Return all layers of a stored model or of the demo, with its name as their parent.
 
-    The pair inside the package is one too.  Raises ModelNotFound, StoreError.
+    Raises ModelNotFound and StoreError.
     """
     path = writer.manifest_path(name.stored)
     if safe_open.is_file(path):
@@ -103,7 +109,10 @@ def _inherited(writer: StoreWriter, parent: str, layer: Layer) -> ModelPart:
 
 
 def from_files(writer: StoreWriter, files: Files) -> tuple[ModelPart, ...]:
-    """Uploaded GGUFs, each as what it says it is, the model first; InvalidRequest for others."""
+    """Return the uploaded GGUFs as layers of the kind in their headers, the model first.
+
+    Raises InvalidRequest for files of other formats.
+    """
     if not files:
         raise InvalidRequest("no files provided to convert")
     paths = {digest: uploaded_blob(writer, digest) for digest in files.values()}
@@ -117,31 +126,32 @@ def from_files(writer: StoreWriter, files: Files) -> tuple[ModelPart, ...]:
 
 
 def as_draft(part: ModelPart) -> ModelPart:
-    """A GGUF given as a drafter is one, whatever else it could be."""
+    """Return a model's GGUF as a drafter.  Raises InvalidRequest for other kinds."""
     if part.kind != "model":
-        raise InvalidRequest(f"a drafter must be a model, and this GGUF is a {part.kind}")
+        raise InvalidRequest(f"a drafter must be a model, but this GGUF is a {part.kind}")
     return _with_kind(part, "draft")
 
 
 def check_model_files(parts: Sequence[ModelPart]) -> None:
-    """One model, and only what belongs to it."""
+    """Raise InvalidRequest unless exactly one part is the model."""
     n = sum(part.kind == "model" for part in parts)
     if n != 1:
-        raise InvalidRequest(f"one of the files must be the model, and {n} are")
+        raise InvalidRequest(f"exactly one of the files must be a model, but {n} are")
 
 
 def check_adapter(part: ModelPart, model: ModelPart | None) -> None:
+    """Raise InvalidRequest unless the part is a LoRA adapter for the model."""
     if part.kind != "adapter" or part.header is None:
         raise InvalidRequest("the adapter's GGUF is not a LoRA adapter")
     if model is None or model.header is None:
         return
     of, given = model.header.architecture, part.header.architecture
     if of != given:
-        raise InvalidRequest(f"the adapter is made for {given}, and the model is of {of}")
+        raise InvalidRequest(f"the adapter is for the architecture {given}, but the model is {of}")
 
 
 def uploaded_blob(writer: StoreWriter, digest: str) -> Path:
-    """Return where that blob lies; InvalidRequest where it does not."""
+    """Return the path of an uploaded blob.  Raises InvalidRequest if it is missing."""
     path = writer.blob_path(digest)
     if not path.is_file():
         raise InvalidRequest(f'blob "{digest}" not found')
@@ -159,7 +169,7 @@ def _import_gguf(digest: str, path: Path) -> ModelPart:
     except StoreError as error:
         raise InvalidRequest(str(error)) from error
     if (n := header.integer("split.count", 1)) > 1:
-        raise InvalidRequest(f"the GGUF is one of {n} pieces: join them with llama-gguf-split")
+        raise InvalidRequest(f"the GGUF is one of {n} parts: merge them with llama-gguf-split")
     return gguf_part(_kind(header), digest, path, header=header)
 
 
@@ -183,14 +193,14 @@ def _with_kind(part: ModelPart, kind: str) -> ModelPart:
 def gguf_part(
     kind: str, digest: str, path: Path, *, header: GgufHeader, is_new: bool = False
 ) -> ModelPart:
-    # Ollama writes the digest in this form, whichever the caller used.
+    # Ollama writes the digest in this form, whatever form the caller used.
     normal = f"sha256:{digest[7:].lower()}"
     layer = Layer(media_type(kind), normal, path.stat().st_size)
     return ModelPart(layer=layer, header=header, is_new=is_new)
 
 
 def keep(writer: StoreWriter, kind: str, path: Path) -> ModelPart:
-    """A file that an engine has written, staged in the store, as a layer; once it is whole."""
+    """Make a staged file that an engine has written a layer.  Raises StoreError if damaged."""
     read_header(path)
     digest = digest_of_file(path)
     is_new = not writer.has_blob(digest)
@@ -200,6 +210,7 @@ def keep(writer: StoreWriter, kind: str, path: Path) -> ModelPart:
 
 
 def put(writer: StoreWriter, kind: str, data: bytes, *, parent: str = "") -> ModelPart:
+    """Store bytes as a layer of that kind.  Raises StoreError."""
     digest, is_new = writer.put(data)
     layer = Layer(media_type(kind), digest, len(data), parent)
     header = read_header(writer.blob_path(digest)) if kind in _WEIGHTS else None

@@ -1,4 +1,4 @@
-"""The blobs of a model in the making: held till then, removed if no manifest names them."""
+"""The blobs of an unfinished model: locked meanwhile, and removed if the create fails."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from specd.store import BlobLock, StoreWriter
 
 log = logging.getLogger(__name__)
 
-#: Another create that is given up may remove a blob between its writing and its hold.
+#: Another create that fails may remove a blob between its writing and its locking.
 _N_TRIES: Final = 3
 
 
 class NewBlobs:
-    """`add` and `put` block: call them in the writer's threads."""
+    """Locked blobs of one create.  `add` and `put` block: call them in the writer's threads."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self.blob_lock: Final = BlobLock(writer)
@@ -25,12 +25,12 @@ class NewBlobs:
         self._new: set[str] = set()
 
     def add(self, parts: Sequence[ModelPart]) -> None:
-        """Hold the blobs of these parts.  Raises StoreError for one that is gone."""
+        """Lock the blobs of these parts.  Raises StoreError if one is gone."""
         self._new |= {part.layer.digest for part in parts if part.is_new}
         self.blob_lock.add(part.layer.digest for part in parts)
 
     def put(self, kind: str, data: bytes) -> ModelPart:
-        """Store a small layer, and hold it.  Raises StoreError."""
+        """Store a small layer and lock its blob.  Raises StoreError."""
         for _ in range(_N_TRIES - 1):
             part = put(self._writer, kind, data)
             try:
@@ -43,15 +43,17 @@ class NewBlobs:
         return part
 
     def keep(self, parts: Iterable[ModelPart]) -> None:
-        """Leave the blobs of these parts where they are: a manifest names them now."""
+        """Exclude the blobs of these parts from `discard`: a manifest names them now."""
         self._new -= {part.layer.digest for part in parts}
 
     async def discard(self) -> None:
-        """Let go of all blobs, and remove those that were written here and no manifest names."""
+        """Unlock all blobs, and remove those written here that no manifest names."""
         await self._writer.threads.do(self.blob_lock.close)
         if not self._new:
             return
         try:
             await self._writer.run_exclusive(lambda: self._writer.discard(self._new))
         except StoreError as error:
-            log.warning("blobs of a model that was not made are left to the next start: %s", error)
+            log.warning(
+                "cannot remove the blobs of a failed create; the next start removes them: %s", error
+            )

@@ -1,4 +1,4 @@
-"""What `/api/create` asks for, and what of it can be refused before any work is done."""
+"""The request of `/api/create`, and the checks that need no work."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from specd.store.name import parse
 FILE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_K_S", "Q4_K_M")
 _ALIASES: Final = {"Q4_K": "Q4_K_M"}
 
-#: Each license is a file of its own in the store, synced to the disk.
+#: Each license is a separate file in the store, with an fsync.
 MAX_LICENSES: Final = 100
-#: The largest models come in some 200 files.
+#: The largest models have about 200 files.
 MAX_FILES: Final = 1000
 MAX_PARAMETERS: Final = 256
-#: They begin every chat with the model, so that each of its prompts pays for them.
+#: They are part of every prompt of the model.
 MAX_MESSAGES: Final = 1000
-#: As a Modelfile spells it, and llama-server's `speculative.n_max`.
+#: Names as in a Modelfile, and llama-server's names such as `speculative.n_max`.
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MAX_ROLE: Final = 64
 _MAX_SHOWN: Final = 40
 
-#: Raises InvalidRequest, "template error: ...", where a Go template does not parse.
+#: Raises InvalidRequest, "template error: ...", if a Go template does not parse.
 CheckTemplate = Callable[[str], None]
 Files = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRequest:
-    """base: `from`.  files, adapters, draft_files: digests of blobs by the names of their files.
+    """A request of `/api/create`.
 
+    base: `from`.  files, adapters, draft_files: digests of blobs by file name.
     quantize, draft_quantize: as sent; "" leaves the weights as they are.
-    info: words of the config that the caller knows better.
+    info: values that override fields of the config.
     """
 
     model: str
@@ -63,7 +64,10 @@ class CreateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedRequest:
-    """file_type, draft_type: one of FILE_TYPES, or ""."""
+    """The parsed values of a valid request.
+
+    file_type, draft_type: one of FILE_TYPES, or "".
+    """
 
     name: Name
     base: Name | None
@@ -71,12 +75,12 @@ class ValidatedRequest:
     draft_type: str
 
     def type_of(self, kind: str) -> str:
-        """What a layer of that kind is to be quantized to; "" for not at all."""
+        """Return the type to quantize a layer of that kind to, "" to leave it."""
         return {"model": self.file_type, "draft": self.draft_type}.get(kind, "")
 
 
 def check(request: CreateRequest, check_template: CheckTemplate) -> ValidatedRequest:
-    """Raises InvalidRequest in Ollama's words and order."""
+    """Validate a request.  Raises InvalidRequest with Ollama's texts, in Ollama's order."""
     _check_counts(request)
     for files in (request.files or {}, request.adapters, request.draft_files):
         _check_files(files)
@@ -109,7 +113,7 @@ def has_safetensors(files: Files) -> bool:
 
 
 def _check_counts(request: CreateRequest) -> None:
-    """Refuse a request whose parts would fill the store, before the first one is written."""
+    """Raise InvalidRequest for more parts than a model may have."""
     files = (request.files or {}, request.adapters, request.draft_files)
     for what, n, most in (
         ("licenses", len(request.licenses), MAX_LICENSES),
@@ -118,12 +122,12 @@ def _check_counts(request: CreateRequest) -> None:
         ("messages", len(request.messages), MAX_MESSAGES),
     ):
         if n > most:
-            raise InvalidRequest(f"the model has {n} {what}, and may have {most}")
+            raise InvalidRequest(f"the model has {n} {what}; the limit is {most}")
 
 
 def _check_files(files: Files) -> None:
     for path, digest in files.items():
-        # As Go's fs.ValidPath has it.
+        # The same rule as Go's fs.ValidPath.
         if path != "." and any(part in {"", ".", ".."} for part in path.split("/")):
             raise InvalidRequest("file path must be relative")
         if not blobs.is_digest(digest):
@@ -131,7 +135,10 @@ def _check_files(files: Files) -> None:
 
 
 def _check_parameters(parameters: Mapping[str, object]) -> None:
-    """A value that every later request would trip over is refused now; Ollama stores it."""
+    """Raise InvalidRequest for a value that would make every later request fail.
+
+    Ollama stores such values.
+    """
     for name in parameters:
         if not _PARAMETER.fullmatch(name):
             raise InvalidRequest(f"invalid parameter name {_quoted(name)}")
@@ -142,21 +149,21 @@ def _check_parameters(parameters: Mapping[str, object]) -> None:
 
 
 def _check_roles(messages: Sequence[core.Message]) -> None:
-    """Refuse what a Modelfile could not say; a template may know roles of its own."""
+    """Raise InvalidRequest for a role that a Modelfile cannot have; templates may add roles."""
     for message in messages:
         if len(message.role) > _MAX_ROLE or not message.role.isprintable():
             raise InvalidRequest(f"invalid message role {_quoted(message.role)}")
 
 
 def _quoted(text: str) -> str:
-    """As JSON, its beginning alone where it is long."""
+    """Return the text as JSON, shortened if it is long."""
     return json.dumps(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
 
 
-def _file_type(said: str) -> str:
-    wanted = _ALIASES.get(said.upper(), said.upper())
-    if wanted and wanted not in FILE_TYPES:
+def _file_type(text: str) -> str:
+    file_type = _ALIASES.get(text.upper(), text.upper())
+    if file_type and file_type not in FILE_TYPES:
         raise InvalidRequest(
-            f"unsupported quantization type {said} - supported types are {', '.join(FILE_TYPES)}"
+            f"unsupported quantization type {text} - supported types are {', '.join(FILE_TYPES)}"
         )
-    return wanted
+    return file_type

@@ -1,4 +1,4 @@
-"""Uploaded safetensors, made GGUFs before anything else is made of them."""
+"""Conversion of uploaded safetensors to GGUF, the first step of a create."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from specd.create.request import CreateRequest, ValidatedRequest, has_safetensor
 from specd.errors import InvalidRequest
 from specd.store import StoreWriter
 
-#: What a line of progress names in place of a digest; Ollama's command expects one.
+#: Placeholder digest in progress lines; Ollama's command expects a digest.
 NO_DIGEST: Final = "0000000000000000000"
 _KINDS: Final = {"files": "model", "adapters": "adapter", "draft_files": "draft"}
 _NOT_PREPARED: Final = (
-    "safetensors are converted by llama.cpp's converter, which needs PyTorch and is not prepared"
-    " here: run `specd create --prepare-converter` on the server, as the user that the daemon runs"
-    " as (docs/safetensors.md)"
+    "cannot convert safetensors: llama.cpp's converter and PyTorch are not installed; run"
+    " `specd create --prepare-converter` on the server, as the user that the daemon runs as"
+    " (docs/safetensors.md)"
 )
 
 
 class SafetensorsImporter:
-    """One conversion at a time: each may take most of the free memory.
+    """Converter of uploaded safetensors, one at a time, as each may need most of the memory.
 
-    folder: where the converter's environment is prepared; None where there is no such place.
+    folder: the converter's environment; None if it has no folder.
     stall_s: how long the converter may show no progress.
     """
 
@@ -52,10 +52,10 @@ class SafetensorsImporter:
         new: NewBlobs,
         report: Callable[[Progress], None],
     ) -> CreateRequest:
-        """Return the request with a GGUF in the place of each set of safetensors.
+        """Return the request with one GGUF in place of each set of safetensors.
 
-        Raises InvalidRequest where the environment is missing, for files that cannot be converted,
-        and EngineError where the converter dies.
+        Raises InvalidRequest if the environment is missing or the files cannot be converted, and
+        EngineError if the converter dies.
         """
         sources = await self._do(lambda: dict(_sources(self._writer, request)))
         if not sources:
@@ -97,7 +97,10 @@ class SafetensorsImporter:
 
 
 def _sources(writer: StoreWriter, request: CreateRequest) -> Iterator[tuple[str, ConversionSource]]:
-    """By the request's field; InvalidRequest for files that cannot be converted."""
+    """Yield each field of the request that has safetensors, and what to convert.
+
+    Raises InvalidRequest for files that cannot be converted.
+    """
     config = (request.files or {}).get("config.json") or request.adapters.get("config.json")
     base = uploaded_blob(writer, config) if config else None
     for field in _KINDS:

@@ -1,4 +1,4 @@
-"""The small layers of a model and its config, in Ollama's own bytes."""
+"""The small layers of a model and its config, byte for byte as Ollama writes them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from specd.store import StoreWriter, blobs
 from specd.store.gguf_metadata import format_count, metadata_of
 
 Json = dict[str, object]
-#: The kind of a layer, and its bytes.
+#: A layer's kind and its bytes.
 Text = tuple[str, bytes]
 
-#: A model made of another inherits its licenses: they must not grow from one to the next.
+#: A model inherits its base's licenses; the limit stops their number from growing with each copy.
 MAX_LAYERS: Final = 256
 
-# What describes the same weights in a model made from another.
+# Config fields that a model takes over from its base, because they describe the same weights.
 _INHERITED: Final = (
     *("renderer", "parser", "requires", "remote_host", "remote_model"),
     *("capabilities", "context_length", "embedding_length", "base_name"),
 )
-# Of the base alone where none of its layers is a GGUF.
+# Config fields taken from the base only if no layer is a GGUF.
 _WEIGHTS_FIELDS: Final = (
     "model_format",
     "model_family",
@@ -49,9 +49,9 @@ _INFO_FIELDS: Final = {
 def text_layers(
     writer: StoreWriter, request: CreateRequest, parts: Sequence[ModelPart]
 ) -> list[Text]:
-    """Return the small layers that the request adds to these parts, in the order of the manifest.
+    """Return the small layers that the request adds to the parts, in the manifest's order.
 
-    Raises InvalidRequest where they would be too many, StoreError.
+    Raises InvalidRequest for too many layers, and StoreError.
     """
     found: list[Text] = []
     if request.template:
@@ -65,12 +65,12 @@ def text_layers(
     if request.messages:
         found.append(("messages", go_json([_message(message) for message in request.messages])))
     if (n := len(parts) + len(found)) > MAX_LAYERS:
-        raise InvalidRequest(f"the model has {n} layers, and may have {MAX_LAYERS}")
+        raise InvalidRequest(f"the model has {n} layers; the limit is {MAX_LAYERS}")
     return found
 
 
 def with_part(parts: Sequence[ModelPart], part: ModelPart) -> list[ModelPart]:
-    """Return the parts with this one in place of those of its kind; a license is added to them."""
+    """Return the parts with `part` in place of others of its kind; licenses accumulate."""
     kept = parts if part.kind == "license" else [p for p in parts if p.kind != part.kind]
     return [*kept, part]
 
@@ -84,7 +84,7 @@ def _inherited_parameters(writer: StoreWriter, parts: Sequence[ModelPart]) -> Js
 
 
 def _message(message: core.Message) -> Json:
-    """In the order of Ollama's struct; what is empty is left out, but for role and content."""
+    """Return the JSON fields in Ollama's order; omit empty ones, except role and content."""
     entry: Json = {"role": message.role, "content": message.content}
     calls = [
         ({"id": call.id} if call.id else {})
@@ -105,6 +105,7 @@ def _message(message: core.Message) -> Json:
 
 
 def config_text(request: CreateRequest, base: Base, parts: Sequence[ModelPart]) -> bytes:
+    """Return the config blob: fields of the weights, the base and the request, the last wins."""
     weights = _weights_config(parts) or {key: base.config.get(key) for key in _WEIGHTS_FIELDS}
     inherited = {key: base.config[key] for key in _INHERITED if base.config.get(key)}
     found = weights | inherited | _requested_config(request)
@@ -124,17 +125,17 @@ def config_text(request: CreateRequest, base: Base, parts: Sequence[ModelPart]) 
 
 
 def _requested_config(request: CreateRequest) -> Json:
-    said: Json = {
+    found: Json = {
         key: request.info[name] for name, key in _INFO_FIELDS.items() if request.info.get(name)
     }
-    said |= {"renderer": request.renderer, "parser": request.parser, "requires": request.requires}
+    found |= {"renderer": request.renderer, "parser": request.parser, "requires": request.requires}
     if request.remote_host:
-        said |= {"remote_host": parse_host(request.remote_host).url, "remote_model": request.base}
-    return {key: value for key, value in said.items() if value}
+        found |= {"remote_host": parse_host(request.remote_host).url, "remote_model": request.base}
+    return {key: value for key, value in found.items() if value}
 
 
 def _weights_config(parts: Sequence[ModelPart]) -> Json:
-    """Of the first GGUF; nothing where there is none.  The drafter is no part of the family."""
+    """Return the fields of the first GGUF, empty without one; drafters do not count."""
     headers = [part.header for part in parts if part.header is not None and part.kind != "draft"]
     if not headers:
         return {}

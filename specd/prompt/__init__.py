@@ -1,4 +1,4 @@
-"""Messages → text (templates), and text → messages (thinking, tool calls).  Pure: no I/O."""
+"""Templates that turn messages into prompts, and parsers for thinking and tool calls in answers."""
 
 from specd.prompt.answer_format import AnswerFormat, AnswerParser
 from specd.prompt.chat_template import render_chat, render_text

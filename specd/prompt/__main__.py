@@ -1,4 +1,4 @@
-"""`python -m specd.prompt`: the process in which chat templates run."""
+"""`python -m specd.prompt`: the worker process that renders chat templates."""
 
 import sys
 

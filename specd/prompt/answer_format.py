@@ -1,4 +1,4 @@
-"""How a model writes its answers: where it thinks, how it calls tools."""
+"""The format of a model's answers: thinking tags and tool calls."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ from specd.prompt.reasoning import ReasoningParser, is_open
 from specd.prompt.tools import HarmonyParser, ToolFormat, ToolParser, Tools, formats, harmony
 from specd.prompt.tools.parser import random_call_id
 
-#: Which of `core.THINKING_TAGS` opens the thinking, for templates that do not show it.
+#: The opening thinking tag by parser name, for templates that do not contain it.
 _OPEN_TAGS = {
     "ministral": "[THINK]",
     "gemma4": "<|channel>thought",
     "cohere": "<|START_THINKING|>",
 }
-# Mistral's templates refuse a conversation whose calls have ids of any other length.
+# Mistral's templates reject tool call ids of any other length.
 _NINE_CHARACTERS = re.compile(r"length\s*!=\s*9")
 
 
 class AnswerParser(Protocol):
-    """Feed it pieces of raw text in order, then `finish` once; any split parses the same."""
+    """Streaming parser: feed it raw text in any pieces, then call `finish` once."""
 
     def feed(self, text: str) -> core.Delta:
-        """What can be told apart by now; what may be part of a tag or a call is held back."""
+        """Return what can be parsed by now; hold back text that may be part of a tag or call."""
 
     def finish(self) -> core.Delta:
-        """What was held back, now that nothing can complete it."""
+        """Return the text that was held back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFormat:
-    """tags: around the thinking, where the model can think.  thinks: whether it was asked to.
+    """How to parse the answers of one request.
 
-    tools: of the request; without any no calls are looked for.  calls: how they are written.
+    tags: around thinking; None if the model cannot think.  is_thinking: thinking is requested.
+    tools: the request's tools; calls are parsed only if there are any.
+    calls: formats in which the model writes calls.
     harmony: gpt-oss's channels, in place of tags and calls.
+    has_short_ids: call ids must have nine characters.
     """
 
     tags: tuple[str, str] | None = None
@@ -58,7 +61,7 @@ class AnswerFormat:
         tools: Sequence[Mapping[str, object]] = (),
         think: bool | str | None = None,
     ) -> AnswerFormat:
-        """think: None is on where the model can."""
+        """Return the format of a model's answers.  think: None means on if the model can."""
         if uses_harmony(model):
             return cls(is_thinking=True, tools=tuple(tools), harmony=True)
         tags, template, go = _tags(model), model.template or "", model.effective_go_template
@@ -73,7 +76,7 @@ class AnswerFormat:
 
     @property
     def visible(self) -> tuple[str, ...]:
-        """Control tokens that the parser must see in the answer's text."""
+        """The control tokens that the parser needs in the answer's text."""
         if self.harmony:
             return harmony.TOKENS
         found = [*(self.tags or ()), *(token for form in self.calls for token in form.tokens)]
@@ -82,21 +85,24 @@ class AnswerFormat:
     def parser(
         self, prompt: str, *, new_id: Callable[[], str] | None = None
     ) -> AnswerParser | None:
-        """For what follows a rendered prompt; None where there is nothing to tell apart."""
+        """Return the parser for the text after a rendered prompt; None if none is needed."""
         name = new_id or (mistral_call_id if self.has_short_ids else random_call_id)
         known = Tools(self.tools)
         if self.harmony:
             return HarmonyParser.after(prompt, known, new_id=name)
         calls = ToolParser(self.calls, known, new_id=name) if self.tools else None
-        # Also where the request asks not to think: the template may open the tag nevertheless, and
-        # some models (LFM2, Ministral) open it themselves.
+        # Also without requested thinking: the template may still open the tag, and some models
+        # (LFM2, Ministral) open it themselves.
         if self.tags is None:
             return calls
         thinking = ReasoningParser.after(prompt, open_tag=self.tags[0], close_tag=self.tags[1])
         return thinking if calls is None else ThinkingThenCalls(thinking, calls)
 
     def thinking_tags(self, prompt: str) -> tuple[str, str] | None:
-        """The tags around what may be thought; an empty first one was opened by the prompt."""
+        """Return the tags around thinking after this prompt; None if it cannot think there.
+
+        The first tag is empty if the prompt has already opened it.
+        """
         if self.harmony:
             begun = harmony.open_message(prompt)
             return None if begun and begun.channel == "final" else ("", harmony.FINAL)
@@ -108,10 +114,9 @@ class AnswerFormat:
 
 
 class ThinkingThenCalls:
-    """Calls are looked for behind the thinking.
+    """Parser of thinking, then of tool calls in the text after it.
 
-    What is thought of a call is none, but for a model that called as its very last words and forgot
-    to stop thinking before: its call counts.
+    Calls inside thinking do not count, except at the end of thinking that was never closed.
     """
 
     def __init__(self, thinking: ReasoningParser, calls: ToolParser) -> None:
@@ -137,7 +142,7 @@ class ThinkingThenCalls:
 
 
 def uses_harmony(model: core.ModelRef) -> bool:
-    """gpt-oss, or any model whose template writes messages on channels."""
+    """Return whether it is gpt-oss or its template writes messages on channels."""
     template = model.template or ""
     marks = (harmony.START, harmony.CHANNEL, harmony.MESSAGE)
     if model.parser == core.HARMONY or all(mark in template for mark in marks):
@@ -146,12 +151,12 @@ def uses_harmony(model: core.ModelRef) -> bool:
 
 
 def mistral_call_id() -> str:
-    """An id for Mistral's templates."""
+    """Return a random call id of nine characters, as Mistral's templates require."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
 
 def _tags(model: core.ModelRef) -> tuple[str, str] | None:
-    """Where the model thinks, as its template shows, or else its parser's name."""
+    """Return the thinking tags, by the template, else by the parser's name; None without any."""
     if (go := model.effective_go_template) is not None and (found := analysis.thinking_tags(go)):
         return found
     if found := core.thinking_tags(model.template or ""):

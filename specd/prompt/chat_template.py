@@ -1,6 +1,6 @@
-"""The GGUF's own Jinja chat template, given what its authors expect.
+"""Rendering of a GGUF's Jinja chat template.
 
-The keyword arguments are those of Hugging Face's `apply_chat_template` and of llama-server.
+The template's variables are those of Hugging Face's `apply_chat_template` and of llama-server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specd.prompt.message_order import link_tool_results, normalize_messages
 from specd.prompt.reasoning import is_open
 from specd.prompt.template_needs import TemplateNeeds, probe_template
 
-# What llama.cpp renders with where a GGUF has no template.
+# llama.cpp's default for a GGUF without a template.
 CHATML = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
@@ -39,12 +39,12 @@ def render_chat(
     adds_bos: bool = True,
     now: Callable[[], dt.datetime] = dt.datetime.now,
 ) -> str:
-    """The conversation as the model's prompt; `template` None is ChatML.
+    """Return the prompt for a conversation; without a template it is ChatML.
 
-    think: None is on; a string is an effort level besides.  A leading BOS text is cut where the
-    vocabulary adds its own (`adds_bos`), or there would be two.  An answer that comes last is to be
-    gone on with.
-    Raises InvalidRequest with the template's own message, StoreError where it is no template.
+    The model continues an assistant message at the end.
+    think: None means on; a string means on with this effort level.
+    adds_bos: the tokenizer adds BOS, so a BOS that the template starts with is removed.
+    Raises InvalidRequest with the template's own message, StoreError if the template is damaged.
     """
     source = CHATML if template is None else template
     answer = messages[-1] if add_generation_prompt and _continues_answer(messages) else None
@@ -56,10 +56,10 @@ def render_chat(
         "eos_token": eos_token,
         "add_generation_prompt": add_generation_prompt,
         "enable_thinking": think is not False,
-        "thinking": think is not False,  # Granite's and DeepSeek's word for it
+        "thinking": think is not False,  # the name in Granite's and DeepSeek's templates
         "strftime_now": lambda form: now().strftime(form),
         "date_string": now().strftime("%d %b %Y"),
-        "tools_in_user_message": False,  # Llama 3: in the system text, as llama-server has it
+        "tools_in_user_message": False,  # Llama 3: in the system text, as in llama-server
     }
     if isinstance(think, str):
         variables["reasoning_effort"] = think
@@ -85,7 +85,10 @@ def render_text(
     think: bool | str | None = None,
     adds_bos: bool = True,
 ) -> str:
-    """`/api/generate`: one user turn after `system` and `history`; without a template, `text`."""
+    """Return the prompt of `/api/generate`: one user turn after `system` and `history`.
+
+    Without a template, return `text` as it is.
+    """
     if template is None:
         return text
     opening = (Message(role="system", content=system),) if system else ()
@@ -100,7 +103,7 @@ def render_text(
 
 
 def _render(source: str, messages: Sequence[Message], variables: Mapping[str, object]) -> str:
-    """What a template refuses it is offered once more in better order."""
+    """Render; if the template fails, try once more with normalized messages."""
     shape, template = probe_template(source), compile_template(source)
     try:
         return template.render(variables, messages=_mappings(link_tool_results(messages), shape))
@@ -120,7 +123,7 @@ def _continues_answer(messages: Sequence[Message]) -> bool:
 
 
 def _append_answer(prompt: str, answer: Message, template: str) -> str:
-    """The prompt with the beginning of its answer."""
+    """Return the prompt followed by the beginning of the answer."""
     tags = thinking_tags(template)
     if tags is not None and is_open(prompt, tags[0]):
         return f"{prompt}{answer.thinking}{tags[1]}\n\n{answer.content}"
@@ -137,7 +140,7 @@ def _mappings(messages: Sequence[Message], shape: TemplateNeeds) -> list[dict[st
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """For a template without that role: the text stands at the head of the turn that follows."""
+    """Move system texts into the following user message, for a template without that role."""
     found: list[Message] = []
     pending = ""
     for message in messages:
@@ -152,7 +155,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _message_mapping(message: Message, shape: TemplateNeeds) -> dict[str, object]:
-    """A message under the names templates ask for; absent keys stay undefined."""
+    """Return a message with the keys that templates use; empty ones stay undefined."""
     content = shape.content(message.content)
     if message.tool_calls and not message.content and shape.null_content:
         content = None

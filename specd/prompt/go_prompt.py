@@ -1,7 +1,7 @@
-"""Ollama's use of Go templates: what they are given, in which of three ways (contract 7.4).
+"""Rendering of Go templates with Ollama's variables, in one of three ways.
 
-A template that names `.Messages` is given the whole chat.  Any other is run once for every turn,
-and for the last one up to where its answer shall stand.  A suffix makes it two halves of a gap.
+A template that uses `.Messages` gets the whole chat.  Any other runs once per turn, and for the
+last turn only up to `.Response`.  With a suffix, a template renders the text around a gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from specd.prompt.message_order import merge_messages
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What a template is told of `think`.  level: low, medium, high, max; "" where it is off."""
+    """A template's variables for `think`.
+
+    level: low, medium, high or max; "" if off.  is_set: `think` was requested or is supported.
+    """
 
     is_on: bool = False
     level: str = ""
@@ -26,7 +29,7 @@ class Thinking:
 
     @classmethod
     def of(cls, think: bool | str | None, *, can_think: bool) -> Thinking:
-        """think: None is on where the model can."""
+        """Return the variables for a request.  think: None means on if the model can."""
         if think is None:
             think = True if can_think else None
         if isinstance(think, str):
@@ -45,7 +48,7 @@ def go_chat(
     tools: Sequence[Mapping[str, object]] = (),
     thinking: Thinking,
 ) -> str:
-    """The conversation as the model's prompt; raises GoTemplateError."""
+    """Return the prompt for a conversation.  Raises GoTemplateError."""
     template, turns = _with_response(text), merge_messages(messages)
     if "messages" not in template.variables:
         return _render_turns(template, turns, thinking)
@@ -62,7 +65,7 @@ def go_chat(
 
 
 def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
-    """What stands between two texts; raises GoTemplateError."""
+    """Return the prompt for the text between `before` and `after`.  Raises GoTemplateError."""
     gap = {"Prompt": before, "Suffix": after, "Response": ""}
     return _with_response(text).render(gap | thinking.values)
 
@@ -70,7 +73,7 @@ def go_infill(text: str, before: str, after: str, thinking: Thinking) -> str:
 def _render_turns(template: Template, turns: Sequence[Message], thinking: Thinking) -> str:
     out: list[str] = []
     values = {"System": "", "Prompt": "", "Response": ""}
-    budget = Budget()  # of the whole chat, however many turns it has
+    budget = Budget()  # one for all turns of the chat
 
     def finish(run: Template) -> None:
         out.append(run.render({**values, **thinking.values}, budget))
@@ -94,7 +97,7 @@ def _render_turns(template: Template, turns: Sequence[Message], thinking: Thinki
 
 @lru_cache(maxsize=128)
 def _with_response(text: str) -> Template:
-    """One that names neither messages nor the answer gets the answer at its end."""
+    """Parse a template; append `.Response` if it uses neither messages nor the response."""
     template = parse(text)
     if template.variables & {"messages", "response"}:
         return template
@@ -102,12 +105,12 @@ def _with_response(text: str) -> Template:
 
 
 def _cut_at_response(template: Template) -> Template:
-    """The same up to its first `.Response`; what stands behind is for turns that are over."""
+    """Return the template up to its first `.Response`; the rest is for complete turns."""
     return template.with_body(_until_response(template.body)[0])
 
 
 def _until_response(block: nodes.Block) -> tuple[nodes.Block, bool]:
-    """The statements up to the first that prints the answer, and whether there is one."""
+    """Return the statements up to the first that prints `.Response`, and whether one does."""
     found: list[nodes.Statement] = []
     for node in block:
         match node:

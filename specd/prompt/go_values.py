@@ -1,4 +1,4 @@
-"""Messages and tools as Go templates see them: Ollama's types, with their names and JSON."""
+"""Messages and tools as values for Go templates: Ollama's types, with their fields and JSON."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TYPESCRIPT: Final = {
     "object": "Record<string, any>",
     "null": "null",
 }
-#: What Ollama knows of a property, in the order of its JSON.
+#: The keys of a property that Ollama knows, in the order of its JSON.
 _PROPERTY: Final = ("anyOf", "type", "items", "description", "enum", "properties", "required")
 _PARAMETERS: Final = ("type", "$defs", "items", "required", "properties")
 
 
 class PropertyType(list[object]):
-    """One JSON type prints as its name, several as a list."""
+    """Types of a property.  One type prints as its name, several as a list."""
 
     type_name = "api.PropertyType"
 
@@ -38,9 +38,10 @@ def go_messages(messages: Sequence[Message]) -> list[object]:
 
 
 def go_tools(tools: Sequence[Mapping[str, object]]) -> JsonList:
-    """The JSON of a tool begins with the keys that Ollama knows; it drops the ones that follow.
+    """Return the tools as template values.
 
-    Properties are in the order of their names.
+    Their JSON has the keys that Ollama knows first, then the others, which Ollama drops.
+    Properties are sorted by name.
     """
     return JsonList(_tool(tool) for tool in tools)
 
@@ -50,7 +51,7 @@ def _message(message: Message) -> Struct:
         "Role": message.role,
         "Content": message.content,
         "Thinking": message.thinking,
-        # Their marks are in the content; a template can but ask whether there are any.
+        # The images' markers are in the content; a template only checks whether there are images.
         "Images": [""] * len(message.images),
         "ToolCalls": [_call(call) for call in message.tool_calls],
         "ToolName": message.tool_name,
@@ -133,11 +134,11 @@ def _property(schema: Mapping[str, object]) -> JsonStruct:
         "Properties": properties,
         "Required": json["required"],
     }
-    said = {key: value for key, value in json.items() if value not in (None, "", [])}
+    present = {key: value for key, value in json.items() if value not in (None, "", [])}
     return JsonStruct(
         "api.ToolProperty",
         fields,
-        json=said | _unknown_keys(schema, _PROPERTY),
+        json=present | _unknown_keys(schema, _PROPERTY),
         methods={"ToTypeScriptType": lambda: _typescript(schema)},
     )
 

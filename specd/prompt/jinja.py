@@ -1,4 +1,4 @@
-"""Jinja as chat templates expect it: Hugging Face's `apply_chat_template`, in a sandbox."""
+"""A sandboxed Jinja environment, compatible with Hugging Face's `apply_chat_template`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-#: What untrusted template code raises: Jinja's own errors and those of the Python under it.
+#: Errors that template code may raise: Jinja's own, and those of the Python operations it uses.
 TEMPLATE_ERRORS: Final = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -26,12 +26,12 @@ TEMPLATE_ERRORS: Final = (
 
 @lru_cache(maxsize=64)
 def compile_template(source: str) -> jinja2.Template:
-    """Raises jinja2.TemplateSyntaxError."""
+    """Compile a template, with a cache.  Raises jinja2.TemplateSyntaxError."""
     return _ENVIRONMENT.from_string(source)
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks what a trainer learns from; a server renders its body."""
+    """Support for `{% generation %}`, which marks training text; its body is rendered as is."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance's attribute
 
@@ -51,7 +51,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes HTML and sorts keys; models were trained on neither."""
+    """Return JSON without HTML escapes and sorted keys, unlike Jinja's own filter."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

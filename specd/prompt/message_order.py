@@ -1,4 +1,4 @@
-"""Chats made over for templates that ask for more order than clients keep."""
+"""Normalization of chats for templates that expect a stricter order than clients send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.core import Message, ToolCall
 
 
 def merge_messages(messages: Sequence[Message]) -> list[Message]:
-    """Neighbours of one role, tools excepted, become one message."""
+    """Merge consecutive messages of the same role, except tool results."""
     found: list[Message] = []
     for role, turns in groupby(messages, key=attrgetter("role")):
         run = list(turns)
@@ -31,9 +31,9 @@ def _joined(turns: Sequence[Message]) -> Message:
 
 
 def link_tool_results(messages: Sequence[Message]) -> list[Message]:
-    """Every call has an id, and every result the id and the name of its call, where it has one.
+    """Give every call an id, and every result the id and name of its call, if one is found.
 
-    Many clients leave them out: then results answer the calls of their name, in order.
+    Many clients omit them; results then match calls by name, in order.
     """
     found: list[Message] = []
     waiting = _PendingCalls()
@@ -42,7 +42,7 @@ def link_tool_results(messages: Sequence[Message]) -> list[Message]:
         calls = []
         for call in message.tool_calls:
             n_calls += 1
-            # Nine letters and digits: what the strictest templates ask for.
+            # Nine letters and digits, as the strictest templates require.
             calls.append(replace(call, id=call.id or f"call{n_calls:05d}"))
             waiting.add(calls[-1])
         result = replace(message, tool_calls=tuple(calls)) if calls else message
@@ -53,9 +53,9 @@ def link_tool_results(messages: Sequence[Message]) -> list[Message]:
 
 
 class _PendingCalls:
-    """Calls without a result, the oldest first: by id, by name, and all of them.
+    """Calls without a result, oldest first, in queues by id, by name and for all.
 
-    A call stands in three queues, and leaves the other two when it comes to their front.
+    Each call is in three queues; the other two drop it when it reaches their front.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _PendingCalls:
         self._n_calls += 1
 
     def take_call_for(self, result: Message) -> ToolCall | None:
-        """The id that the result names counts, else the name, else the order."""
+        """Remove and return the call of a result, by its id, else its name, else the order."""
         key = ("name", result.tool_name) if result.tool_name else ("any", "")
         queue = self._queues[("id", result.tool_call_id) if result.tool_call_id else key]
         while queue:
@@ -81,7 +81,10 @@ class _PendingCalls:
 
 
 def normalize_messages(messages: Sequence[Message]) -> list[Message]:
-    """For the strictest templates: one system text, in front; roles that take turns; short ids."""
+    """Return the chat for the strictest templates.
+
+    It has one system message at the start, alternating roles and call ids of nine characters.
+    """
     systems = [message.content for message in messages if message.role == "system"]
     opening = [Message(role="system", content="\n\n".join(systems))] if systems else []
     others = [_without_ids(message) for message in messages if message.role != "system"]

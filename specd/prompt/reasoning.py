@@ -1,4 +1,4 @@
-"""Parts a model's thinking from its answer while the text streams in."""
+"""Streaming parser that separates a model's thinking from its answer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ OPEN_TAG, CLOSE_TAG = THINKING_TAGS[0]
 
 
 class _State(Enum):
-    BEFORE = auto()  # nothing but white space so far: an open tag may still come
-    OPENED = auto()  # white space after the open tag is dropped
+    BEFORE = auto()  # only white space so far: an open tag may follow
+    OPENED = auto()  # skip white space after the open tag
     THINKING = auto()
-    CLOSED = auto()  # white space after the close tag is dropped
+    CLOSED = auto()  # skip white space after the close tag
     ANSWER = auto()
 
 
 class ReasoningParser:
-    """Feed it pieces of raw text in order, then `finish` once; any split parses the same.
+    """Parser of thinking: feed it raw text in any pieces, then call `finish` once.
 
-    An open tag counts only at the very start, and the white space before it and after either tag
-    is dropped (as Ollama's parser does).  `starts_inside`: the prompt already opened the tag; a
-    model that opens it once more has said nothing with that.
+    An open tag counts only at the start.  White space before it and after either tag is dropped,
+    as in Ollama's parser.
+    starts_thinking: the prompt has opened the tag; the model may repeat it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ReasoningParser:
     ) -> None:
         self._open_tag = open_tag
         self._close_tag = close_tag
-        self._starts_inside = starts_thinking
+        self._starts_thinking = starts_thinking
         self._state = _State.BEFORE
         self._held = ""
 
@@ -43,17 +43,17 @@ class ReasoningParser:
     def after(
         cls, prompt: str, *, open_tag: str = OPEN_TAG, close_tag: str = CLOSE_TAG
     ) -> ReasoningParser:
-        """The parser for what follows a rendered prompt."""
-        inside = is_open(prompt, open_tag)
-        return cls(open_tag=open_tag, close_tag=close_tag, starts_thinking=inside)
+        """Return the parser for the text after a rendered prompt."""
+        starts_thinking = is_open(prompt, open_tag)
+        return cls(open_tag=open_tag, close_tag=close_tag, starts_thinking=starts_thinking)
 
     @property
     def is_unclosed(self) -> bool:
-        """Whether all text so far is thinking."""
+        """Whether the thinking was opened and not closed yet."""
         return self._state in {_State.OPENED, _State.THINKING}
 
     def feed(self, text: str) -> Delta:
-        """What can be told apart by now; text that may be part of a tag is held back."""
+        """Return what can be parsed by now; hold back text that may be part of a tag."""
         self._held += text
         thinking = ""
         if self._state is _State.BEFORE:
@@ -70,11 +70,11 @@ class ReasoningParser:
         return Delta(content=content, thinking=thinking)
 
     def finish(self) -> Delta:
-        """What was held back, now that no tag can complete it."""
+        """Return the text that was held back."""
         rest, self._held = self._held, ""
         if self._state is not _State.BEFORE:
             return Delta(thinking=rest)
-        if not self._starts_inside:
+        if not self._starts_thinking:
             return Delta(content=rest)
         self._state = _State.THINKING
         return Delta(thinking=rest.lstrip())
@@ -85,7 +85,7 @@ class ReasoningParser:
             self._held = start[len(self._open_tag) :]
             self._state = _State.OPENED
         elif not self._open_tag.startswith(start):
-            self._state = _State.OPENED if self._starts_inside else _State.ANSWER
+            self._state = _State.OPENED if self._starts_thinking else _State.ANSWER
 
     def _skip_space(self, then: _State) -> None:
         self._held = self._held.lstrip()
@@ -104,5 +104,5 @@ class ReasoningParser:
 
 
 def is_open(prompt: str, open_tag: str) -> bool:
-    """Whether a rendered prompt ends within thinking, at its very beginning."""
+    """Return whether a rendered prompt ends with the open tag."""
     return prompt.rstrip().endswith(open_tag)

@@ -1,4 +1,4 @@
-"""A model's prompt by the template that counts for it: Jinja of the GGUF, or the manifest's Go."""
+"""Rendering of prompts with a model's template: the GGUF's Jinja or the manifest's Go template."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
 from specd.prompt.render_process import Job, render_in_process
 
-#: Where a client wants an image in its text: by number, or the next one.
+#: Marks the place of an image in a text: `[img-N]` for a number, `[img]` for the next one.
 _TAG: Final = re.compile(r"\[img(?:-([0-9]{1,9}))?\]")
-#: The text that stands for an image, by its number.
+#: Returns the placeholder text for an image number.
 ImageMarker = Callable[[int], str]
-#: Where a stranger's Jinja runs: `Renderer.render` in the daemon.
+#: Renders an untrusted Jinja template; `Renderer.render` in the daemon.
 RenderJinja = Callable[[Job], str]
 
 
@@ -32,10 +32,11 @@ def chat_prompt(
     image_marker: ImageMarker = lambda _: "",
     render_jinja: RenderJinja = render_in_process,
 ) -> str:
-    """The conversation as text.  image_mark(n) stands for image n, counted over all turns.
+    """Return the prompt for a conversation.
 
-    BOS is not added, but may be the template's.  Raises InvalidRequest with the template's own
-    words, StoreError where it is none; GoTemplateError for a Go template.
+    image_marker(n): placeholder for image n, counted over all messages.
+    BOS is not added, but a template may contain it.  Raises InvalidRequest with the template's own
+    message, StoreError if it is damaged, and GoTemplateError for a Go template.
     """
     marked = _mark_images(_strip_old_thinking(model, messages), image_marker)
     if (template := model.effective_go_template) is not None:
@@ -51,10 +52,11 @@ def text_prompt(
     image_marker: ImageMarker = lambda _: "",
     render_jinja: RenderJinja = render_in_process,
 ) -> str:
-    """One user turn after the system text and the Modelfile's turns; `raw` is the bare text.
+    """Return the prompt for one user text, after the system text and the Modelfile's messages.
 
-    A suffix goes by the Go template that knows it, else by the GGUF's own tokens.  image_mark and
-    errors are as in `chat_prompt`; Unsupported where the model has no way to fill a gap.
+    With `raw` it is the text itself.  A suffix uses the Go template if that supports it, else the
+    GGUF's infill tokens.  image_marker and errors are those of `chat_prompt`; raises Unsupported
+    if the model cannot infill.
     """
     text = _insert_marks(prompt.text, range(len(prompt.images)), image_marker)
     if prompt.raw:
@@ -112,14 +114,14 @@ def _thinking(model: core.ModelRef, think: bool | str | None) -> Thinking:
 
 
 def _gpt_oss_effort(model: core.ModelRef, think: bool | str | None) -> bool | str | None:
-    """gpt-oss knows three levels, and `max` is none of them."""
+    """Return `think` with "high" in place of "max", which gpt-oss does not have."""
     return "high" if think == "max" and uses_harmony(model) else think
 
 
 def _strip_old_thinking(
     model: core.ModelRef, messages: Sequence[core.Message]
 ) -> Sequence[core.Message]:
-    """What clients sent back of `<think>...</think>` is cut where Ollama cuts it (contract 2.3)."""
+    """Remove `<think>...</think>` from earlier answers, for the same models as Ollama does."""
     is_r1 = model.name.rpartition("/")[2].partition(":")[0] == "deepseek-r1"
     if model.family != "qwen3" and not is_r1:
         return messages
@@ -140,7 +142,7 @@ def _strip_thinking(content: str) -> str:
 
 
 def _mark_images(messages: Sequence[core.Message], mark: ImageMarker) -> list[core.Message]:
-    """Return the turns with their images' marks in their texts; images count over all turns."""
+    """Return the messages with markers for their images, numbered over all messages."""
     found: list[core.Message] = []
     first = 0
     for message in messages:
@@ -151,10 +153,10 @@ def _mark_images(messages: Sequence[core.Message], mark: ImageMarker) -> list[co
 
 
 def _insert_marks(text: str, numbers: range, mark: ImageMarker) -> str:
-    """Return a turn's text with the marks of its images.
+    """Return a message's text with the markers of its images.
 
-    An image stands in place of its own `[img-N]`, else of the first `[img]` that is left, else in
-    front of the text.  Each has one place: a text that repeats a tag shows no image twice.
+    An image's marker replaces its own `[img-N]`, else the next free `[img]`, else it precedes the
+    text.  Each image appears once, even if the text repeats its tag.
     """
     if not numbers:
         return text

@@ -1,7 +1,6 @@
-"""The process in which chat templates run: they are programs of strangers.
+"""The worker process `python -m specd.prompt`, which renders untrusted chat templates.
 
-`python -m specd.prompt` is that process.  A template that takes too much time ends it; one that
-takes too much memory gets an error.
+A template that takes too much time ends the process; one that takes too much memory fails.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from specd.errors import InvalidRequest, SpecdError, StoreError
 from specd.prompt.chat_template import render_chat
 from specd.worker_pool import Limits, run_worker
 
-#: Of one rendering; a conversation of a thousand turns takes a tenth of it.
+#: Limits of one rendering; a chat of a thousand messages takes a tenth of them.
 LIMITS: Final = Limits(cpu_s=2.0, wall_s=60.0, memory_bytes=1 << 30)
-#: A prompt that long fits no context.
+#: A longer prompt fits no context.
 MAX_PROMPT_BYTES: Final = 1 << 26
 
-_TOO_LARGE: Final = "chat template: it takes more than its share of memory"
+_TOO_LARGE: Final = "chat template: it needs too much memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What `render_chat` is asked; the images of the messages are left out."""
+    """The arguments of `render_chat`, without the messages' images."""
 
     template: str
     messages: tuple[Message, ...]
@@ -36,8 +35,8 @@ class Job:
     think: bool | str | None = None
 
     def encode(self) -> bytes:
-        """JSON, which has whole numbers of any size, as tools and calls may."""
-        fields = {name: getattr(self, name) for name in _WORDS}
+        """Return JSON, because tools and calls may contain integers of any size."""
+        fields = {name: getattr(self, name) for name in _TEXTS}
         messages = [_fields(message, _MESSAGE) for message in self.messages]
         for sent, message in zip(messages, self.messages, strict=True):
             sent["tool_calls"] = [_fields(call, _CALL) for call in message.tool_calls]
@@ -52,18 +51,21 @@ class Job:
         return cls(messages=messages, tools=tuple(fields.pop("tools")), **fields)
 
 
-_WORDS: Final = ("template", "bos_token", "eos_token", "think")
+_TEXTS: Final = ("template", "bos_token", "eos_token", "think")
 _MESSAGE: Final = ("role", "content", "thinking", "tool_name", "tool_call_id")
 _CALL: Final = ("name", "arguments", "id", "index")
 
 
-def _fields(noun: object, names: Sequence[str]) -> dict[str, object]:
-    return {name: getattr(noun, name) for name in names}
+def _fields(value: object, names: Sequence[str]) -> dict[str, object]:
+    return {name: getattr(value, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """text: the prompt, or what is wrong.  damaged: with the model, not with the request."""
+    """Outcome of a rendering.
+
+    text: the prompt, or the error.  damaged: the template is at fault, not the request.
+    """
 
     text: str
     failed: bool = False
@@ -78,18 +80,19 @@ class Result:
         return cls(text=text, failed=failed, damaged=damaged)
 
     def prompt(self) -> str:
-        """Raises what `render_chat` raised."""
+        """Return the prompt, or raise what `render_chat` raised."""
         if self.failed:
             raise StoreError(self.text) if self.damaged else InvalidRequest(self.text)
         return self.text
 
 
 def render_in_process(job: Job) -> str:
-    """For templates that are trusted."""
+    """Render a trusted template in this process."""
     return render_job(job).prompt()
 
 
 def render_job(job: Job) -> Result:
+    """Render a template; return its prompt or its error."""
     try:
         prompt = render_chat(
             job.template,
@@ -110,6 +113,7 @@ def render_job(job: Job) -> Result:
 
 
 def answer(line: bytes) -> bytes:
+    """Decode a job, render it and return the encoded result."""
     try:
         return render_job(Job.decode(line)).encode()
     except MemoryError:

@@ -1,4 +1,4 @@
-"""The daemon's side of the processes in which chat templates run."""
+"""The daemon's client of the worker processes that render chat templates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specd.worker_pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
-#: The longest have some ten thousand.
+#: The longest known templates have some ten thousand.
 MAX_TEMPLATE_CHARACTERS: Final = 2**20
-#: A template that is being stopped leaves the others free.
+#: Several, so that a template which runs into its limits does not block the others.
 _N_PROCESSES: Final = 4
 
 
 class Renderer:
-    """Renders in other processes, which are kept; safe to call from several threads, blocking."""
+    """Pool of rendering processes.  Its methods block; call them from any thread."""
 
     def __init__(self) -> None:
         self.workers = WorkerPool("specd.prompt", max_workers=_N_PROCESSES, max_idle=_N_PROCESSES)
@@ -26,8 +26,8 @@ class Renderer:
     def render(self, job: Job) -> str:
         """Return the prompt, rendered in another process.
 
-        Raises as `render_chat` does; InvalidRequest where the template takes too long; WorkerDied
-        where two processes ended over it for no reason of its own.
+        Raises what `render_chat` raises, InvalidRequest if the template takes too long, and
+        WorkerDied if two processes died without reaching a limit.
         """
         if len(job.template) > MAX_TEMPLATE_CHARACTERS:
             raise StoreError(
@@ -43,11 +43,11 @@ class Renderer:
         return Result.decode(answer).prompt()
 
     def start(self) -> None:
-        """Have a process ready, so that the first prompt need not wait for it."""
+        """Start a process now, so that the first prompt does not wait for it."""
         try:
             self.workers.start()
         except OSError as error:
-            log.warning("no process for chat templates can be started: %s", error)
+            log.warning("cannot start a process for chat templates: %s", error)
 
     def close(self) -> None:
         self.workers.close()

@@ -1,4 +1,4 @@
-"""In which shape a Jinja template takes messages: found out by trying (as llama-server does)."""
+"""The message format that a Jinja template expects, found by test renderings as in llama-server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _TOOL: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateNeeds:
-    """typed: content is a list of parts, not a text.  system: there is a role of that name.
+    """The message format of one template.
 
-    text_arguments: of a call, as JSON in a text.  null_content: beside calls, where there is none.
+    typed: content is a list of parts, not a text.  system: the template has a system role.
+    text_arguments: a call's arguments are JSON text.
+    null_content: a message with calls and no text has the content null.
     """
 
     typed: bool = False
@@ -44,7 +46,7 @@ class TemplateNeeds:
 
 @lru_cache(maxsize=64)
 def probe_template(template: str) -> TemplateNeeds:
-    """Raises jinja2.TemplateSyntaxError."""
+    """Return the message format of a template.  Raises jinja2.TemplateSyntaxError."""
     plain, typed = (
         _shows_needle(template, [_user(shape)])
         for shape in (TemplateNeeds(), TemplateNeeds(typed=True))
@@ -65,14 +67,14 @@ def _has_system_role(template: str, shape: TemplateNeeds) -> bool:
 
 
 def _call_shape(template: str, shape: TemplateNeeds) -> tuple[bool, bool]:
-    """text_arguments and null_content, the first pair that shows the call."""
+    """Return the first text_arguments and null_content with which the template shows a call."""
     for null_content in (False, True):
         for text_arguments in (False, True):
             text = _render(template, _call(shape, text_arguments, null_content), tools=[_TOOL])
             without = _render(template, [_user(shape, "hi")], tools=[_TOOL])
             n_new = text.count(_NEEDLE) - without.count(_NEEDLE)
-            # As JSON in a text it is escaped where the template makes JSON of it once more, and a
-            # mapping without that is Python's own words for one.
+            # A template that encodes JSON text once more escapes its quotes; one that does not
+            # encode a mapping prints Python's form of it.
             escaped = f'{_NEEDLE}\\"' if text_arguments else f"'{_NEEDLE}'"
             if n_new > 0 and escaped not in text:
                 return text_arguments, null_content
@@ -110,7 +112,7 @@ def _shows_needle(template: str, messages: Sequence[Mapping[str, object]]) -> bo
 
 
 def _render(template: str, messages: Sequence[Mapping[str, object]], tools: object = None) -> str:
-    """An empty text where the template refuses."""
+    """Return the rendered text, or an empty one if the template fails."""
     try:
         return compile_template(template).render(
             messages=messages,

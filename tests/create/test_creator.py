@@ -356,19 +356,19 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
         ),
         (
             {"base": "base", "licenses": tuple(map(str, range(100_000)))},
-            "the model has 100000 licenses, and may have 100",
+            "the model has 100000 licenses; the limit is 100",
         ),
         (
             {"files": {f"{i}.gguf": "sha256:" + "0" * 64 for i in range(1001)}},
-            "the model has 1001 files, and may have 1000",
+            "the model has 1001 files; the limit is 1000",
         ),
         (
             {"base": "base", "parameters": {f"p{i}": 1 for i in range(257)}},
-            "the model has 257 parameters, and may have 256",
+            "the model has 257 parameters; the limit is 256",
         ),
         (
             {"base": "base", "messages": (core.Message(role="user", content="a"),) * 1001},
-            "the model has 1001 messages, and may have 1000",
+            "the model has 1001 messages; the limit is 1000",
         ),
         ({"base": "base", "parameters": {"\n": 1}}, r'invalid parameter name "\\n"'),
         ({"base": "base", "parameters": {"seed\n": 1}}, r'invalid parameter name "seed\\n"'),
@@ -410,11 +410,14 @@ async def test_what_is_refused_at_once(
         ({"files": {"a.safetensors": "text"}}, "the safetensors come without config.json"),
         ({"files": {"a.gguf": "sha256:" + "0" * 64}}, 'blob "sha256:0+" not found'),
         ({"files": {"a.gguf": "cut"}}, "is not a usable GGUF file"),
-        ({"files": {"a.gguf": "piece"}}, "the GGUF is one of 3 pieces"),
-        ({"files": {"a.gguf": "lora"}}, "one of the files must be the model, and 0 are"),
-        ({"files": {"a": "target", "b": "draft"}}, "must be the model, and 2 are"),
+        ({"files": {"a.gguf": "piece"}}, "the GGUF is one of 3 parts"),
+        ({"files": {"a.gguf": "lora"}}, "exactly one of the files must be a model, but 0 are"),
+        ({"files": {"a": "target", "b": "draft"}}, "must be a model, but 2 are"),
         ({"base": "base", "adapters": {"a": "target"}}, "is not a LoRA adapter"),
-        ({"base": "base", "adapters": {"a": "other_lora"}}, "made for qwen2, .* is of llama"),
+        (
+            {"base": "base", "adapters": {"a": "other_lora"}},
+            "for the architecture qwen2, .* is llama",
+        ),
         (
             {"base": "base", "adapters": {"a": "lora", "b": "other_lora"}},
             "only one adapter is currently supported",
@@ -457,7 +460,7 @@ async def test_licenses_that_are_inherited_count_too(shop: Workshop, files: Path
     shop.store.add("base", weights=files / "target.gguf")
     for i in range(2):
         await shop.make("base", base="base", licenses=tuple(f"{i} {j}" for j in range(100)))
-    await refused_in_the_end(shop, "has 301 layers, and may have 256", model="base", base="base")
+    await refused_in_the_end(shop, "has 301 layers; the limit is 256", model="base", base="base")
 
 
 async def refused_in_the_end(shop: Workshop, text: str, **fields: Any) -> None:
