@@ -1,4 +1,4 @@
-"""Makes GGUFs of safetensors: llama.cpp's own converter, in an environment of its own."""
+"""Conversion of safetensors to GGUF with llama.cpp's converter, in a separate environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversion: strangers' files, in a private folder, through a process that is bounded."""
+"""One conversion: untrusted files, in a private folder, by a process with limits."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from specd.runner.output import ended, iter_lines
 log = logging.getLogger(__name__)
 
 _PROGRAM: Final = Path(__file__).with_name("program.py")
-#: Data and no code: neither Python nor pickles (.bin, .pt, .pth).
+#: Data files only: neither Python nor pickles (.bin, .pt, .pth).
 _NAME: Final = re.compile(r"[\w. -]+\.(safetensors|json|model|txt|jinja|tiktoken)", re.ASCII)
 _CONFIG: Final = "config.json"
 _ADAPTER: Final = ("adapter_config.json", "adapter_model.safetensors")
-#: Of the memory that is free when it begins; the files' own pages come on top, and can be dropped.
+#: Share of the free memory, in addition to the files' pages, which the kernel can drop.
 _MEMORY_SHARE: Final = 0.75
 _CPU_S: Final = 600
 _CPU_S_PER_MIB: Final = 0.5
-#: Weights of 8 bits become 32 at most; the vocabulary and the header come on top.
+#: 8-bit weights become 32-bit at most; the vocabulary and the header are added.
 _GROWTH: Final = 4
 _HEADER_BYTES: Final = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionSource:
-    """files: paths by the names that the converter looks for.
+    """The files of a model or an adapter.
 
-    base: of an adapter, the config.json of the model that it is made for; None is a model.
+    files: paths by the names that the converter expects.
+    base: for an adapter, the config.json of its base model; None for a model.
     """
 
     files: Mapping[str, Path]
@@ -51,19 +52,20 @@ class ConversionSource:
     is_adapter: bool = field(default=False)
 
     def check(self) -> None:
-        """Raise InvalidRequest for names that are no plain files of data, and for missing ones."""
+        """Raise InvalidRequest for file names that are not allowed, and for missing files."""
         for name in self.files:
             if not is_convertible_file(name):
                 raise InvalidRequest(
                     f"a model of safetensors cannot have the file {json.dumps(name[:80])}: only"
                     " .safetensors, .json, .model, .txt, .jinja and .tiktoken without folders"
+                    " are allowed"
                 )
         for name in _ADAPTER if self.is_adapter else (_CONFIG,):
             if name not in self.files:
                 raise InvalidRequest(f"the safetensors come without {name}")
         if self.is_adapter and self.base is None:
             raise InvalidRequest(
-                "an adapter of safetensors needs the config.json of its base model beside it"
+                "an adapter of safetensors needs the config.json of its base model"
             )
 
     @property
@@ -72,12 +74,12 @@ class ConversionSource:
 
 
 def out_type(file_type: str) -> str:
-    """Return what the converter is told for a type of a GGUF; the others are quantized later."""
+    """Return the converter's name of a GGUF type; "auto" for types that are quantized later."""
     return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(file_type.upper(), "auto")
 
 
 def is_convertible_file(name: str) -> bool:
-    """Return whether a file of that name may go with safetensors."""
+    """Return whether a file of that name may be part of a safetensors model."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -89,11 +91,11 @@ async def convert(
     file_type: str = "auto",
     stall_s: float = math.inf,
 ) -> AsyncGenerator[tuple[int, int], None]:
-    """Write a GGUF of the source to `target`; yields (bytes written, all bytes).
+    """Write the source as a GGUF to `target`; yield (bytes written, all bytes).
 
-    file_type: f32, f16, bf16; auto is the largest of 16 bits that holds the weights.
-    stall_s: how long the converter may say nothing.  Closing it early ends the process.
-    Raises InvalidRequest where the converter cannot make one of it, EngineError where it dies.
+    file_type: f32, f16, bf16, or auto for the 16-bit type that fits the weights.
+    stall_s: how long the converter may print nothing.  Closing the generator ends the process.
+    Raises InvalidRequest if the converter cannot convert the files, EngineError if it dies.
     """
     source.check()
     n_bytes = await asyncio.to_thread(lambda: source.n_bytes)
@@ -125,11 +127,11 @@ async def _follow_progress(
     why, last = "", b""
     try:
         async for line in iter_lines(process, stall_s):
-            said = _parse_line(line)
-            if "error" in said:
-                why = str(said["error"])
-            elif "done" in said:
-                yield int(said["done"]), int(said["total"])
+            message = _parse_line(line)
+            if "error" in message:
+                why = str(message["error"])
+            elif "done" in message:
+                yield int(message["done"]), int(message["total"])
             else:
                 last = line
     except TimeoutError as error:
@@ -144,18 +146,18 @@ async def _follow_progress(
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:
-    """What program.py says; the converter's own lines are no JSON."""
+    """Return a message of program.py; {} for the converter's own lines, which are not JSON."""
     if not line.startswith(b"{"):
         return {}
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def _link_files(source: ConversionSource, folder: Path) -> list[str]:
-    """Link the files into the folder under their names; the converter's arguments for them."""
+    """Link the files into the folder under their names; return the converter's arguments."""
     inputs = folder / "model"
     inputs.mkdir()
     for name, path in source.files.items():
@@ -169,7 +171,7 @@ def _link_files(source: ConversionSource, folder: Path) -> list[str]:
 
 
 def _limits(n_bytes: int) -> tuple[int, int, int]:
-    """Memory in bytes, time of a processor in seconds, and bytes of the largest file."""
+    """Return the limits: memory in bytes, CPU time in seconds, file size in bytes."""
     free = psutil.virtual_memory().available
     return (
         int(free * _MEMORY_SHARE) + n_bytes,
@@ -179,7 +181,7 @@ def _limits(n_bytes: int) -> tuple[int, int, int]:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    """None of specd's own: keys and settings are not for strangers' files."""
+    """Return the environment variables of the process, without specd's keys and settings."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",

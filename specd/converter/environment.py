@@ -1,8 +1,7 @@
-"""The converter's environment: PyTorch and its companions, and llama.cpp's scripts, in one folder.
+"""The converter's environment: PyTorch, its dependencies and llama.cpp's scripts, in one folder.
 
-specd itself needs none of it, and it takes gigabytes: it is made only where a person asks for it.
-The scripts are of the very sources that the installed llama-cpp-python is built from, so that the
-converter writes what the engine reads.
+specd itself does not need it, and it takes gigabytes, so it is made only on request.  The scripts
+come from the sources of the installed llama-cpp-python, so that the engine can read their output.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final
 
 from specd.errors import InstallError
 
-#: As llama.cpp's own requirements have them, with a PyTorch that is built for newer Pythons too.
+#: llama.cpp's requirements, with a PyTorch that also has builds for newer Pythons.
 PACKAGES: Final = (
     "torch==2.13.0",
     "transformers==4.57.6",
@@ -32,7 +31,7 @@ PACKAGES: Final = (
     "safetensors>=0.4,<1",
     "tqdm>=4.27,<5",
 )
-#: What is taken out of llama.cpp's sources.
+#: The files used from llama.cpp's sources.
 _WANTED: Final = (
     *("convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "LICENSE"),
     *("conversion", "gguf-py/gguf", "gguf-py/LICENSE"),
@@ -43,6 +42,8 @@ _COMPLETE: Final = "complete"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
+    """A prepared environment.  folder: its own folder."""
+
     folder: Path
 
     @property
@@ -65,10 +66,7 @@ def find_environment(root: Path) -> Environment | None:
 
 
 def prepare(root: Path) -> Environment:
-    """Make the environment, unless it is there; pip writes its progress to standard output.
-
-    Raises InstallError.
-    """
+    """Make the environment if it is missing; pip prints its progress.  Raises InstallError."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         with (root / ".lock").open("w") as lock:
@@ -86,7 +84,7 @@ def prepare(root: Path) -> Environment:
 
 
 def _name() -> str:
-    """A new one for each llama-cpp-python, Python and list of packages."""
+    """Return the folder's name, different for each llama-cpp-python, Python and package list."""
     packages = hashlib.sha256("\n".join(PACKAGES).encode()).hexdigest()[:8]
     return f"{_llama_version()}-python{sys.version_info[0]}.{sys.version_info[1]}-{packages}"
 
@@ -107,26 +105,29 @@ def _install_into(made: Environment) -> None:
     _run("llama.cpp's sources", *pip, "download", *options, f"{_LLAMA}=={_llama_version()}")
     _unpack(sources, made.folder / "llama.cpp")
     shutil.rmtree(sources)
-    # Not -I, which would hide the packages beside the script.
+    # Not -I, which would hide the packages next to the script.
     check = (made.python, "-E", "-s", made.model_script, "--print-supported-models")
-    _run("a converter that starts", *check, shown=False)
+    _run("a working converter", *check, shown=False)
 
 
 def _run(what: str, *command: str | Path, shown: bool = True) -> None:
-    """shown: whether the command's own output is the user's to see as it comes."""
+    """Run a command.  Raises InstallError.
+
+    what: what the command provides.  shown: print the command's output as it comes.
+    """
     pipe = None if shown else subprocess.PIPE
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, check=False
     )
     if done.returncode:
-        said = (done.stdout or b"").decode(errors="replace")[-2000:] or "its output is above"
-        raise InstallError(f"{what} could not be had: {said}")
+        output = (done.stdout or b"").decode(errors="replace")[-2000:] or "its output is above"
+        raise InstallError(f"cannot install {what}: {output}")
 
 
 def _unpack(sources: Path, folder: Path) -> None:
     archive = next(sources.glob("llama_cpp_python-*.tar.gz"), None)
     if archive is None:
-        raise InstallError(f"pip gave no sources of {_LLAMA}")
+        raise InstallError(f"pip downloaded no sources of {_LLAMA}")
     with tarfile.open(archive) as file:
         for member in file:
             path = _wanted(member.name)
@@ -138,7 +139,7 @@ def _unpack(sources: Path, folder: Path) -> None:
 
 
 def _wanted(member: str) -> PurePosixPath | None:
-    """Its path inside of llama.cpp, if it is wanted."""
+    """Return the member's path inside llama.cpp; None if the converter does not need it."""
     parts = PurePosixPath(member).parts
     if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:
         return None

@@ -1,9 +1,9 @@
-"""Runs llama.cpp's converter on files of strangers, in the converter's own environment.
+"""Wrapper that runs llama.cpp's converter on untrusted files, in the converter's environment.
 
 `python -I program.py SCRIPT MEMORY_BYTES CPU_S FILE_BYTES -- ARGUMENTS` runs SCRIPT with ARGUMENTS.
-It loads no code that lies beside a model, unpickles nothing, and reaches no network.  Each line of
-JSON on standard output is progress in bytes, or the sentence that says why it failed.  The end of
-standard input ends it: then specd is gone.
+It runs no code from the model's files, unpickles nothing, and uses no network.  Each line of JSON
+on standard output is progress in bytes or an error.  It exits when standard input ends, because
+specd has ended then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-#: What a conversion has no use for, and a model's files could be made for.
+#: Audit events that a conversion does not need, but malicious files might cause.
 _FORBIDDEN: Final = frozenset(
     (
         *("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"),
@@ -28,7 +28,7 @@ _FORBIDDEN: Final = frozenset(
         "pickle.find_class",
     )
 )
-#: Of an answer of the kernel: it may end this process first where memory runs out.
+#: If memory runs out, the kernel ends this process first.
 _OOM_SCORE: Final = "1000"
 _TOKENIZER: Final = "BPE pre-tokenizer was not recognized"
 
@@ -39,7 +39,7 @@ def write_message(**fields: object) -> None:
 
 
 class ProgressBar:
-    """Stands in for tqdm's bar: the writer of a GGUF reports its bytes to it."""
+    """Replacement for tqdm's bar, to which the GGUF writer reports its bytes."""
 
     def __init__(self, *_: object, total: int | None = None, **__: object) -> None:
         self._total, self._done = total or 0, 0
@@ -59,7 +59,7 @@ class ProgressBar:
 
 
 class LastErrorHandler(logging.Handler):
-    """Keeps the last error that the converter logs before it exits."""
+    """Log handler that keeps the last error of the converter."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -92,11 +92,11 @@ def exit_with_parent() -> None:
 
 
 def install_audit_hook() -> None:
-    """Import what the converter needs, then forbid what only a stranger's code would do."""
+    """Import what the converter needs, then forbid operations that only malicious code needs."""
     torch: Any = importlib.import_module("torch")
     progress: Any = importlib.import_module("tqdm")
     dynamic: Any = importlib.import_module("transformers.dynamic_module_utils")
-    # Before any other part of transformers has a reference to them.
+    # Replace them before any other part of transformers imports them.
     dynamic.resolve_trust_remote_code = lambda *_, **__: False
     dynamic.get_class_from_dynamic_module = _refuse_code
     torch.load = _refuse_code
@@ -105,17 +105,17 @@ def install_audit_hook() -> None:
 
 
 def _refuse_code(*_: object, **__: object) -> None:
-    raise PermissionError("the model wants to run code of its own")
+    raise PermissionError("the model needs its own code, which specd does not run")
 
 
 def _refuse(event: str, _: tuple[object, ...]) -> None:
     if event in _FORBIDDEN:
-        raise PermissionError(f"the converter may not use {event}")
+        raise PermissionError(f"the converter is not allowed to use {event}")
 
 
 def explain_error(error: BaseException, last_error: str) -> str:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return "it takes more memory than is free"
+        return "it needs more memory than is free"
     if _TOKENIZER in str(error):
         return "llama.cpp does not know its tokenizer"
     if isinstance(error, SystemExit):
@@ -135,7 +135,7 @@ def main() -> int:
     sys.argv = [script, *sys.argv[6:]]
     try:
         runpy.run_path(script, run_name="__main__")
-    except BaseException as error:  # noqa: BLE001  # its sentence is all that specd sees
+    except BaseException as error:  # noqa: BLE001  # specd sees nothing but this message
         if isinstance(error, SystemExit) and not error.code:
             return 0
         write_message(error=explain_error(error, last.text))

@@ -1,6 +1,6 @@
-"""Go's text/template, as far as Ollama's models use it, and what a template says of its model.
+"""Go's text/template, as far as Ollama's models use it, and an analysis of templates.
 
-`parse` and `Template.render` are the language; `analysis` is Ollama's reading of templates.
+`parse` and `Template.render` run templates; `analysis` finds what a template supports.
 """
 
 from specd.go_template import nodes

@@ -1,6 +1,6 @@
-"""What a Go template says of the model that it was written for, as Ollama reads it (contract 7.3).
+"""Analysis of a Go template by Ollama's rules: capabilities, thinking tags and the tool call tag.
 
-All take a template's text, and for one that does not parse they answer as for an empty one.
+All functions take a template's text; one that does not parse counts as empty.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _TOOL_RESULTS = ('eq .Role "tool"', "tool_response", "TOOL_RESULTS")
 
 
 def variables(text: str) -> frozenset[str]:
-    """The names of the fields that it uses, in lower case."""
+    """Return the names of the fields that the template uses, in lower case."""
     return _parsed(text).variables
 
 
 @lru_cache(maxsize=1024)
 def capabilities(text: str) -> tuple[str, ...]:
-    """Of tools, insert and thinking, those that the template serves; in this order."""
+    """Return which of tools, insert and thinking the template supports, in this order."""
     used = variables(text)
     found = [
         ("tools", "tools" in used),
@@ -34,12 +34,12 @@ def capabilities(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def has_tool_round_trip(text: str) -> bool:
-    """Whether it shows the model its tools, its calls and what came of them."""
+    """Return whether the template renders tools, tool calls and their results."""
     return {"tools", "toolcalls"} <= variables(text) and any(mark in text for mark in _TOOL_RESULTS)
 
 
 def thinking_tags(text: str) -> tuple[str, str] | None:
-    """The texts that stand around a message's `.Thinking`; None where there is no such pair."""
+    """Return the texts around a message's `.Thinking`; None if there is no such pair."""
     first = last = ""
     for block in _blocks_with_thinking(_parsed(text).body, in_messages=False):
         if isinstance(block[0], nodes.Text):
@@ -50,7 +50,7 @@ def thinking_tags(text: str) -> tuple[str, str] | None:
 
 
 def tool_tag(text: str) -> str:
-    """The text with which the template begins a message's calls; `{` where it shows none."""
+    """Return the text before a message's tool calls; `{` if the template has none."""
     calls = _if_tool_calls(_parsed(text).body)
     shown = None if calls is None else _first_text(calls.body)
     tag = "" if shown is None else shown.text.strip().replace("\r\n", "\n").partition("{")[0]
@@ -65,7 +65,7 @@ def _parsed(text: str) -> Template:
 
 
 def _blocks_with_thinking(block: nodes.Block, *, in_messages: bool) -> Iterator[nodes.Block]:
-    """For each mention of `.Thinking` inside a range over the messages, the list it stands in."""
+    """Yield the statement list around each `.Thinking` in a range over the messages."""
     for node in block:
         if isinstance(node, nodes.Text | nodes.Break | nodes.Continue) or node.pipe is None:
             continue
@@ -82,7 +82,7 @@ def _ranges_messages(node: nodes.Range) -> bool:
 
 
 def _if_tool_calls(block: nodes.Block) -> nodes.If | None:
-    """The first `if` that asks for the calls of a message, however deep."""
+    """Return the first `if` at any depth that tests for a message's tool calls."""
     for node in block:
         if isinstance(node, nodes.If) and _tests_tool_calls(node.pipe):
             return node
@@ -98,7 +98,7 @@ def _tests_tool_calls(pipe: nodes.Pipe) -> bool:
 
 
 def _first_text(block: nodes.Block) -> nodes.Text | None:
-    """The first text with anything in it, before anything is printed."""
+    """Return the first text that is not blank, before any action prints."""
     for node in block:
         match node:
             case nodes.Text() if node.text.strip():

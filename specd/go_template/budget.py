@@ -1,4 +1,4 @@
-"""What a rendering may cost: its steps, and the time of the thread that takes them."""
+"""Limits of a rendering: number of steps, and CPU time of its thread."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-#: Statements and calls; what they read and write counts, too.
+#: Statements and calls, plus the size of what they read and write.
 MAX_STEPS: Final = 1_000_000
-#: Of the thread itself, so that a machine that is busy with others fails no template.
+#: CPU time of the thread, so that a busy machine does not make templates fail.
 MAX_CPU_S: Final = 2.0
 
 _CHARACTERS_PER_STEP: Final = 64
@@ -17,7 +17,7 @@ _STEPS_BETWEEN_LOOKS: Final = 1000
 
 
 def cost(value: object) -> int:
-    """Steps that it takes to read a value, or to write it: texts are encoded, lists copied."""
+    """Return the steps for reading or writing a value, by its size."""
     match value:
         case str():
             return len(value) // _CHARACTERS_PER_STEP
@@ -28,9 +28,9 @@ def cost(value: object) -> int:
 
 
 class Budget:
-    """Of one rendering, or of all that a chat takes.  Belongs to the thread that makes it.
+    """Budget of one rendering or one chat, for use in the thread that creates it.
 
-    cpu_s: a clock of that thread, which is looked at from step to step.
+    cpu_s: clock of the CPU time of that thread, seconds.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Budget:
         self._end_s = cpu_s() + MAX_CPU_S
 
     def spend(self, n_steps: int) -> str:
-        """What there is to complain of, "" for nothing."""
+        """Return the error if the budget is exceeded, else ""."""
         self._steps_left -= n_steps
         if self._steps_left < 0:
             return "the template takes too many steps"

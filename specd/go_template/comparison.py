@@ -1,4 +1,4 @@
-"""Go's eq, ne, lt, le, gt and ge, with their errors about types that do not go together."""
+"""Go's eq, ne, lt, le, gt and ge, with their errors about incompatible types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BASIC = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
 def equal(first: object, *others: object) -> bool:
-    """Whether the first is any of the others; raises GoTemplateError."""
+    """Return whether the first equals any of the others.  Raises GoTemplateError."""
     if not others:
         raise GoTemplateError("missing argument for comparison")
     return any(_equal(first, other) for other in others)
@@ -28,7 +28,7 @@ def less(a: object, b: object) -> bool:
         raise _incompatible(a, b)
     if kind == "bool":
         raise GoTemplateError("invalid type for comparison")
-    return bool(a < b)  # type: ignore[operator]  # both are of one ordered kind
+    return bool(a < b)  # type: ignore[operator]  # both have the same ordered kind
 
 
 def less_or_equal(a: object, b: object) -> bool:

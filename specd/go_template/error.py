@@ -1,4 +1,4 @@
-"""What is wrong with a Go template, in Go's own words."""
+"""The error of Go templates, with Go's texts."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from specd.errors import SpecdError
 
 
 class GoTemplateError(SpecdError):
-    """A template that does not parse, or that fails on what it is given."""
+    """A template that does not parse, or that fails on its data."""

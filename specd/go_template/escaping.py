@@ -1,4 +1,4 @@
-"""Go's html, js and urlquery."""
+"""The escaping functions of Go templates: html, js and urlquery."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs a parsed template, step by step as Go's text/template does, within bounds.
+"""Evaluator of parsed templates, with the semantics of Go's text/template and with limits.
 
-Templates come from strangers: whatever they do ends in a text or in a GoTemplateError, soon.
+Templates are untrusted: every run ends soon, with a text or a GoTemplateError.
 Missing keys of a map are nil (Ollama's `missingkey=zero`).
 """
 
@@ -28,14 +28,17 @@ class _LoopExit(Enum):
 
 
 class _Missing:
-    """No value came through the pipe."""
+    """Marker: no value came through the pipe."""
 
 
 _MISSING: Final = _Missing()
 
 
 class Evaluator:
-    """One run of one template.  `templates`: the statements by name, "" is where it begins."""
+    """One run of one template.
+
+    templates: statements by template name; "" is the entry point.
+    """
 
     def __init__(self, text: str, templates: Mapping[str, nodes.Block], budget: Budget) -> None:
         self._text = text
@@ -43,16 +46,16 @@ class Evaluator:
         self._budget = budget
         self._out: list[str] = []
         self._name = ""
-        self._node: nodes.Node | None = None  # where an error is, if there is one now
+        self._node: nodes.Node | None = None  # position of an error, if one occurs now
         self._variables: list[tuple[str, object]] = []
 
     def run(self, data: object) -> str:
-        """Raises GoTemplateError."""
+        """Return the rendered text.  Raises GoTemplateError."""
         self._variables = [("$", data)]
         try:
             self._block(self._templates[""], data)
         except RecursionError:
-            # Go's bound is 100,000 templates; Python's stack ends sooner.
+            # Go's limit is 100,000 nested templates; Python's stack is smaller.
             raise self._error("exceeded maximum template depth") from None
         return "".join(self._out)
 
@@ -132,13 +135,13 @@ class Evaluator:
             del self._variables[inside:]
         if not n_runs and node.else_body is not None:
             leave = self._block(node.else_body, dot)
-            if leave is _LoopExit.BREAK:  # Go ends this range with it, not the one around
+            if leave is _LoopExit.BREAK:  # as in Go, it ends this range, not the outer one
                 leave = None
         del self._variables[mark:]
         return leave
 
     def _items(self, node: nodes.Range, value: object) -> Iterable[tuple[object, object]]:
-        """Keys and elements; whole numbers count up to themselves and have no keys."""
+        """Return the keys and elements of a range; an integer n is 0 to n - 1 without keys."""
         match value:
             case bool():
                 pass
@@ -156,7 +159,7 @@ class Evaluator:
         raise self._error(f"range can't iterate over {format_action(value)}")
 
     def _bind(self, pipe: nodes.Pipe, key: object, item: object) -> None:
-        """One variable is the element, two are key and element."""
+        """Set the range variables: one is the element, two are key and element."""
         if not pipe.declared:
             return
         values = (item,) if len(pipe.declared) == 1 else (key, item)
@@ -186,7 +189,7 @@ class Evaluator:
         self._variables[self._variable_index(name)] = (name, value)
 
     def _variable_index(self, name: str) -> int:
-        """Of the innermost variable of that name."""
+        """Return the index of the innermost variable of that name."""
         n_known = len(self._variables)
         for i in range(n_known - 1, -1, -1):
             if self._variables[i][0] == name:
@@ -197,7 +200,7 @@ class Evaluator:
     # ---------------------------------------------------------- expressions
 
     def _pipe(self, pipe: nodes.Pipe, dot: object) -> object:
-        """Nil becomes no value at all on its way out of a pipeline."""
+        """Evaluate a pipeline; a nil result becomes NO_VALUE."""
         self._node = pipe
         value: object = _MISSING
         for command in pipe.commands:
@@ -251,7 +254,7 @@ class Evaluator:
                 raise AssertionError(f"{node} is no plain operand")
 
     def _argument(self, node: nodes.Operand, dot: object, kind: str) -> object:
-        """What a function is given; nil keeps apart from no value where it may look at that."""
+        """Return an argument for a function; only ANY parameters distinguish nil from no value."""
         self._node = node
         match node:
             case nodes.Field():
@@ -302,14 +305,14 @@ class Evaluator:
         return self._walk(self._argument(node.node, dot, ""), node.names, has_args=has_args)
 
     def _walk(self, value: object, names: tuple[str, ...], *, has_args: bool) -> object:
-        """has_args: the last name is given arguments, which no value of ours takes."""
+        """Return a chain of fields.  has_args: the last one has arguments, an error here."""
         last, outer = len(names) - 1, None
         for i, name in enumerate(names):
             outer, value = value, self._member(value, name, outer, has_args=has_args and i == last)
         return value
 
     def _member(self, value: object, name: str, outer: object, *, has_args: bool) -> object:
-        """outer: what the value was itself taken from."""
+        """Return one field.  outer: the value that contains `value`."""
         match value:
             case dict():
                 if has_args:
@@ -326,7 +329,7 @@ class Evaluator:
                 raise self._error(f"nil pointer evaluating interface {{}}.{name}")
         if value is NO_VALUE:
             return NO_VALUE
-        # What is inside a map has no type of its own in Go.
+        # In Go, values inside a map have no static type.
         kind = "interface {}" if isinstance(outer, dict) else type_name(value)
         raise self._error(f"can't evaluate field {name} in type {kind}")
 
@@ -366,7 +369,7 @@ class Evaluator:
     def _and_or(
         self, args: tuple[nodes.Operand, ...], dot: object, final: object, *, wanted: bool
     ) -> object:
-        """The first argument of that truth, or the last one; the rest is not evaluated."""
+        """Return the first argument with that truth, else the last; evaluate no further."""
         value: object = NO_VALUE
         for arg in args:
             value = self._argument(arg, dot, "")

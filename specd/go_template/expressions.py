@@ -1,4 +1,4 @@
-"""Pipelines and what they are made of, parsed by Go's rules."""
+"""Parser of pipelines and expressions, by Go's rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LITERALS: Final = (nodes.Bool, nodes.Dot, nodes.Nil, nodes.Number, nodes.String
 
 
 class Expressions:
-    """The part of a tree's parser that knows no statements.  `_action_line`: 0 outside of one."""
+    """Base of the parser, without statements.  `_action_line`: 0 outside an action."""
 
     def __init__(self, source: TokenStream) -> None:
         self._source = source
@@ -54,7 +54,7 @@ class Expressions:
         return nodes.Pipe(start.pos, tuple(declared), assigns, tuple(commands))
 
     def _declarations(self, context: str) -> tuple[list[nodes.Variable], bool]:
-        """`$x :=`, `$x =`, and for a range `$i, $x :=`."""
+        """Parse `$x :=`, `$x =`, and for a range `$i, $x :=`."""
         source, declared = self._source, list[nodes.Variable]()
         while (variable := source.peek_word()).kind is Kind.VARIABLE:
             source.next()
@@ -173,7 +173,7 @@ class Expressions:
             return self._source.error(f"unexpected {_quote_token(token)} in {context}")
         started = ""
         if self._action_line not in {0, token.line}:
-            # Not "unclosed action in action ...".
+            # Avoid "unclosed action in action ...".
             where = " started at" if token.text.endswith(" action") else " in action started at"
             started = f"{where} :{self._action_line}"
         return self._source.error(token.text + started)

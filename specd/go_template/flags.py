@@ -1,4 +1,4 @@
-"""What stands between a verb and its percent sign."""
+"""The flags of a format directive, between `%` and the verb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """minus: pad on the right.  sharp_v, plus_v: `%#v` and `%+v`, which change more than a sign."""
+    """Parsed flags.  minus: pad on the right.  sharp_v, plus_v: `%#v` and `%+v`."""
 
     sharp: bool = False
     zero: bool = False

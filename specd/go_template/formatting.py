@@ -1,4 +1,4 @@
-"""One value as a text, by one verb of Go's fmt."""
+"""Formatting of one value by one verb of Go's fmt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specd.go_template.literals import quote
 from specd.go_template.numbers import floating, integer
 from specd.go_template.values import NO_VALUE, Stringer, Struct, encode_utf8, type_name
 
-#: Of what one call writes: a width of a million may stand before each of a million values.
+#: Limit for the output of one call, since each of many values may have a huge width.
 MAX_CHARACTERS: Final = 1 << 24
 
 
 def join_texts(parts: Iterable[str], between: str = "") -> str:
-    """Raises GoTemplateError before the whole is too long for us."""
+    """Join texts.  Raises GoTemplateError if the result would be too long."""
     found: list[str] = []
     n_characters = 0
     for part in parts:
@@ -38,7 +38,7 @@ def _is_nil(value: object) -> bool:
 def _bad_verb(value: object, verb: str, flags: Flags) -> str:
     if not isinstance(value, Stringer):
         return f"%!{verb}({format_typed(value, flags)})"
-    # In here a value's own text does not count.
+    # Inside a composite, a value's own `go_string` is not used.
     parts: object = list(value) if isinstance(value, list) else value
     if isinstance(value, dict):
         parts = dict(value)

@@ -1,4 +1,4 @@
-"""The functions that a template can call: Go's own and Ollama's."""
+"""The functions that templates can call: Go's and Ollama's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specd.go_template.values import (
     type_name,
 )
 
-#: What a parameter takes: ANY loses the difference between nil and no value, TEXT is checked.
+#: The kinds of parameters.
 ANY: Final = "any"
 VALUE: Final = "value"
 TEXT: Final = "string"
@@ -29,9 +29,10 @@ TEXT: Final = "string"
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """takes: one kind per fixed parameter.  more: the kind of any number of further ones.
+    """A template function.
 
-    run raises GoTemplateError with the sentence alone.
+    parameter_kinds: one kind per fixed parameter.  variadic_kind: the kind of further arguments.
+    run: raises GoTemplateError, without the position.
     """
 
     run: Callable[..., object]
@@ -42,7 +43,10 @@ class Function:
         return self.parameter_kinds[i] if i < len(self.parameter_kinds) else self.variadic_kind
 
     def argument_count_error(self, name: str, n_args: int, n_given: int) -> str:
-        """Go's complaint about n_args arguments, n_given with the piped one; "" for none."""
+        """Return Go's error for a wrong number of arguments, "" if it is right.
+
+        n_given counts the piped argument, too.
+        """
         least, words = len(self.parameter_kinds), f"wrong number of args for {name}: want"
         if self.variadic_kind:
             return "" if n_given >= least else f"{words} at least {least} got {n_args}"
@@ -113,7 +117,7 @@ def slice_(value: object, *bounds: object) -> object:
         raise GoTemplateError("cannot 3-index slice a string")
     if not isinstance(value, str | list):
         raise GoTemplateError(f"can't slice item of type {type_name(value)}")
-    # A Python list has no capacity beyond its length.
+    # A Python list has no capacity, so its length is the limit.
     data = encode_utf8(value) if isinstance(value, str) else value
     found = [_position(bound, len(data)) for bound in bounds]
     steps = [*found, *(0, len(data))[len(found) :]]
@@ -125,7 +129,7 @@ def slice_(value: object, *bounds: object) -> object:
 
 
 def call(name: str, function: object, *_: object) -> object:
-    """No value of ours is a function."""
+    """Fail as Go does for `call`: no value here is a function."""
     if function is None or function is NO_VALUE:
         raise GoTemplateError("call of nil")
     raise GoTemplateError(f"non-function {name} of type {type_name(function)}")
@@ -140,7 +144,7 @@ def _escaper(escape: Callable[[str], str]) -> Callable[..., str]:
 
 
 def to_typescript(value: object) -> str:
-    """The TypeScript type of a tool's property."""
+    """Return the TypeScript type of a tool's property."""
     run = value.methods.get("ToTypeScriptType") if isinstance(value, Struct) else None
     return str(run()) if run else "any"
 
@@ -156,7 +160,7 @@ def _unreachable(*_: object) -> object:
     raise AssertionError("the evaluator runs and, or and call itself")
 
 
-#: `and`, `or` and `call` are run by the evaluator, which alone knows their arguments unevaluated.
+#: The evaluator runs `and`, `or` and `call` itself, because it must not evaluate all arguments.
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "and": Function(_unreachable, (VALUE,), VALUE),
     "or": Function(_unreachable, (VALUE,), VALUE),

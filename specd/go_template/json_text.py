@@ -9,7 +9,7 @@ from specd.go_template.values import NoValue, Struct
 
 
 def json_text(value: object) -> str:
-    """Go's own words for what is no JSON (not a number, infinity): an empty text."""
+    """Return the value as JSON; an empty text if it is not valid JSON, such as NaN or infinity."""
     try:
         return _encoded(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Values that print as JSON, as Ollama's tools and arguments do."""
+"""Values that templates print as JSON, such as Ollama's tools and arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class JsonMap(dict[str, object]):
 
 
 class JsonList(list[object]):
-    """Without elements it is Go's nil slice, which is `null`."""
+    """List that prints as JSON; an empty one is Go's nil slice, `null`."""
 
     def go_string(self) -> str:
         return json_text(self) if self else "null"

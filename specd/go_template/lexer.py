@@ -1,4 +1,4 @@
-"""Cuts a template into tokens by the rules of Go's text/template."""
+"""Lexer of templates, by the rules of Go's text/template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT: Final = "{{"
 RIGHT: Final = "}}"
 _SPACE: Final = " \t\r\n"
 _SPACES_SET: Final = frozenset(_SPACE)
-#: The right delimiter, with the space and the minus of a trim marker where it has one.
+#: The right delimiter, with an optional trim marker (space and minus).
 _RIGHT_DELIMITER: Final = re.compile(r"(?:[ \t\r\n]-)?\}\}")
 _SPACES: Final = re.compile(r"[ \t\r\n]+")
 _NUMBER: Final = re.compile(
@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(
     r"|0[oO][0-7_]*(?:\.[0-7_]*)?|0[bB][01_]*(?:\.[01_]*)?"
     r"|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )
-#: Text up to the closing quote, escapes skipped; no line may end inside.
+#: Text up to the closing quote, with escapes and without line ends.
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"')
 _CHARACTER: Final = re.compile(r"'(?:[^'\\\n]|\\[^\n])*'")
 
@@ -30,7 +30,7 @@ _CHARACTER: Final = re.compile(r"'(?:[^'\\\n]|\\[^\n])*'")
 class Kind(Enum):
     ERROR = auto()
     BOOL = auto()
-    CHAR = auto()  # a printable sign with no meaning of its own, such as a comma
+    CHAR = auto()  # a printable character without a special meaning, such as a comma
     CHARACTER = auto()  # 'x'
     ASSIGN = auto()
     DECLARE = auto()
@@ -61,7 +61,7 @@ _SIGNS: Final = {"=": Kind.ASSIGN, "|": Kind.PIPE}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """line: where it begins, from 1."""
+    """A token.  line: line of its start, from 1."""
 
     kind: Kind
     pos: int
@@ -73,15 +73,15 @@ class Token:
 
 
 class Lexer:
-    """Ask for one token at a time; after an ERROR there is nothing more to ask for."""
+    """Lexer that returns one token at a time; an ERROR is the last one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._pos = 0
         self._line = 1
-        self._counted = 0  # up to where `_line` has counted
+        self._counted = 0  # position up to which `_line` is counted
         self._inside = False
-        self._depth = 0  # of parentheses in the action
+        self._depth = 0  # open parentheses in the action
 
     def next(self) -> Token:
         return self._inside_action() if self._inside else self._outside()
@@ -216,7 +216,7 @@ class Lexer:
         return self._token(kind, found.end()) if found else self._error(f"unterminated {words}")
 
     def _name(self, kind: Kind) -> Token:
-        """`.Name`, `$name`, or the bare `.` or `$`."""
+        """Return the token of `.Name`, `$name`, or a bare `.` or `$`."""
         end = self._end_of_word(self._pos + 1)
         if not self._ends_at(end):
             return self._error(f"bad character {_unicode(self._text[end : end + 1])}")
@@ -243,14 +243,14 @@ class Lexer:
         return end
 
     def _ends_at(self, end: int) -> bool:
-        """Whether a name may end here: `$x+2` is refused."""
+        """Return whether a name may end here; `$x+2` is invalid."""
         following = self._text[end : end + 1]
         return not following or following in " \t\r\n.,|:)(" or self._text.startswith(RIGHT, end)
 
     def _number(self) -> Token:
         end = self._end_of_number(self._pos)
         if self._text[end : end + 1] in {"+", "-"}:
-            # Only a complex number goes on like this, and there is no use for one here.
+            # Only complex numbers continue like this; they are not supported.
             end = self._end_of_number(end)
         elif not _is_alphanumeric(self._text[end : end + 1]):
             return self._token(Kind.NUMBER, end)
@@ -267,8 +267,8 @@ def _is_alphanumeric(sign: str) -> bool:
 
 
 def _unicode(sign: str) -> str:
-    """Go's `%#U`."""
+    """Return a character in Go's `%#U` format."""
     if not sign:
-        return "U+FFFFFFFFFFFFFFFF"  # the end of the text, as Go counts it
+        return "U+FFFFFFFFFFFFFFFF"  # the end of the text, as Go prints it
     shown = f" '{sign}'" if sign.isprintable() else ""
     return f"U+{ord(sign):04X}{shown}"

@@ -1,4 +1,4 @@
-"""Go's literals: what a quoted text or a number in a template means, and a text quoted again."""
+"""Go's literals: parsing of quoted texts and numbers, and quoting of texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9
 
 
 def unquote(literal: str) -> str:
-    """The text of a quoted literal, of any of Go's three kinds; raises ValueError."""
+    """Return the text of a quoted literal of any of Go's three kinds.  Raises ValueError."""
     sign, body = literal[0], literal[1:-1]
     if sign == "`":
         return body.replace("\r", "")
@@ -54,7 +54,7 @@ def _escaped(found: re.Match[str], sign: str) -> bytes:
     if byte or octal:
         value = int(byte, 16) if byte else int(octal, 8)
         if value < 256:
-            # A character constant is a code point, a string is bytes.
+            # An escape is a code point in a character constant, and a byte in a string.
             return chr(value).encode() if sign == "'" else bytes([value])
     if short or long:
         value = int(short or long, 16)
@@ -64,7 +64,7 @@ def _escaped(found: re.Match[str], sign: str) -> bytes:
 
 
 def character(literal: str) -> int:
-    """The code point of a character constant; raises ValueError."""
+    """Return the code point of a character constant.  Raises ValueError."""
     text = unquote(literal)
     if not text:
         raise ValueError("invalid syntax")
@@ -74,7 +74,7 @@ def character(literal: str) -> int:
 
 
 def number(literal: str) -> int | float | None:
-    """An `int`, a `float64`, or None for an integer that is only a `uint64`; raises ValueError."""
+    """Return an int or float; None for an integer that fits only uint64.  Raises ValueError."""
     value = _integer(literal)
     if value is not None:
         if -(2**63) <= value < 2**63:
@@ -101,7 +101,7 @@ def _integer(literal: str) -> int | None:
     if found is None:
         return None
     (kind, digits), *_ = [(k, v) for k, v in found.groupdict().items() if v and k != "sign"]
-    # Underscores stand between digits, or after the prefix.
+    # Underscores are allowed between digits and after the prefix.
     if not re.fullmatch(r"_?[^_]+(?:_[^_]+)*", digits) or (kind == "decimal" and digits[0] == "_"):
         return None
     value = int(digits.replace("_", ""), _BASES[kind])
@@ -109,7 +109,7 @@ def _integer(literal: str) -> int | None:
 
 
 def quote(text: str, sign: str = '"', *, ascii_only: bool = False) -> str:
-    """Go's `strconv.Quote`; `sign` `'` is a character constant."""
+    """Quote a text like Go's `strconv.Quote`; with `sign` `'` as a character constant."""
     return sign + "".join(_quoted(char, sign, ascii_only=ascii_only) for char in text) + sign
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """pos: where it begins in the template's text."""
+    """A node of the tree.  pos: offset in the template's text."""
 
     pos: int
 
@@ -38,7 +38,7 @@ class Bool(Node):
 
 @dataclass(frozen=True, slots=True)
 class Number(Node):
-    """value: None where the number fits no `int`, which is an error once it is used."""
+    """A number.  value: None if it does not fit an `int`; using it is then an error."""
 
     text: str
     value: int | float | None
@@ -107,7 +107,7 @@ class Command(Node):
 
 @dataclass(frozen=True, slots=True)
 class Pipe(Node):
-    """declared: `$x :=`, `$i, $x :=` of a range; assigns: `=` instead."""
+    """A pipeline.  declared: variables of `$x :=` or `$i, $x :=`.  assigns: `=`, not `:=`."""
 
     declared: tuple[Variable, ...]
     assigns: bool
@@ -119,7 +119,7 @@ class Pipe(Node):
         return names + sign + " | ".join(map(str, self.commands))
 
     def fields(self) -> Iterator[Field]:
-        """The fields of dot that its commands name, those in parentheses too."""
+        """Yield the fields of dot in the commands, also those in parentheses."""
         for command in self.commands:
             for arg in command.args:
                 if isinstance(arg, Pipe):
@@ -164,7 +164,7 @@ class Continue(Node):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Node):
-    """What chooses between two lists of statements."""
+    """A statement with a body and an optional else body."""
 
     pipe: Pipe
     body: Block
@@ -185,7 +185,7 @@ class Range(Branch):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """`{{template "name" pipe}}`, and `{{block}}` where it stands.  quoted: the name in Go's."""
+    """`{{template "name" pipe}}`, also for `{{block}}`.  quoted: the name as Go quotes it."""
 
     name: str
     quoted: str

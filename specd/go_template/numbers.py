@@ -1,4 +1,4 @@
-"""Numbers as texts, by the verbs of Go's fmt."""
+"""Formatting of numbers by the verbs of Go's fmt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specd.go_template.literals import quote
 
 
 def integer(value: int, verb: str, flags: Flags) -> str | None:
-    """None where the verb is none for integers."""
+    """Format an integer; return None if the verb is not for integers."""
     match verb:
         case "v" | "d":
             return _digits(value, str(abs(value)), "", flags)
@@ -62,7 +62,7 @@ def _digits(value: int, digits: str, prefix: str, flags: Flags) -> str:
 
 
 def floating(value: float, verb: str, flags: Flags) -> str | None:
-    """None where the verb is none for floats; `%b`, `%x` and `%X` are not known here."""
+    """Format a float; return None if the verb is not for floats, or is `%b`, `%x` or `%X`."""
     forms: dict[str, Callable[[], str]] = {
         "v": lambda: _general(value, flags.precision),
         "g": lambda: _general(value, flags.precision),
@@ -94,7 +94,7 @@ def _default_precision(flags: Flags) -> int:
 
 
 def _general(value: float, precision: int | None) -> str:
-    """Go's %g: the shortest digits, with an exponent from 1e+06 on and below 1e-04."""
+    """Format like Go's %v: shortest digits, exponent from 1e+06 and below 1e-04."""
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     if precision is None:

@@ -1,4 +1,4 @@
-"""Templates, parsed by the rules of Go's text/template and with its error texts."""
+"""Parser of templates, with the rules and error texts of Go's text/template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.go_template.token_stream import TokenStream
 
 
 def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
-    """The template's own statements under "", and those of its `define`s under their names.
+    """Parse a template; return its statements under "", and those of each `define` by its name.
 
     Raises GoTemplateError.
     """
@@ -22,7 +22,7 @@ def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
 
 
 class _End(nodes.Node):
-    """`{{end}}`, or `{{else}}` on the way to it; never part of a tree."""
+    """`{{end}}` or `{{else}}`; never part of a tree."""
 
     word = "end"
 
@@ -35,7 +35,7 @@ class _Else(_End):
 
 
 class _Tree(Expressions):
-    """The body of one template: the text itself, a `define` or a `block`."""
+    """Parser of one body: the whole text, a `define` or a `block`."""
 
     def __init__(self, source: TokenStream) -> None:
         super().__init__(source)
@@ -124,7 +124,7 @@ class _Tree(Expressions):
 
     def _else(self, _: Token) -> _End:
         following = self._source.peek_word()
-        # `else if` and `else with` leave their word to whoever asked for this list.
+        # The caller parses the rest of `else if` and `else with`.
         if following.is_keyword("if", "with"):
             return _Else(following.pos)
         return _Else(self._expect(Kind.RIGHT, "else").pos)
@@ -149,7 +149,7 @@ class _Tree(Expressions):
         if isinstance(end, _Else):
             if word in {"if", "with"} and source.peek().is_keyword(word):
                 again = source.next()
-                # The inner one's {{end}} is the outer one's too.
+                # One {{end}} closes both the inner and the outer statement.
                 else_body = (self._if(again) if word == "if" else self._with(again),)
             else:
                 else_body, end = self._list()

@@ -1,4 +1,4 @@
-"""Values as texts: Go's fmt.Print, Println and Printf."""
+"""Go's fmt.Print, Println and Printf."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from specd.go_template.flags import NO_FLAGS, Flags
 from specd.go_template.formatting import format_typed, format_value, join_texts
 from specd.go_template.values import NO_VALUE
 
-#: Bound of a width or a precision.
+#: Limit of a width or a precision.
 _MAX_WIDTH: Final = 1_000_000
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
 def format_action(value: object) -> str:
-    """What an action prints: `%v`, and `<no value>` where there is none."""
+    """Return what an action prints: `%v`, or `<no value>` without a value."""
     if type(value) is str:
         return value
     return "<no value>" if value is NO_VALUE else format_value(value, "v", NO_FLAGS)
 
 
 def print_values(values: Sequence[object]) -> str:
-    """A space stands between two values of which neither is a text."""
+    """Return the values joined, with a space between two that are not texts."""
     parts: list[str] = []
     for i, value in enumerate(values):
         if i and not isinstance(value, str) and not isinstance(values[i - 1], str):
@@ -37,12 +37,15 @@ def println_values(values: Sequence[object]) -> str:
 
 
 def printf(form: str, values: Sequence[object]) -> str:
-    """What does not fit is said in the text, `%!d(string=x)`; fails only where that is endless."""
+    """Format like Go: a mismatch prints as `%!d(string=x)`.
+
+    Raises GoTemplateError only if the text is too long.
+    """
     return join_texts(_Printf(form, values).run())
 
 
 class _Printf:
-    """One run over a format.  `_n` counts the arguments that were used."""
+    """One run over a format.  `_n`: number of arguments used."""
 
     def __init__(self, form: str, values: Sequence[object]) -> None:
         self._form = form
@@ -51,11 +54,11 @@ class _Printf:
         self._n = 0
         self._out: list[str] = []
         self._reordered = False
-        self._good = True  # no argument's number was wrong in this verb
-        self._indexed = False  # an argument's number came just before
+        self._good = True  # every argument index in this verb is valid
+        self._indexed = False  # an argument index came just before
 
     def run(self) -> Iterator[str]:
-        """Its pieces."""
+        """Return the formatted pieces."""
         form = self._form
         while self._i < len(form):
             percent = form.find("%", self._i)
@@ -121,7 +124,7 @@ class _Printf:
         return replace(flags, width=number)
 
     def _precision(self, flags: Flags) -> Flags:
-        # A point that ends the format is a verb, as Go has it.
+        # In Go, a point at the end of the format is a verb.
         if self._form[self._i : self._i + 1] != "." or self._i + 1 >= len(self._form):
             return flags
         self._i += 1
@@ -140,7 +143,7 @@ class _Printf:
         return True
 
     def _argument(self, complaint: str, least: int = -_MAX_WIDTH) -> int | None:
-        """A width or a precision that an argument gives."""
+        """Return a width or precision from an argument."""
         value = self._values[self._n] if self._n < len(self._values) else None
         self._n = min(self._n + 1, len(self._values))
         self._indexed = False
@@ -155,12 +158,12 @@ class _Printf:
             self._i += 1
         digits = self._form[start : self._i]
         if len(digits.lstrip("0")) > 8 or int(digits or "0") > 10 * _MAX_WIDTH:
-            self._i = len(self._form)  # so Go gives up on what follows
+            self._i = len(self._form)  # as Go does, ignore the rest
             return None
         return int(digits) if digits else None
 
     def _argument_number(self) -> None:
-        """`[n]`: the next argument is the n-th."""
+        """Parse `[n]`: the n-th argument is next."""
         self._indexed = False
         if not self._form.startswith("[", self._i):
             return

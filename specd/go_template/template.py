@@ -1,4 +1,4 @@
-"""A parsed template: rendered, and asked what it uses."""
+"""A parsed template, its rendering and the names it uses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ from specd.go_template.functions import FUNCTIONS
 
 @dataclass(frozen=True)
 class Template:
-    """templates: the statements of each `define` by its name, and the whole's own under ""."""
+    """A parsed template.
+
+    templates: statements of each `define` by its name, and of the template itself under "".
+    """
 
     text: str
     templates: dict[str, nodes.Block]
 
     def render(self, data: object, budget: Budget | None = None) -> str:
-        """Raises GoTemplateError; `data` is dot and `$`.  budget: shared with other renderings."""
+        """Render with `data` as dot and `$`.  Raises GoTemplateError.
+
+        budget: shared with other renderings.
+        """
         return Evaluator(self.text, self.templates, budget or Budget()).run(data)
 
     @property
@@ -35,18 +41,18 @@ class Template:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """The names of fields and variables that it uses anywhere, in lower case."""
+        """The names of all fields and variables in the template, in lower case."""
         blocks = self.templates.values()
         return frozenset(name.lower() for block in blocks for name in names(block))
 
 
-#: The longest of Ollama's library has 8,000; a million take a minute to parse.
+#: Ollama's longest template has 8,000 characters; a million take a minute to parse.
 MAX_CHARACTERS: Final = 2**16
 
 
 @lru_cache(maxsize=128)
 def parse(text: str) -> Template:
-    """Raises GoTemplateError, `template: :LINE: ...`."""
+    """Parse a template.  Raises GoTemplateError, `template: :LINE: ...`."""
     if len(text) > MAX_CHARACTERS:
         raise GoTemplateError(f"template: :1: it has more than {MAX_CHARACTERS} characters")
     try:
@@ -56,7 +62,7 @@ def parse(text: str) -> Template:
 
 
 def check_template(text: str) -> None:
-    """Whether a model may be made with it; raises InvalidRequest with Ollama's words."""
+    """Check a template for a new model.  Raises InvalidRequest with Ollama's text."""
     try:
         parse(text)
     except GoTemplateError as error:
@@ -64,7 +70,7 @@ def check_template(text: str) -> None:
 
 
 def names(found: nodes.Block | nodes.Statement | nodes.Operand) -> Iterator[str]:
-    """The parts of all fields and variables, chains `(...).X` aside, as Ollama counts them."""
+    """Return the parts of all fields and variables, without chains `(...).X`, as Ollama does."""
     match found:
         case tuple():
             for node in found:

@@ -1,4 +1,4 @@
-"""A template's tokens with look-ahead, and the errors of whoever reads them."""
+"""A template's tokens with look-ahead, and the errors of its parsers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from specd.go_template.error import GoTemplateError
 from specd.go_template.lexer import Kind, Lexer, Token
 from specd.go_template.literals import quote
 
-#: Parentheses and blocks inside each other; far below what Python's own stack can hold.
+#: Limit for nested parentheses and blocks, far below the limit of Python's stack.
 MAX_DEPTH: Final = 100
 
 
 @dataclass
 class TokenStream:
-    """What the trees of one text share: tokens with look-ahead, and the templates defined so far.
+    """Shared state of the parsers of one text: tokens, and the templates defined so far.
 
-    line: of the last token that was cut.
+    line: line of the last token read.
     """
 
     text: str
@@ -29,7 +29,7 @@ class TokenStream:
 
     def __post_init__(self) -> None:
         self._lexer = Lexer(self.text)
-        self._ahead: list[Token] = []  # the next one last
+        self._ahead: list[Token] = []  # the next token is the last element
 
     def next(self) -> Token:
         if self._ahead:
@@ -39,7 +39,7 @@ class TokenStream:
         return token
 
     def back(self, *tokens: Token) -> None:
-        """Return tokens, in the order in which they were read."""
+        """Put tokens back, in the order in which they were read."""
         self._ahead.extend(reversed(tokens))
 
     def peek(self) -> Token:
@@ -48,7 +48,7 @@ class TokenStream:
         return token
 
     def next_word(self) -> Token:
-        """The next token that is no space."""
+        """Return the next token that is not a space."""
         token = self.next()
         while token.kind is Kind.SPACE:
             token = self.next()
@@ -63,9 +63,9 @@ class TokenStream:
         return GoTemplateError(f"template: :{self.line}: {message}")
 
     def define(self, name: str, body: nodes.Block) -> None:
-        """An empty definition gives way to another one."""
+        """Define a template; an empty definition may be replaced."""
         if not name:
-            # The name of the whole template: Ollama's has none.
+            # The template's own name, which is empty in Ollama.
             raise self.error('multiple definition of template ""')
         if _is_empty(self.definitions.get(name, ())):
             self.definitions[name] = body

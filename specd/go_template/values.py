@@ -1,4 +1,4 @@
-"""What a template works on: Python values that stand for Go's, and Go's rules about them.
+"""The values of templates: Python values in place of Go's, with Go's rules.
 
 None is a nil interface, NO_VALUE Go's "no value at all".  bool, int, float, str, lists and dicts
 with text keys are themselves; a text's length is that of its UTF-8.
@@ -14,7 +14,7 @@ from specd.go_json_encoder import replace_surrogates
 
 
 class NoValue:
-    """Prints as `<no value>`, is false, and has no fields but more of its kind."""
+    """Go's "no value": prints as `<no value>`, is false, and each field is NO_VALUE again."""
 
     def __repr__(self) -> str:
         return "NO_VALUE"
@@ -25,17 +25,17 @@ NO_VALUE: Final = NoValue()
 
 @runtime_checkable
 class Stringer(Protocol):
-    """A value with a text of its own, which is printed instead of its parts."""
+    """A value that prints as its own text instead of its parts."""
 
     def go_string(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A Go struct: names it does not have are errors, not missing keys.
+    """A Go struct; an unknown field is an error, not a missing key.
 
-    json: what it is as JSON, where that is not its fields under their own names.
-    methods: functions without arguments, called by their names.
+    json: its form as JSON, if that differs from its fields.
+    methods: functions without arguments, by name.
     """
 
     type_name: str
@@ -45,7 +45,7 @@ class Struct:
 
 
 def type_name(value: object) -> str:
-    """Go's name of the type; lists and dicts with a name of their own say it in `type_name`."""
+    """Return Go's name of a value's type; lists and dicts may override it with `type_name`."""
     match value:
         case bool():
             return "bool"
@@ -65,7 +65,7 @@ def type_name(value: object) -> str:
 
 
 def is_true(value: object) -> bool:
-    """Whether it is not the zero of its type; a struct always is true."""
+    """Return whether a value is not the zero of its type; a struct is always true."""
     if isinstance(value, Struct):
         return True
     return value is not NO_VALUE and bool(value)
@@ -76,7 +76,7 @@ def byte_length(text: str) -> int:
 
 
 def encode_utf8(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which has none, becomes the replacement character."""
+    """Encode as UTF-8; half a surrogate pair becomes the replacement character."""
     try:
         return text.encode()
     except UnicodeEncodeError:
