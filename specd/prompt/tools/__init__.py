@@ -1,4 +1,4 @@
-"""How models write tool calls, one file per family, and the parser that reads them back."""
+"""Formats in which models write tool calls, one file per family, and their streaming parser."""
 
 from specd.prompt.tools.families import formats
 from specd.prompt.tools.harmony import HarmonyParser

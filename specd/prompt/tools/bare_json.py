@@ -1,6 +1,6 @@
-"""JSON that is the whole answer, without tags: Llama 3, and whoever forgets the tags.
+"""Calls as JSON without tags that is the whole answer: Llama 3, and models that forget the tags.
 
-Such an answer may as well be meant for the user, so a call must name a tool of the request.
+Such an answer may also be meant for the user, so a call must name a tool of the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_KEYS = tuple(f'"{key}"' for key in ("type", *NAME_KEYS, *ARGUMENT_KEYS, *
 
 @dataclass(frozen=True, slots=True)
 class BareJson:
-    """One object, a list, or several one after another with `;` or `,` between them."""
+    """One object, a list, or several objects with `;` or `,` between them."""
 
     openers: tuple[str, ...] = ("{", "[")
     is_only_leading: bool = True
@@ -43,7 +43,7 @@ class BareJson:
 
 @dataclass(frozen=True, slots=True)
 class PythonTag:
-    """`<|python_tag|>` before Llama's JSON; other code behind it is for the user to run."""
+    """`<|python_tag|>` before Llama's JSON; other code after it is content for the user."""
 
     openers: tuple[str, ...] = ("<|python_tag|>",)
     is_only_leading: bool = False
@@ -65,7 +65,7 @@ def _calls(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
 
 
 def _read_more_calls(source: TextStream, tools: Tools, *between: str) -> Reading[list[ToolCall]]:
-    """Calls that follow, with or without one of the texts before each."""
+    """Read further calls, each with or without one of the separators before it."""
     calls: list[ToolCall] = []
     while True:
         begin = source.at
@@ -80,7 +80,7 @@ def _read_more_calls(source: TextStream, tools: Tools, *between: str) -> Reading
 
 
 def _check_first_key(source: TextStream, tools: Tools) -> Reading[None]:
-    """NotAToolCall as soon as the beginning is no call's: an answer in JSON shall stream."""
+    """Raise NotAToolCall as early as possible, so that other answers in JSON are streamed."""
     begin = source.at
     yield from skip(source, _BRACKETS)
     yield from expect(source, "{")
@@ -98,5 +98,5 @@ def _check_first_key(source: TextStream, tools: Tools) -> Reading[None]:
 
 
 def _spelled(names: Iterable[str]) -> set[str]:
-    """As they stand between quotes, letters beyond ASCII escaped or not."""
+    """Return the names as they appear in JSON, with and without escapes for non-ASCII letters."""
     return {json.dumps(x, ensure_ascii=escaped)[1:-1] for x in names for escaped in (True, False)}

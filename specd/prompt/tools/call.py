@@ -1,4 +1,4 @@
-"""JSON of a model as a call: the shapes in which models write name and arguments."""
+"""Conversion of JSON from a model into calls, in all forms that models write."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from specd.core import ToolCall
 from specd.go_json_encoder import sanitize_json
 from specd.prompt.tools.text_stream import NotAToolCall
 
-#: Under which keys models write the parts of a call.
+#: Keys that models use for the parts of a call.
 NAME_KEYS = ("name", "function", "tool_name", "function_name", "tool")
 ARGUMENT_KEYS = ("arguments", "parameters", "args")
 ID_KEYS = ("id", "call_id", "tool_call_id")
 
 
 def decode_json(text: str) -> object:
-    """Raises NotAToolCall where it is no JSON that could be sent on.
+    """Decode JSON.  Raises NotAToolCall if it is not valid JSON.
 
-    Line ends inside of strings are taken: models that write code forget to escape them.
+    Line ends inside strings are accepted, because models often do not escape them in code.
     """
     try:
         value = json.loads(text, strict=False, parse_constant=_refuse_constant, parse_float=finite)
@@ -30,14 +30,14 @@ def decode_json(text: str) -> object:
 
 
 def calls_of(payload: object) -> list[ToolCall]:
-    """One call, or the calls of a list.  Raises NotAToolCall."""
+    """Return one call, or the calls of a list.  Raises NotAToolCall."""
     if isinstance(payload, list) and payload:
         return [call_of(entry) for entry in payload]
     return [call_of(payload)]
 
 
 def call_of(payload: object) -> ToolCall:
-    """A name, and arguments as an object, as JSON in a string, or none at all."""
+    """Return a call from a name and optional arguments, an object or JSON in a string."""
     if not isinstance(payload, dict):
         raise NotAToolCall
     inner = payload.get("function")
@@ -70,7 +70,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def finite(text: str) -> float:
-    """Raises ValueError for a number that JSON cannot carry."""
+    """Raise ValueError for a number that JSON does not have."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)

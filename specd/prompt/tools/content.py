@@ -1,13 +1,14 @@
-"""The text beside calls, with the white space that belongs to neither side left out."""
+"""The text around calls, without the white space next to them."""
 
 from __future__ import annotations
 
 
 class Content:
-    """begun: whether anything but space was said.  ends_in_call: whether that was before a call.
+    """Collector of the text around calls.
 
-    Space is held until it is known what follows: before and after a call it is dropped, but for
-    its first run between two pieces of text, which would run together without it.
+    White space is held back until its successor is known.  Next to a call it is dropped, except
+    one run between two pieces of text, which would otherwise run together.
+    begun: there was text other than space.  ends_in_call: a call was the last.
     """
 
     def __init__(self) -> None:
@@ -32,18 +33,18 @@ class Content:
         self.begun = True
 
     def mark_call(self) -> None:
-        """A call stood here."""
+        """Record a call at this point."""
         self._space_before_calls = self._space_before_calls or self._space
         self._space = ""
         self.ends_in_call = True
 
     def end(self) -> None:
-        """Nothing follows: space at the end of the text is part of it, behind a call it is not."""
+        """End the text; trailing space belongs to it, except after a call."""
         if not self.ends_in_call:
             self._ready += self._space
         self._space = ""
 
     def take(self) -> str:
-        """What was decided since the last time."""
+        """Return and clear the text collected since the last call."""
         ready, self._ready = self._ready, ""
         return ready

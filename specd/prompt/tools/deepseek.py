@@ -1,4 +1,4 @@
-"""DeepSeek: V2.5, V3 and R1 with a fence of JSON, V3.1 with the JSON alone."""
+"""DeepSeek's calls: V2.5, V3 and R1 with fenced JSON, V3.1 with plain JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specd.prompt.tools.text_stream import (
     skip_space,
 )
 
-#: The vocabulary's own bars and joints first; small distillations spell them their own way.
+#: The vocabulary's own special characters first; small distilled models write others.
 _SPELLINGS = tuple((bar, joint) for bar in "｜|" for joint in "▁_ ")
 
 
@@ -57,7 +57,7 @@ class DeepSeek:
 
 
 def _call(source: TextStream) -> Reading[ToolCall]:
-    """Either `name<sep>{…}`, or `function<sep>name`, a line end and the fence."""
+    """Read `name<sep>{…}`, or `function<sep>name`, a line end and the fence."""
     name, _ = yield from read_until(source, *_SEPARATOR)
     yield from skip_space(source)
     begin = source.at

@@ -1,4 +1,4 @@
-"""Which family's calls a model writes, as far as its template or its parser's name tells."""
+"""Choice of the call formats for a model, by its template or the name of its parser."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from specd.prompt.tools.xml_functions import XmlFunctions
 
 _HERMES = TaggedJson.of(["<tool_call>"])
 
-#: What a template says where it teaches or repeats calls of a family.  All that fit are tried, in
-#: this order: several families share `<tool_call>`.
+#: Texts in the templates of each family.  All matching formats are tried in this order, because
+#: several families share `<tool_call>`.
 _OF_TEMPLATES: tuple[tuple[tuple[str, ...], tuple[ToolFormat, ...]], ...] = (
     (("[TOOL_CALLS]",), (Mistral(),)),
     (("tool▁call▁begin", "tool▁calls▁begin"), (DeepSeek(),)),
@@ -56,14 +56,14 @@ _OF_PARSERS: Mapping[str, tuple[ToolFormat, ...]] = {
     "olmo3-think": (OLMO_3,),
     "cohere": (TaggedJson.of(["<|START_ACTION|>"]),),
 }
-#: For a template that shows no family's signs.
+#: For a template that matches no family.
 _UNKNOWN: tuple[ToolFormat, ...] = (_HERMES, Mistral(), XmlFunctions(), PythonTag())
 
 
 def formats(template: str, *, parser: str = "", tag: str | None = None) -> tuple[ToolFormat, ...]:
-    """In the order in which they are to be tried, and what needs no tag after all of them.
+    """Return the formats in the order to try them; those without tags are last.
 
-    tag: of a Go template, which tells where its calls begin.
+    tag: text before the calls in a Go template.
     """
     fitting = [
         form

@@ -1,4 +1,4 @@
-"""Gemma: `call:name{key:value,…}` between tags, where strings have quotes of their own."""
+"""Gemma's calls: `call:name{key:value,…}` between tags, with special tokens as quotes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class Gemma:
-    """open, close: the tags.  quote: stands on both sides of a string."""
+    """Gemma's format.  open, close: the tags.  quote: the token around strings."""
 
     open: str
     close: str
@@ -55,7 +55,7 @@ class Gemma:
         return [ToolCall(name=name, arguments=arguments)]
 
     def _object(self, source: TextStream, depth: int) -> Reading[dict[str, object]]:
-        """From behind its bracket to its end."""
+        """Read an object or list after its opening bracket."""
         found: dict[str, object] = {}
         while True:
             yield from skip_space(source)
@@ -102,7 +102,7 @@ def _read_closing(source: TextStream) -> Reading[str]:
 
 
 def _bare_value(text: str) -> object:
-    """A number or a constant; anything else was a string without its quotes."""
+    """Return a number or constant; anything else is a string without quotes."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _NUMBER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""GLM: `<tool_call>name`, then pairs of `<arg_key>` and `<arg_value>`."""
+"""GLM's calls: `<tool_call>name`, then pairs of `<arg_key>` and `<arg_value>`."""
 
 from __future__ import annotations
 

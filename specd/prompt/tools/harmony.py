@@ -1,4 +1,4 @@
-"""gpt-oss: messages on channels.  What is analysed is thinking, what has a recipient is a call.
+"""Parser of gpt-oss messages: `analysis` is thinking, and a message with a recipient is a call.
 
 <|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…
 <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
@@ -28,7 +28,7 @@ START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 TOKENS = ("<|constrain|>", MESSAGE, *_ENDS)
 
-#: What ends the thinking and begins the answer, as a grammar needs it.
+#: The text between thinking and answer, which a grammar must allow.
 FINAL = CHANNEL + "final" + MESSAGE
 
 _CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
@@ -38,7 +38,7 @@ _NO_IDENTIFIER = re.compile(r"\W")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """channel: "" where none is named."""
+    """Header of a message.  channel: "" if it has none."""
 
     channel: str = ""
     recipient: str = ""
@@ -51,9 +51,9 @@ class Header:
 
 
 class HarmonyParser:
-    """Feed it pieces of an answer in order, then `finish` once; any split parses the same.
+    """Streaming parser of gpt-oss answers: feed it text in any pieces, then call `finish` once.
 
-    inside: the header of the message that the prompt has begun already, if any.
+    inside: the header of the message that the prompt has opened, if any.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class HarmonyParser:
             header = None
 
     def _message(self, header: Header) -> Reading[None]:
-        """Its text as it comes, to its end."""
+        """Emit a message's text as it arrives, up to its end."""
         source = self._source
         while True:
             mark = any_of(_ENDS).search(source.text, source.at)
@@ -130,7 +130,7 @@ class HarmonyParser:
             text, mark = yield from read_until(source, *_ENDS)
             source.at -= len(mark)
         except NotAToolCall:
-            # The token that ends a call ends the answer, too, and has no text then.
+            # The token after a call also ends the answer; it has no text then.
             text, source.at = source.text, len(source.text)
         try:
             call = ToolCall(name=self._name(header.recipient), arguments=arguments_of(text))
@@ -141,7 +141,7 @@ class HarmonyParser:
         source.drop_read()
 
     def _name(self, recipient: str) -> str:
-        """The tool that is meant: its name may have been no identifier, and so was changed."""
+        """Return the tool that is meant; its name may have been changed to an identifier."""
         names = self._tools.names
         if recipient in names:
             return recipient
@@ -149,14 +149,14 @@ class HarmonyParser:
 
 
 def open_message(prompt: str) -> Header | None:
-    """The header that ends a prompt, where the answer goes on within a message."""
+    """Return the header at the end of a prompt whose message the answer continues."""
     if not prompt.endswith(MESSAGE):
         return None
     return Header.of(prompt.rpartition(START)[2])
 
 
 def _header(source: TextStream) -> Reading[Header]:
-    """To its end.  Text that is none is the answer of a model that has forgotten it."""
+    """Read a header to its end; other text is an answer without a header."""
     while (yield from match_literal(source, "<|end|>", "<|call|>", "<|return|>")):
         pass
     begin = source.at
@@ -170,7 +170,7 @@ def _header(source: TextStream) -> Reading[Header]:
     try:
         text, _ = yield from read_until(source, MESSAGE)
     except NotAToolCall:
-        # The answer was cut within a header, which has nothing for anybody.
+        # The answer ends within a header, which has no content.
         source.at = len(source.text)
         return Header()
     return Header.of(text)

@@ -1,4 +1,4 @@
-"""Mistral: `[TOOL_CALLS]` before a list of objects, or before each name with its `[ARGS]`."""
+"""Mistral's calls: `[TOOL_CALLS]` before a list of objects, or before each name and `[ARGS]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specd.prompt.tools.text_stream import (
 
 @dataclass(frozen=True, slots=True)
 class Mistral:
-    """`[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`, often without id, now and then without `[ARGS]`."""
+    """`[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`; the id and `[ARGS]` are optional."""
 
     openers: tuple[str, ...] = ("[TOOL_CALLS]",)
     is_only_leading: bool = False

@@ -1,4 +1,4 @@
-"""Parts calls from the text around them while the answer streams in."""
+"""Streaming parser that separates tool calls from the text around them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from specd.prompt.tools.text_stream import (
 )
 from specd.prompt.tools.tool_format import ToolFormat
 
-#: No call is longer, in signs.
+#: Maximum length of a call, characters.
 MAX_CALL: Final = 1 << 18
-#: What reading one may take: its text, and as much again for what is tried in vain.
+#: Maximum work for one call, characters: its text, and as much again for failed attempts.
 MAX_WORK: Final = 2 * MAX_CALL
-#: Work without fruit, in signs, until an answer has no more calls.
+#: Failed work, characters, after which the rest of an answer is content.
 MAX_FAILED_WORK: Final = 1 << 18
-#: The least that an opener costs which opens nothing.
+#: Minimum cost of an opener without a call.
 _FAILED_OPENER_COST: Final = 64
-#: So much of the text at once: few calls are long, and few texts that are none.
+#: Characters to read at first: most calls, and most texts that are not calls, are short.
 _FIRST_CHUNK: Final = 1024
 
 _ID_CHARACTERS = string.ascii_lowercase + string.digits
 
 
 def random_call_id() -> str:
-    """As Ollama's: `call_` and eight signs."""
+    """Return an id like Ollama's: `call_` and eight characters."""
     return "call_" + "".join(secrets.choice(_ID_CHARACTERS) for _ in range(8))
 
 
 class CallNumbering:
-    """Gives calls their places and ids; an id that the model wrote itself is kept."""
+    """Assigns indexes and ids to calls; keeps an id that the model wrote."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
@@ -56,10 +56,10 @@ class CallNumbering:
 
 
 class ToolParser:
-    """Feed it pieces of an answer in order, then `finish` once; any split parses the same.
+    """Streaming parser of calls: feed it text in any pieces, then call `finish` once.
 
-    What was begun like a call and is none stays content; so does what is longer than any call, and
-    all of an answer that has begun too many in vain.
+    Text that only begins like a call stays content.  So does a call above the maximum length, and
+    the rest of an answer with too many failed attempts.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ToolParser:
         return self._resume()
 
     def trailing_calls(self, text: str) -> tuple[ToolCall, ...]:
-        """The calls in which a text ends, if it does; instead of an answer."""
+        """Return the calls at the end of a text, for thinking that was never closed."""
         self.feed(text)
         self.finish()
         calls = self._last_calls if self._content.ends_in_call else []
@@ -126,7 +126,7 @@ class ToolParser:
             self._source.at += len(opener)
 
     def _read_calls(self, opener: str) -> Reading[list[ToolCall]]:
-        """By the first format that can read it; none where nobody can."""
+        """Read calls with the first format that succeeds; return none if no format does."""
         for form in self._formats:
             if opener in form.openers and (calls := (yield from self._read_calls_in_format(form))):
                 return calls
@@ -134,9 +134,9 @@ class ToolParser:
         return []
 
     def _read_calls_in_format(self, form: ToolFormat) -> Reading[list[ToolCall]]:
-        """What it makes of what comes next, which it is shown as if nothing stood before.
+        """Read calls with one format, from the current position as if it were the start.
 
-        What is longer than any call ends for it there, wherever it was cut.
+        The format sees at most the maximum length of a call.
         """
         source, shown, bite = self._source, TextStream(max_work=MAX_WORK), _FIRST_CHUNK
         reading = form.read(shown, self._tools)
@@ -161,7 +161,7 @@ class ToolParser:
                 yield
 
     def _emit_until_opener(self) -> str:
-        """Say what is no opener, leave what may become one; the opener that comes next, or ""."""
+        """Emit text up to a possible opener; return the next opener, or ""."""
         source, text, begin = self._source, self._source.text, self._source.at
         tags, signs = (self._tags, self._signs) if self._waste < MAX_FAILED_WORK else ((), [])
         found = any_of(tags).search(text, begin)
@@ -170,7 +170,7 @@ class ToolParser:
             rest = text[begin:]
             at -= max((partial_tag_length(rest, tag) for tag in tags), default=0)
         if signs and not self._content.begun:
-            # At the first sign a tag that is about to come goes before the sign itself.
+            # At the first character, a tag that may be incomplete has priority over that character.
             first = space_end(text, begin)
             if first < at and text[first] in signs:
                 at, opener = first, text[first]

@@ -1,6 +1,6 @@
-"""Calls as Python writes them, `[f(a=1), g(b="x")]`: LFM2, Olmo 3, Llama 4.
+"""Calls in Python syntax, `[f(a=1), g(b="x")]`: LFM2, Olmo 3, Llama 4.
 
-The text is parsed as Python's grammar has it, and never run.
+The text is parsed with Python's parser and never run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from specd.prompt.tools.call import arguments_of, calls_of, decode_json
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import NotAToolCall, Reading, TextStream, expect, read_until
 
-#: As often is Python's parser asked whether a list has come to its end.
+#: How often Python's parser is tried to find the end of a list.
 _MOST_ENDS = 20
 _NAMES = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedPython:
-    """open, close: the tags around a list of calls, one call, or one a line."""
+    """Calls between tags.  open, close: tags around a list of calls, one call, or one per line."""
 
     open: str
     close: str
@@ -43,7 +43,7 @@ class TaggedPython:
         try:
             text, _ = yield from read_until(source, self.close)
         except NotAToolCall:
-            # The end of the answer stands for the closing tag.
+            # The end of the answer counts as the closing tag.
             text, source.at = source.text[begin:], len(source.text)
         source.spend(len(text))
         text = text.strip()
@@ -56,7 +56,7 @@ class TaggedPython:
 
 @dataclass(frozen=True, slots=True)
 class BarePython:
-    """A list of calls that is the whole answer; each must name a tool of the request."""
+    """Calls as the whole answer; each must name a tool of the request."""
 
     openers: tuple[str, ...] = ("[",)
     is_only_leading: bool = True
@@ -68,7 +68,7 @@ class BarePython:
         if ahead not in tools.names:
             raise NotAToolCall
         for _ in range(_MOST_ENDS):
-            # It may stand in a string, so the first one that makes a list of calls is the end.
+            # A bracket may be in a string, so the first one that completes a list is the end.
             yield from read_until(source, ")]")
             source.spend(source.at - begin)
             try:
@@ -88,16 +88,16 @@ def _name_of_first(source: TextStream) -> Reading[str]:
 
 
 def python_calls(text: str, tools: Tools) -> list[ToolCall]:
-    """Raises NotAToolCall where the text is anything but calls with plain values."""
+    """Parse calls with plain values.  Raises NotAToolCall for any other text."""
     lines = text.strip()
     try:
         with warnings.catch_warnings():
-            # Escapes that Python does not know are taken as they stand.
+            # Python keeps escapes that it does not know.
             warnings.simplefilter("ignore")
             body = ast.parse(lines).body
         calls = [call for line in body for call in _calls(line)]
         found = [_call(call, tools) for call in calls]
-        # Python knows values that JSON does not: endless numbers, and halves of characters.
+        # Python has values that JSON does not: infinities and lone surrogates.
         found = [replace(x, arguments=arguments_of(json.dumps(x.arguments))) for x in found]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotAToolCall from error
@@ -130,7 +130,7 @@ def _call(call: ast.Call, tools: Tools) -> ToolCall:
 
 
 def _value(node: ast.expr) -> object:
-    """Plain values only, as JSON has them."""
+    """Return a plain value that JSON can represent."""
     match node:
         case ast.Constant(value=None | bool() | int() | float() | str() as value):
             return value

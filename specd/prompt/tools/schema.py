@@ -1,4 +1,4 @@
-"""The tools of a request: which there are, and of which types their parameters are."""
+"""The tools of a request, with the types of their parameters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Tools:
         return tuple(self._schemas)
 
     def parameters(self, name: str) -> tuple[str, ...]:
-        """In the schema's order; none where the tool is not known."""
+        """Return the parameters in the schema's order; none for an unknown tool."""
         return tuple(_mapping(self._schemas.get(name, {}).get("properties")))
 
     def value(self, name: str, parameter: str, text: str) -> object:
-        """Bare text as the value that the parameter's schema asks for; else the text itself.
+        """Convert bare text to the type in the parameter's schema, else return the text.
 
-        The most special of several types wins.  Without a schema JSON is what reads as JSON.
+        The most specific of several types wins.  Without a schema, valid JSON is decoded.
         """
         schema = self._schemas.get(name, {})
         properties = _mapping(schema.get("properties"))
@@ -79,7 +79,7 @@ def _json(text: str) -> object:
 def _types(
     schema: Mapping[str, object], root: Mapping[str, object], *, depth: int
 ) -> Iterator[str]:
-    """Those named by `type`, by the members of a union, by a reference, or by an enumeration."""
+    """Return the types in `type`, in the members of a union, in a reference or in an enum."""
     named = schema.get("type")
     yield from [named] if isinstance(named, str) else _string_list(named)
     if depth == 0:
@@ -95,7 +95,7 @@ def _types(
 
 
 def _resolve_reference(reference: str, root: Mapping[str, object]) -> Mapping[str, object]:
-    """`#/$defs/Name` within the tool's own parameters."""
+    """Resolve `#/$defs/Name` within the tool's parameters."""
     found = root
     for key in reference.removeprefix("#/").split("/"):
         found = _mapping(found.get(key))

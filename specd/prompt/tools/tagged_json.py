@@ -1,4 +1,4 @@
-"""JSON between tags: Hermes and Qwen, Granite, Phi, Nemotron, Command, FireFunction, and others."""
+"""Calls as JSON between tags: Hermes, Qwen, Granite, Phi, Nemotron, Command, FireFunction, ..."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specd.prompt.tools.text_stream import (
     starts_json,
 )
 
-#: What opens calls, and what closes them; "" is nothing.
+#: Opening and closing tags of calls; "" for no closing tag.
 PAIRS = {
     "<tool_call>": "</tool_call>",
     "<|tool_call|>": "<|/tool_call|>",
@@ -32,9 +32,9 @@ PAIRS = {
 
 @dataclass(frozen=True, slots=True)
 class TaggedJson:
-    """pairs: opening to closing tag.  Objects or lists of them, one or several between the tags.
+    """One or more objects, or lists of objects, between tags.  pairs: opening to closing tags.
 
-    A closing tag that does not come is not missed: JSON shows where it ends.
+    The closing tag is optional, because JSON shows where it ends.
     """
 
     pairs: tuple[tuple[str, str], ...]

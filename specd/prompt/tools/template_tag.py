@@ -1,7 +1,4 @@
-"""The generic parser of the Go-template path (contract 7.3): a tag that the template shows.
-
-Behind it stands one of the request's tools, by its name, and JSON with its arguments.
-"""
+"""Calls after the tag that a Go template shows: a tool's name and JSON with its arguments."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ from specd.prompt.tools.text_stream import (
     skip_space,
 )
 
-#: Signs that may stand between a tag and its JSON; a name and some punctuation.
+#: Maximum characters between a tag and its JSON: a name and some punctuation.
 _MAX_BEFORE_JSON = 256
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateTag:
-    """tag: as the template has it; `{` and `[` count at the answer's beginning alone."""
+    """Calls after a tag.  tag: from the template; `{` and `[` count only at the answer's start."""
 
     tag: str
 
     @classmethod
     def of(cls, tag: str) -> TemplateTag:
-        """A list's bracket is no part of the tag: many a model leaves it out."""
+        """The tag without a list's bracket, which many models omit."""
         return cls(tag.removesuffix("[").rstrip() or tag)
 
     @property
@@ -50,7 +47,7 @@ class TemplateTag:
 
     @property
     def _closers(self) -> tuple[str, ...]:
-        """<x> is closed by </x>, <|x|> by <|/x|>, [x] by [/x], a fence by its like."""
+        """Return the closing tag: </x> for <x>, <|/x|> for <|x|>, [/x] for [x], or a fence."""
         if "```" in self.tag:
             return ("```",)
         for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):

@@ -1,11 +1,11 @@
-"""Text that arrives in pieces, and what can be read from it piece by piece.
+"""Text that arrives in pieces, and incremental readers of it.
 
-A reader is a generator: where the text so far does not decide, it yields and is resumed when there
-is more.  Nothing but the text decides, so any split of it reads the same.  Whoever finds that the
-text is no call raises NotAToolCall; whoever called it puts `at` back.
+A reader is a generator.  If the text so far is not enough, it yields, and is resumed with more.
+The result does not depend on how the text is split.  A reader raises NotAToolCall if the text is
+not a call; its caller then resets `at`.
 
-A hostile answer would have its end read again from each of a thousand openers, so reading is work
-that is counted, in signs.
+Reading is limited by a count of characters, because a hostile answer with a thousand openers would
+have its end read a thousand times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reading = Generator[None, None, T]
 
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[\w.:/\-]*")
-# What JSON has outside of its strings, brackets excepted, and inside, quote and escape excepted.
+# JSON outside strings, without brackets; and inside strings, without quotes and escapes.
 _BETWEEN = re.compile(r"[\s\w+\-.,:]*")
 _WITHIN = re.compile(r'[^"\\]*')
 _STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
@@ -29,13 +29,14 @@ _STRAY = re.compile(r"[\s}]*")
 
 
 class NotAToolCall(Exception):
-    """What looked like the beginning of a call is none."""
+    """The text is not a call although it begins like one."""
 
 
 class TextStream:
-    """at: where reading goes on.  ended: no more text will come.
+    """Buffer of the text so far.
 
-    work: the signs that readers went through, some of them more than once; max_work: its bound.
+    at: position of the next read.  ended: no more text will come.
+    work: characters read, including repeated reads.  max_work: limit of `work`.
     """
 
     def __init__(self, *, max_work: float = math.inf) -> None:
@@ -47,23 +48,23 @@ class TextStream:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all text is read, for now."""
+        """Whether all text so far is read."""
         return self.at >= len(self.text)
 
     def push(self, text: str) -> None:
-        # A text that nobody else holds grows in place; `self.text += text` would copy it each time.
+        # A string with one reference grows in place; `self.text += text` would copy it each time.
         own, self.text = self.text, ""
         own += text
         self.text = own
 
     def spend(self, n_signs: int) -> None:
-        """Before work on so many signs; NotAToolCall where it is more than a call is worth."""
+        """Count n characters of work.  Raises NotAToolCall above the limit."""
         self.work += n_signs
         if self.work > self._max_work:
             raise NotAToolCall
 
     def drop_read(self) -> None:
-        """Forget what lies before `at`."""
+        """Drop the text before `at`."""
         if self.at:
             self.text, self.at = self.text[self.at :], 0
 
@@ -73,7 +74,7 @@ def skip_space(source: TextStream) -> Reading[None]:
 
 
 def skip(source: TextStream, pattern: re.Pattern[str]) -> Reading[None]:
-    """As many signs of a kind as come; the pattern matches nothing, too."""
+    """Read as many characters as match the pattern, possibly none."""
     while True:
         source.at = _end(pattern, source.text, source.at)
         if not source.exhausted or source.ended:
@@ -82,7 +83,7 @@ def skip(source: TextStream, pattern: re.Pattern[str]) -> Reading[None]:
 
 
 def match_literal(source: TextStream, *literals: str) -> Reading[str]:
-    """Which of the literals comes next, the longest of them, or ""; what comes is read."""
+    """Read and return the longest of the literals that comes next, or ""."""
     longest = max(map(len, literals), default=0)
     while True:
         ahead = source.text[source.at : source.at + longest]
@@ -95,7 +96,7 @@ def match_literal(source: TextStream, *literals: str) -> Reading[str]:
 
 
 def expect(source: TextStream, *literals: str) -> Reading[str]:
-    """As `comes`, but NotAToolCall where none comes."""
+    """Read one of the literals.  Raises NotAToolCall if none comes next."""
     found = yield from match_literal(source, *literals)
     if not found:
         raise NotAToolCall
@@ -103,9 +104,9 @@ def expect(source: TextStream, *literals: str) -> Reading[str]:
 
 
 def read_until(source: TextStream, *marks: str) -> Reading[tuple[str, str]]:
-    """The text before the first mark, and that mark; both are read.  NotAToolCall where none comes.
+    """Read up to and including the first mark; return the text and the mark.
 
-    No mark is part of another.
+    No mark may be a part of another.  Raises NotAToolCall if none comes.
     """
     begin = look = source.at
     longest, pattern = max(map(len, marks)), any_of(marks)
@@ -124,7 +125,7 @@ def read_until(source: TextStream, *marks: str) -> Reading[tuple[str, str]]:
 def read_word(source: TextStream) -> Reading[str]:
     """Return the letters, digits and `_.:/-` that come next: a function name.
 
-    Raises NotAToolCall where there are none.
+    Raises NotAToolCall if there are none.
     """
     begin = source.at
     end = begin
@@ -140,16 +141,16 @@ def read_word(source: TextStream) -> Reading[str]:
 
 
 def json_text(source: TextStream) -> Reading[str]:
-    """The JSON object or array that begins here, to its closing bracket.
+    """Read the JSON object or array that begins here, by counting brackets outside strings.
 
-    NotAToolCall as soon as there is none: brackets are counted, strings and their escapes known.
+    Raises NotAToolCall as soon as it cannot be one.
     """
     yield from expect(source, "{", "[")
     i, depth, within = source.at, 1, False
     begin = i - 1
     while True:
         i = _end(_WITHIN if within else _BETWEEN, source.text, i)
-        # An escape is two signs, of which the second may be a quote.
+        # An escape has two characters, of which the second may be a quote.
         if i + (source.text[i : i + 1] == "\\") >= len(source.text):
             if source.ended:
                 source.spend(len(source.text) - begin)
@@ -174,7 +175,7 @@ def json_text(source: TextStream) -> Reading[str]:
 
 
 def starts_json(source: TextStream) -> Reading[bool]:
-    """Whether an object or list begins here."""
+    """Return whether an object or list begins here."""
     begin = source.at
     found = yield from match_literal(source, "{", "[")
     source.at = begin
@@ -182,7 +183,7 @@ def starts_json(source: TextStream) -> Reading[bool]:
 
 
 def skip_closing_tag(source: TextStream, *tags: str) -> Reading[None]:
-    """Read one of the closing tags, and braces too many before it; where none comes, nothing."""
+    """Read one of the closing tags, and surplus braces before it; else read nothing."""
     begin = source.at
     yield from skip(source, _STRAY)
     if not (yield from match_literal(source, *tags)):
@@ -190,19 +191,19 @@ def skip_closing_tag(source: TextStream, *tags: str) -> Reading[None]:
 
 
 def partial_tag_length(text: str, tag: str) -> int:
-    """Length of the longest end of `text` that begins `tag`, and is not all of it."""
+    """Return the length of the longest end of `text` that is a proper prefix of `tag`."""
     longest = min(len(text), len(tag) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
 
 
 @lru_cache(maxsize=256)
 def any_of(literals: tuple[str, ...]) -> re.Pattern[str]:
-    """What finds the first of them, in one go."""
+    """Return a pattern that finds the first of the texts."""
     return re.compile("|".join(map(re.escape, sorted(literals))) or r"(?!)")
 
 
 def space_end(text: str, at: int) -> int:
-    """Where the space that begins at `at` ends."""
+    """Return the end of the white space that begins at `at`."""
     return _end(_SPACE, text, at)
 
 

@@ -1,4 +1,4 @@
-"""What the families have in common: one file each, and this Protocol beside them."""
+"""The interface of a tool call format; each family implements it in its own file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from specd.prompt.tools.text_stream import Reading, TextStream
 
 
 class ToolFormat(Protocol):
-    """One way to write calls down; frozen, so that one serves all requests."""
+    """Format of tool calls; immutable, so that all requests share it."""
 
     @property
     def openers(self) -> tuple[str, ...]:
-        """Each begins calls; none is a part of another."""
+        """Texts that begin calls; none is a part of another."""
 
     @property
     def is_only_leading(self) -> bool:
-        """Whether an opener counts only where nothing was said before it but space."""
+        """Whether an opener counts only with nothing but white space before it."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """What may be control tokens in a vocabulary, and must be seen for all that."""
+        """Possible control tokens that the parser needs to see."""
 
     def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        """From an opener to the end of what it opened; at least one call.  Raises NotAToolCall.
+        """Read from an opener to its end; return at least one call.  Raises NotAToolCall.
 
-        ids are "" where the model wrote none; every index is 0.
+        Ids are "" if the model wrote none; every index is 0.
         """

@@ -1,6 +1,6 @@
-"""Qwen3-Coder and its followers: `<function=name><parameter=key>value</parameter></function>`.
+"""Calls of Qwen3-Coder: `<function=name><parameter=key>value</parameter></function>`.
 
-Values are bare text; the tool's schema says what they are.
+Values are bare text; the tool's schema has their types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specd.prompt.tools.text_stream import (
     skip_space,
 )
 
-#: Tags around functions, where there are any; models forget the first of them now and then.
+#: Optional tags around functions; models sometimes omit the first.
 WRAPPERS = {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"}
 
 _FUNCTION = "<function="
@@ -49,7 +49,7 @@ class XmlFunctions:
 
 
 def _function(source: TextStream, tools: Tools) -> Reading[ToolCall]:
-    """From behind its `<function=` on."""
+    """Read a function after its `<function=`."""
     name, _ = yield from read_until(source, ">", "\n")
     name = name.strip().strip("\"'")
     if not name:
