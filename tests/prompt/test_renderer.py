@@ -122,7 +122,7 @@ def test_a_template_without_an_end_is_stopped(
 
 def test_processes_that_die_are_no_fault_of_the_template(renderer: Renderer) -> None:
     renderer.workers._command = (sys.executable, "-c", "import os; os.abort()")
-    with pytest.raises(WorkerDied, match=r"^chat template: the server's worker process .* by SIGABRT"):
+    with pytest.raises(WorkerDied, match=r"^chat template: the server.s worker process .* SIGABRT"):
         renderer.render(Job(template=LOUD, messages=HI))
 
 
