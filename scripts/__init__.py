@@ -1,1 +1,1 @@
-"""What make runs: the set-up and the generated files.  Needs nothing but Python's own library."""
+"""Set up the project and generate files for make, with Python's standard library only."""

@@ -1,4 +1,4 @@
-"""Which accelerator llama.cpp is built for, and which machines may share one build."""
+"""Choose the accelerator that llama.cpp is built for, and name builds that machines can share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Accelerator → what CMake is told.
+#: Accelerator → options for CMake.
 CMAKE_ARGS = {
     "cuda": ("-DGGML_CUDA=on",),
     "vulkan": ("-DGGML_VULKAN=on",),
@@ -28,7 +28,7 @@ _PREBUILT = (
 
 @dataclass(frozen=True)
 class BuildHost:
-    """What the choice depends on.  nvcc: path of the CUDA compiler.  gpus: NVIDIA's, by name."""
+    """The machine that builds.  nvcc: path of the CUDA compiler.  gpus: names of NVIDIA GPUs."""
 
     system: str
     nvcc: str | None = None
@@ -38,7 +38,7 @@ class BuildHost:
 
 @dataclass(frozen=True)
 class AcceleratorChoice:
-    """reason: one clause for the user.  hint: what else could be had, empty where nothing."""
+    """The chosen accelerator.  reason: one clause.  hint: an alternative, or ""."""
 
     accelerator: str
     reason: str
@@ -46,12 +46,15 @@ class AcceleratorChoice:
 
 
 def choose(machine: BuildHost, asked: str, requirement: str) -> AcceleratorChoice:
-    """asked: SPECD_ACCEL, empty for a choice by what the machine has.  Raises ValueError."""
+    """Return the accelerator.
+
+    asked: SPECD_ACCEL; "" chooses by the machine.  Raises ValueError.
+    """
     if asked:
         if asked not in CMAKE_ARGS:
             allowed = ", ".join(CMAKE_ARGS)
             raise ValueError(f"SPECD_ACCEL={asked!r} must be one of {allowed}")
-        return AcceleratorChoice(asked, "SPECD_ACCEL says so")
+        return AcceleratorChoice(asked, "SPECD_ACCEL is set")
     if machine.system == "Darwin":
         return AcceleratorChoice("metal", "this is macOS")
     if machine.gpus and machine.nvcc:
@@ -66,12 +69,12 @@ def choose(machine: BuildHost, asked: str, requirement: str) -> AcceleratorChoic
         return AcceleratorChoice(
             "cpu",
             f"found {machine.nvcc}, but no NVIDIA GPU whose driver could load a CUDA build",
-            "SPECD_ACCEL=cuda builds for CUDA all the same.",
+            "SPECD_ACCEL=cuda builds for CUDA anyway.",
         )
     if machine.has_amd_gpu:
         return AcceleratorChoice(
             "cpu",
-            "found an AMD GPU, for which nothing is built unasked",
+            "found an AMD GPU, which is not used by default",
             "SPECD_ACCEL=rocm (needs ROCm) or SPECD_ACCEL=vulkan (needs its SDK) builds for it.",
         )
     return AcceleratorChoice("cpu", "found no GPU")
@@ -87,7 +90,7 @@ def inspect_machine() -> BuildHost:
 
 
 def _nvidia_gpus() -> tuple[str, ...]:
-    """Name and compute capability of each; empty where no driver answers."""
+    """Return name and compute capability of each GPU; empty if no driver answers."""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
@@ -97,7 +100,7 @@ def _nvidia_gpus() -> tuple[str, ...]:
 
 
 def cpu_features(cpuinfo: str) -> str:
-    """The instruction sets of the first processor in the text of /proc/cpuinfo."""
+    """Return the instruction sets of the first processor in the text of /proc/cpuinfo."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() in {"flags", "Features"}:
@@ -106,10 +109,10 @@ def cpu_features(cpuinfo: str) -> str:
 
 
 def fingerprint(choice: AcceleratorChoice, machine: BuildHost, extra_cmake_args: str) -> str:
-    """Names a build: equal on machines that may run one another's.
+    """Return the build's name; machines with equal names can share it.
 
-    llama.cpp compiles for the very CPU (and GPU) at hand; the bindings are ctypes, so the version
-    of Python does not matter.
+    llama.cpp compiles for this CPU (and GPU).  The bindings use ctypes, so the version of Python
+    does not matter.
     """
     try:
         features = cpu_features(Path("/proc/cpuinfo").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Writes docs/benchmarks.md and the README's table from what was measured, or checks them.
+"""Write docs/benchmarks.md and the README's table from the measurements, or check them.
 
-docs/benchmarks/*.json is of the bench, benchmarks/simulator/figures.json of the simulator.
-`python -m scripts.benchmarks_page --write` after a bench; `--check` fails where they differ.
+The bench writes docs/benchmarks/*.json, the simulator benchmarks/simulator/figures.json.
+`python -m scripts.benchmarks_page --write` after a bench; `--check` fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BEGIN = "<!-- measured: begin"
 
 
 def render(root: Path) -> dict[Path, str]:
-    """Repository path → what the file must hold."""
+    """Return repository path → expected content."""
     readme = (root / "README.md").read_text(encoding="utf-8")
     return {
         Path("docs") / PAGE: f"{rendered(root / 'docs')}\n{summary(read())}",
@@ -29,13 +29,13 @@ def render(root: Path) -> dict[Path, str]:
 
 
 def with_table(readme: str, table: str) -> str:
-    """The README, what stands between its markers replaced.  ValueError where there are none."""
+    """Return the README with a new table between its markers, or raise ValueError without them."""
     begin, end = readme.index(_BEGIN), readme.index(END)
     return readme[:begin] + table + readme[end + len(END) :]
 
 
 def stale(root: Path) -> list[Path]:
-    """The files under root that differ from the data, or are missing."""
+    """Return the files under root that are out of date or missing."""
     return [
         path
         for path, text in render(root).items()

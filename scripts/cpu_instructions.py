@@ -21,11 +21,11 @@ from scripts.llama_cpp_source import fetch, require_cmake, run, unpack
 
 LIBRARY = "libggml-cpu.so.0"
 BUILD_LOG = ROOT / "build" / "libggml-cpu.log"
-#: Paths of llama.cpp's sources that this library is configured and compiled from.
+#: The sources of llama.cpp from which this library is configured and compiled.
 NEEDED = ("CMakeLists.txt", "LICENSE", "cmake", "ggml", "include", "src", "vendor")
-#: Instruction sets that CMake can switch on, each as `GGML_<name>`.
+#: Instruction sets that CMake can enable, each as `GGML_<name>`.
 EXTENSIONS = ("SSE42", "AVX", "AVX2", "BMI2", "FMA", "F16C")
-#: Name of a build → what it switches on.
+#: Name of a build → the instruction sets that it enables.
 INSTRUCTIONS: Mapping[str, frozenset[str]] = {
     "x86-64": frozenset(),
     "avx2": frozenset(EXTENSIONS),
@@ -35,7 +35,7 @@ _SYSTEM_INFO = "import llama_cpp; print(llama_cpp.llama_print_system_info().deco
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the library's folder on stdout, all else on stderr."""
+    """Print the library's folder on stdout, everything else on stderr."""
     try:
         folder = library_folder(" ".join(arguments), os.environ)
         print(f"llama.cpp: {system_info(folder)}", file=sys.stderr)
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def library_folder(name: str, environment: Mapping[str, str]) -> Path:
-    """Return the folder that holds the library, after compiling it if it is not cached.
+    """Return the folder of the library; compile it first if it is not cached.
 
     name: a key of INSTRUCTIONS.  Raises SetUpError.
     """
@@ -63,7 +63,7 @@ def library_folder(name: str, environment: Mapping[str, str]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = compile_library(name, requirement, Path(scratch), environment)
-            # Renamed into place, so that an interrupted build leaves no half-written library.
+            # Renamed at the end, so that an interrupted build leaves no partial library.
             built.replace(folder / LIBRARY)
     return folder
 
@@ -85,7 +85,7 @@ def compile_library(
 
 
 def cmake_options(name: str) -> list[str]:
-    """Return the options that make the build equal to the wheel's but for its instructions."""
+    """Return the options that make the build equal to the wheel's except for its instructions."""
     enabled = INSTRUCTIONS[name]
     return [
         "-DCMAKE_BUILD_TYPE=Release",
@@ -97,7 +97,7 @@ def cmake_options(name: str) -> list[str]:
 
 
 def system_info(folder: Path) -> str:
-    """Load llama.cpp with the folder's kernels and return what it says of its instructions."""
+    """Load llama.cpp with the folder's kernels and return its system information."""
     loaded = subprocess.run(
         [sys.executable, "-c", _SYSTEM_INFO],
         env={**os.environ, "LD_LIBRARY_PATH": str(folder)},

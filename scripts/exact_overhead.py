@@ -1,6 +1,6 @@
-"""Measure what SPECD_EXACT costs the demo pair here: `python -m scripts.exact_overhead`.
+"""Measure the cost of SPECD_EXACT for the demo pair: `python -m scripts.exact_overhead`.
 
-A daemon of its own is started for each setting, on a free port and with a store of its own.
+Each setting gets a separate daemon, on a free port and with its own store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _measure(cache: str, flash: str, n_slots: int, exact: str) -> tuple[float, float, list[str]]:
-    """Tokens/s of n_slots answers at once, milliseconds of a next turn's prompt, and the price."""
+    """Return tokens/s of n_slots parallel answers, ms of the next prompt, and the conditions."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

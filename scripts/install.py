@@ -1,9 +1,8 @@
-"""Puts specd and all it needs into .venv: `make install`.  Run again, it sees that nothing is due.
+"""Install specd with its dependencies into .venv: `make install`.
 
-`--dev` brings what its tests and benchmarks need besides, for `make test`, `check` and `bench`.
-
-The one slow step, compiling llama.cpp, is done once per machine: the wheel is kept in the user's
-cache, where a second clone finds it.
+A second run does nothing if everything is up to date.  `--dev` adds the packages for `make test`,
+`check` and `bench`.  Compiling llama.cpp is slow, so its wheel is cached in the user's cache folder
+and shared by all clones on the machine.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ OLDEST_PYTHON = (3, 11)
 
 
 class SetUpError(Exception):
-    """Says what is missing and how to get it."""
+    """Something is missing; the text says what, and how to get it."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What .venv holds: the configuration it was made from, and the accelerator of its build.
+    """The state of .venv: its configuration, and the accelerator of its build.
 
-    dev: the tests' packages too.
+    dev: it includes the packages for the tests.
     """
 
     configuration: str
@@ -66,7 +65,7 @@ class Stamp:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def serves(self, configuration: str, asked: str, root: Path, *, dev: bool) -> bool:
-        """An accelerator that was chosen once stays, until another one is asked for."""
+        """Return whether .venv is up to date; its accelerator stays until another is requested."""
         return (
             self.configuration == configuration
             and self.dev >= dev
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         say(f"\nspecd could not be set up: {error}")
         return 1
     except KeyboardInterrupt:
-        say("\ninterrupted; `make install` goes on where it can")
+        say("\ninterrupted; run `make install` again to continue")
         return 130
     return 0
 
@@ -93,7 +92,7 @@ def say(text: str) -> None:
 
 
 def require_python(arguments: Sequence[str] = ()) -> None:
-    """Hand over to a newer Python where this one is too old and a newer one is installed."""
+    """Restart with a newer Python if this one is too old and a newer one is installed."""
     if sys.version_info >= OLDEST_PYTHON:
         return
     for minor in range(OLDEST_PYTHON[1] + 4, OLDEST_PYTHON[1] - 1, -1):
@@ -102,7 +101,7 @@ def require_python(arguments: Sequence[str] = ()) -> None:
             os.execv(newer, [newer, "-m", "scripts.install", *arguments])
     have = ".".join(map(str, sys.version_info[:3]))
     raise SetUpError(
-        f"it needs Python 3.11 or newer, and this is {have} ({sys.executable})."
+        f"specd needs Python 3.11 or newer, but this is {have} ({sys.executable})."
         "  Install one (Debian, Ubuntu: apt install python3.12 python3.12-venv),"
         " or name it: make PYTHON=/path/to/python3.12 install"
     )
@@ -121,7 +120,7 @@ def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
     machine = inspect_machine()
     choice = choose(machine, asked, requirement)
     if stamp and not asked and stamp.accelerator in CMAKE_ARGS:
-        choice = AcceleratorChoice(stamp.accelerator, "as before (`make clean` forgets it)")
+        choice = AcceleratorChoice(stamp.accelerator, "the earlier choice (`make clean` resets it)")
     say(f"llama.cpp for {choice.accelerator}: {choice.reason}.")
     if choice.hint:
         say(choice.hint)
@@ -135,7 +134,7 @@ def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
 
 
 def llama_requirement(pyproject: Path) -> str:
-    """The exact pin, from where it is declared."""
+    """Return the pinned requirement from pyproject.toml."""
     import tomllib  # noqa: PLC0415 - `require_python` runs on Pythons that lack it
 
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
@@ -169,19 +168,19 @@ def run(command: Sequence[str], complaint: str) -> None:
 
 def pip_install(wheel: Path, *, dev: bool) -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
-    # Forced: pip takes an equal version for the same build, which another accelerator is not.
+    # Forced, because for pip a build for another accelerator is the same version.
     run(
         [*pip, "--quiet", "--force-reinstall", "--no-deps", str(wheel)],
         "llama-cpp-python could not be installed",
     )
-    tests = ", and what its tests need" if dev else ""
-    say(f"installing specd and what it depends on{tests} (a minute)")
+    tests = ", and the packages for its tests" if dev else ""
+    say(f"installing specd and its dependencies{tests} (a minute)")
     wanted = ["-e", ".[dev]", "-c", str(CONSTRAINTS)] if dev else ["-e", "."]
     run([*pip, "--quiet", *wanted], "pip failed")
 
 
 def check_library(choice: AcceleratorChoice) -> None:
-    """Load the library once, now, where its failure can be explained."""
+    """Load the library once, so that a failure is explained now."""
     command = [str(PYTHON), "-c", "import llama_cpp"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode:
@@ -211,7 +210,7 @@ def find_or_build(
     extra = environment.get("CMAKE_ARGS", "")
     folder = cache_folder(environment) / fingerprint(choice, machine, extra)
     if wheel := find_wheel(folder, requirement):
-        say(f"taking the wheel that was built before: {wheel}")
+        say(f"using the wheel built earlier: {wheel}")
         return wheel
     require_compiler(environment)
     say(f"building {requirement}: about five minutes on the CPU, longer for a GPU ({BUILD_LOG})")
@@ -221,7 +220,7 @@ def find_or_build(
         built = find_wheel(Path(scratch), requirement)
         if built is None:
             raise SetUpError(f"pip made no wheel of {requirement}; see {BUILD_LOG}")
-        # Renamed into place: a build that was cut short is never taken for a wheel.
+        # Renamed at the end, so that an interrupted build leaves no wheel.
         return built.replace(folder / built.name)
 
 
@@ -246,7 +245,7 @@ def build_environment(
 
 
 def build(requirement: str, environment: Mapping[str, str], folder: Path) -> None:
-    # No cache of pip's: it would hand out a build for another accelerator as the same wheel.
+    # Without pip's cache, which could return a build for another accelerator.
     options = ["--verbose", "--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
     command = [str(PYTHON), "-m", "pip", "wheel", *options, "-w", str(folder), requirement]
     progress = Progress(sys.stdout, live=sys.stdout.isatty())

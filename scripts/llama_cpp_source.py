@@ -1,4 +1,4 @@
-"""llama.cpp's sources as the installed binding ships them: fetched, unpacked and compiled."""
+"""Download, unpack and compile llama.cpp's sources, as the installed binding ships them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fetch(requirement: str, folder: Path) -> Path:
         raise SetUpError(f"pip could not fetch the sources of {requirement}; its output is above")
     found = next(iter(folder.glob("llama_cpp_python-*.tar.gz")), None)
     if found is None:
-        raise SetUpError(f"pip gave no sources of {requirement}")
+        raise SetUpError(f"pip downloaded no sources of {requirement}")
     return found
 
 
@@ -44,7 +44,7 @@ def unpack(archive: Path, folder: Path, needed: Sequence[str]) -> Path:
 
 
 def needed_path(member: str, needed: Sequence[str]) -> str | None:
-    """Return the member's path inside llama.cpp where it is needed, else None."""
+    """Return the member's path inside llama.cpp if it is needed, else None."""
     parts = PurePosixPath(member).parts
     if parts[1:3] != ("vendor", "llama.cpp") or ".." in parts:
         return None
@@ -53,7 +53,7 @@ def needed_path(member: str, needed: Sequence[str]) -> str | None:
 
 
 def require_cmake() -> None:
-    """Raise SetUpError where cmake is not installed."""
+    """Raise SetUpError if cmake is not installed."""
     if not shutil.which("cmake"):
         raise SetUpError(
             "no cmake.  Debian, Ubuntu: apt install cmake; Fedora: dnf install cmake;"

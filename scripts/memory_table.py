@@ -1,14 +1,13 @@
-"""Memory as it is estimated before a load, beside what llama.cpp reports after it.
+"""Compare memory estimates before a load with what llama.cpp reports after it.
 
     python -m scripts.memory_table [--large]
 
-One row for each model and way to load it: MiB of weights, cache, scratch and all together, and the
+Each model and way to load it has a row: weights, cache, scratch and total in MiB, with the
 difference in MiB.  --large adds dense models of 0.5 and 1 billion parameters, padded from the demo.
 
-Measured is what lies in main memory: there is no GPU where this is developed.  Of a GPU is assumed
-that its scratch is what a processor's is (masks, rows and logits of the same pass), that its
-buffers hold weights and caches without padding that is worth counting, and that main memory keeps
-the masks and the rows that it is handed.  What a driver takes for itself is not in these figures.
+The table covers main memory only.  The estimates for a GPU assume that its scratch equals a CPU's
+(masks, rows and logits of the same pass), that the padding of its buffers is negligible, and that
+main memory keeps the masks and the input rows.  A driver's own memory is not included.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Row:
 
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
-        """Bytes, estimated and measured."""
+        """Return estimated and measured bytes for each part."""
         estimated, measured = self.estimated, self.measured
         weights = estimated.weights_bytes + estimated.extra_bytes
         scratch = estimated.device_scratch_bytes + estimated.host_scratch_bytes
@@ -68,7 +67,7 @@ class Row:
 
 
 def rows(name: str, spec: EngineSpec) -> Iterator[Row]:
-    """The model loaded as the engine does it, and its drafter."""
+    """Load the model as the engine does, and yield its row and its drafter's."""
     spec = replace(spec, n_threads=1)
     target = read_shape(Path(spec.weights))
     drafter = read_shape(Path(spec.drafter)) if spec.drafter else None

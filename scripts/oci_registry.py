@@ -1,7 +1,7 @@
-"""The OCI registry that tests push to and pull from: Debian's `docker-registry`.
+"""Provide the OCI registry for tests of push and pull: Debian's `docker-registry`.
 
-What is installed is used; else the package is fetched and unpacked, without root, into the user's
-cache.  `python -m scripts.oci_registry` says where it is.
+An installed one is used.  Otherwise the package is downloaded and unpacked into the user's cache,
+without root.  `python -m scripts.oci_registry` prints its path.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PACKAGE: Final = "docker-registry"
 
 
 class NoRegistry(Exception):
-    """Why there is none, in a sentence."""
+    """There is no registry; the text says why."""
 
 
 def binary() -> Path:
-    """The registry's program.  Raises NoRegistry."""
+    """Return the path of the registry's program.  Raises NoRegistry."""
     if installed := shutil.which(PACKAGE):
         return Path(installed)
     cached = _cache() / PACKAGE
@@ -38,12 +38,14 @@ def _cache() -> Path:
 
 def _fetch(target: Path) -> None:
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise NoRegistry(f"{PACKAGE} is not installed, and this system is not Debian's")
+        raise NoRegistry(f"{PACKAGE} is not installed, and this is not a Debian system")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         try:
             _run(["apt-get", "download", PACKAGE], scratch)
-        except NoRegistry:  # the system's lists are empty, and are not ours to fill
+        except (
+            NoRegistry
+        ):  # the system has no package lists, and this script must not download them
             Path(scratch, "lists", "partial").mkdir(parents=True)
             own = [
                 "apt-get",
@@ -58,7 +60,7 @@ def _fetch(target: Path) -> None:
         if package is None:
             raise NoRegistry(f"apt-get gave no package {PACKAGE}")
         _run(["dpkg-deb", "--extract", str(package), "unpacked"], scratch)
-        # Renamed into place: of several that fetch at once, each leaves a whole program.
+        # Renamed at the end, so that parallel downloads never leave a partial program.
         (Path(scratch) / "unpacked" / "usr" / "bin" / PACKAGE).replace(target)
 
 

@@ -1,11 +1,11 @@
-"""Measures how long it takes to pair every model of a big shelf, with real vocabularies.
+"""Measure how long pairing takes for every model of a large store, with real vocabularies.
 
     .venv/bin/python -m scripts.pairing_time [N_MODELS]
 
-A store of so many models (200) is written to a scratch folder: a fifth with vocabularies of 128,000
-to 152,000 tokens, the others of 32,000, each a real one from llama.cpp's sources with some change
-of its own, so that hardly any two have the same.  The weights are holes in sparse files.  No rule
-names any of them, so that the whole shelf is searched for each.
+The script writes a store of N_MODELS (200) to a scratch folder.  A fifth of them has vocabularies
+of 128,000 to 152,000 tokens, the others of 32,000.  Each is a vocabulary from llama.cpp's sources
+with random changes, so that hardly any two are equal.  The weights are holes in sparse files.  No
+rule names a model, so that each one is compared with the whole store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specd.store.gguf import GgufHeader, LongArray, Value, read_header
 from tests.llama_cpp_source import vocabulary_file
 
 BIG, SMALL = ("llama-bpe", "qwen2", "qwen35"), ("llama-spm", "phi-3", "deepseek-coder")
-#: Billions of parameters, and layers.
+#: Parameters in billions, and layers.
 SIZES = ((70, 80), (32, 64), (14, 48), (8, 32), (3, 28), (1, 16), (0.5, 24))
 TOKENS, TYPES, SCORES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "scores"))
 _NORMAL, _CONTROL, _UNUSED = 1, 3, 5
@@ -60,7 +60,7 @@ def main(n_models: int = 200) -> None:
 
 
 def pair_all(library: Library, pairs: Pairs, names: list[str]) -> int:
-    """How many got a drafter."""
+    """Pair all models and return how many got a drafter."""
     return sum(pairs.pair(library.resolve(name)).drafter is not None for name in names)
 
 
@@ -71,7 +71,7 @@ def say(what: str, work: Callable[[], int]) -> None:
     print(f"{what + ':':<20} {took:6.2f} s, {cpu_took:.2f} s of it at work; {n_paired} drafters")
 
 
-# --------------------------------------------------------------------------- the shelf
+# --------------------------------------------------------------------------- the store
 
 
 def write_store(root: Path, n_models: int) -> None:
@@ -83,7 +83,7 @@ def write_store(root: Path, n_models: int) -> None:
 
 
 def changed(header: GgufHeader, dice: random.Random) -> dict[str, Value]:
-    """Its values with another token, another mark, or some ids more; or as they are."""
+    """Return the header's values with a changed token, another mark or more ids, or unchanged."""
     values = dict(header.values)
     tokens, types = values[TOKENS], values[TYPES]
     assert isinstance(tokens, LongArray) and isinstance(types, LongArray)  # noqa: PT018
@@ -104,7 +104,7 @@ def changed(header: GgufHeader, dice: random.Random) -> dict[str, Value]:
 
 
 def add(root: Path, name: str, values: dict[str, Value], size: tuple[float, int]) -> None:
-    """A model of the store, whose blob is named by its header."""
+    """Add a model to the store; its blob's name is the hash of its header."""
     n_billions, n_layers = size
     tensors = b"".join(described(n_billions, n_layers))
     header = struct.pack("<4sIQQ", b"GGUF", 3, 9 * n_layers + 2, len(values))
@@ -130,7 +130,7 @@ def add(root: Path, name: str, values: dict[str, Value], size: tuple[float, int]
 
 
 def described(n_billions: float, n_layers: int) -> Iterator[bytes]:
-    """Tensors of a llama of that size, all in one format, all at the beginning of the data."""
+    """Yield tensor infos for a llama of this size, in one format, all at the same offset."""
     rows = int(n_billions * 1e9 / 256 / (9 * n_layers + 2))
     attention = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm")
     parts = (*attention, "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
@@ -145,7 +145,7 @@ def string(text: str) -> bytes:
 
 
 def packed(value: Value) -> bytes:
-    """Type and content, as far as the vocabularies' files need them."""
+    """Return type and content of a value; supports the types in the vocabulary files."""
     match value:
         case bool():
             return struct.pack("<IB", 7, value)

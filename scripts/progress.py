@@ -1,4 +1,4 @@
-"""Shows a long build while it runs: a line that updates on a terminal, one per tenth elsewhere."""
+"""Show the progress of a long build: an updating line on a terminal, else a line per tenth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PHASES = {
 
 
 class Progress:
-    """Fed with the lines of pip and ninja; writes what a person wants to know of them."""
+    """A progress display that reads the output lines of pip and ninja."""
 
     def __init__(
         self, out: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic
@@ -62,7 +62,7 @@ class Progress:
 def follow(
     command: Sequence[str], environment: Mapping[str, str], log: Path, progress: Progress
 ) -> int:
-    """Run the command, its whole output into the log and past the progress; its exit status."""
+    """Run the command, write its output to the log and the display, and return its exit status."""
     log.parent.mkdir(parents=True, exist_ok=True)
     child = subprocess.Popen(
         command,
@@ -72,7 +72,7 @@ def follow(
         text=True,
         errors="replace",
     )
-    # Two statements: Python 3.8 reads this far, to say that it is too old.
+    # Two statements, because Python 3.8 must parse this file to report that it is too old.
     with child, log.open("w", encoding="utf-8") as file:
         assert child.stdout is not None
         for line in child.stdout:

@@ -1,9 +1,9 @@
-"""Writes docs/reliability.md from docs/reliability/*.json, or checks it; collects those data.
+"""Write docs/reliability.md from docs/reliability/*.json, or check it; collect these data.
 
     python -m scripts.reliability_page --write | --check | --collect build/system.xml | --print
 
-`make soak` writes soak.json.  `make test-system` collects what pytest reports, the figure of
-`systemd-analyze security` and the count of bad inputs into system.json.  `--print` measures those
+`make soak` writes soak.json.  `make test-system` collects pytest's report, the figure of
+`systemd-analyze security` and the count of bad inputs into system.json.  `--print` measures the
 last two again and prints them.
 """
 
@@ -28,7 +28,10 @@ SYSTEM = Path("docs/reliability/system.json")
 
 
 def read(root: Path) -> tuple[SoakResults | None, SystemReport | None]:
-    """None for what was never measured.  msgspec.ValidationError for data of another shape."""
+    """Return both results, None for one that was never measured.
+
+    Raises msgspec.ValidationError for data of another shape.
+    """
     soak, system = root / SOAK, root / SYSTEM
     return (
         msgspec.json.decode(soak.read_bytes(), type=SoakResults) if soak.is_file() else None,
@@ -47,13 +50,13 @@ def write(root: Path) -> None:
 
 
 def save(root: Path, junit: Path) -> None:
-    """Keep what a run of the tests came to."""
+    """Store the results of a test run."""
     (root / SYSTEM).parent.mkdir(parents=True, exist_ok=True)
     (root / SYSTEM).write_bytes(to_json(collect(root, junit)))
 
 
 def figures() -> int:
-    """Prints how closed the unit is and how bad inputs fare: the exit status."""
+    """Print the unit's exposure and the results of the bad inputs; return the exit status."""
     status = unit_security.main()
     found = count_bad_inputs(ROOT)
     print(tables.bad_inputs_words(found))

@@ -1,4 +1,4 @@
-"""docs/reliability.md: every figure from data, and beside it the command that makes it."""
+"""Format docs/reliability.md: every figure comes from data, next to its command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ What specd does when things go wrong, and how that is known: every line below is
 measurement, with the command that repeats it.  What strangers may and may not do is
 [security.md](security.md)'s.
 """
-#: Of answers, as the bad inputs count them.
+#: Status classes in the results of the bad inputs.
 _CLASSES = {
     "2xx": "served",
     "3xx": "redirected",

@@ -1,7 +1,7 @@
-"""Says how long `specd --version`, `--help`, `list` and TAB take to start, as medians.
+"""Measure how long `specd --version`, `--help`, `list` and completion take, as medians.
 
-`python -m scripts.startup_time`; it starts a daemon that has canned answers for `list` and TAB.
-CPU time is told beside the wall's, since other work on the machine lengthens the latter alone.
+`python -m scripts.startup_time` starts a daemon with canned answers for `list` and completion.
+CPU time is printed too, since other work on the machine only affects wall time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Daemon(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def _daemon() -> Iterator[str]:
-    """The URL of a daemon that has a hundred models."""
+    """Yield the URL of a daemon that has a hundred models."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Daemon)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -61,7 +61,7 @@ def _daemon() -> Iterator[str]:
 
 
 def _measure(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds by the clock, and of the CPU, of one start."""
+    """Return wall time and CPU time of one start, in seconds."""
     used = _cpu_s()
     began = time.perf_counter()
     subprocess.run(
@@ -86,7 +86,7 @@ def main() -> None:
     with _daemon() as url:
         for name, (arguments, variables) in _COMMANDS.items():
             environment = {**variables, "OLLAMA_HOST": url}
-            _measure(arguments, environment)  # writes what Python compiles
+            _measure(arguments, environment)  # so that Python's compiled files exist
             measured = [_measure(arguments, environment) for _ in range(n_runs)]
             clock_s, cpu_s = (statistics.median(column) for column in zip(*measured, strict=True))
             print(f"{name:22}{clock_s:6.2f} s{cpu_s:6.2f} s")

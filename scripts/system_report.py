@@ -1,7 +1,7 @@
-"""What `make test-system` ran, as data: docs/reliability/system.json.
+"""Collect the results of `make test-system`: docs/reliability/system.json.
 
-The tests are the source: their names are sentences that say what becomes of a client, a file's
-docstring says what goes wrong in it, and the ids of their parameters say which.
+The tests are the source: a test's name is a sentence on what a client sees, a file's docstring
+says what goes wrong in it, and the parameter ids say which cases.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from scripts import unit_security
 from scripts.bad_inputs.session import BadInputResults
 
 _CASE = re.compile(r"^(?P<name>[^\[]+)(?:\[(?P<id>.*)\])?$", re.DOTALL)
-#: Of a test's own properties, those that count nothing.
+#: Properties of a test that are not counts.
 _NO_COUNTS = frozenset({"contract"})
 
 
 @dataclass(slots=True, kw_only=True)
 class Test:
-    """All cases of one test function.  counted: what it says that it counted, summed."""
+    """All cases of one test function.  counted: sums of the properties that it recorded."""
 
     name: str
     says: str
@@ -46,7 +46,7 @@ class Test:
 
 @dataclass(slots=True, kw_only=True)
 class TestFile:
-    """about: the first sentence of its docstring."""
+    """A test file.  about: the first sentence of its docstring."""
 
     path: str
     about: str
@@ -55,7 +55,7 @@ class TestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemReport:
-    """exposure: of the unit, 0 to 10; None without systemd.  complaints: of systemd, on it."""
+    """The report.  exposure: of the unit, 0 to 10; None without systemd.  complaints: systemd's."""
 
     ran: str
     system: str
@@ -70,7 +70,10 @@ class SystemReport:
 
 
 def collect(root: Path, junit: Path) -> SystemReport:
-    """Reads pytest's report, and asks systemd and the bad inputs anew.  OSError, ValueError."""
+    """Read pytest's report, and measure the unit and the bad inputs again.
+
+    Raises OSError and ValueError.
+    """
     suites = ET.parse(junit).getroot()  # noqa: S314 - pytest wrote it
     has_systemd = shutil.which("systemd-analyze") is not None
     return SystemReport(
@@ -92,7 +95,7 @@ def to_json(report: SystemReport) -> bytes:
 
 
 def count_bad_inputs(root: Path) -> BadInputResults | None:
-    """Sends them all, to a daemon of its own.  None where they could not be sent."""
+    """Send all bad inputs to a separate daemon.  Return None if they could not be sent."""
     done = subprocess.run(
         [sys.executable, "-m", "scripts.bad_inputs", "--json"],
         cwd=root,
@@ -117,7 +120,7 @@ def _systemd_version() -> str:
 
 
 def read_files(root: Path, suites: ET.Element) -> Iterator[TestFile]:
-    """By their paths.  A file that is not there any more says nothing of itself."""
+    """Yield the files by path; files that no longer exist are skipped."""
     cases: dict[str, list[ET.Element]] = {}
     for case in suites.iter("testcase"):
         cases.setdefault(case.get("classname", ""), []).append(case)
@@ -132,7 +135,7 @@ def read_files(root: Path, suites: ET.Element) -> Iterator[TestFile]:
 
 
 def read_tests(tree: ast.Module, cases: list[ET.Element]) -> list[Test]:
-    """In the order in which they stand in the file."""
+    """Return the tests in the order of the file."""
     functions = {
         node.name: ast.get_docstring(node) or ""
         for node in tree.body
@@ -172,7 +175,7 @@ def _count(test: Test, case: ET.Element, case_id: str | None) -> None:
 
 
 def sentence(name: str) -> str:
-    """`test_a_full_disk_refuses` → "a full disk refuses"."""
+    """Return the test's name as text: `test_a_full_disk_refuses` → "a full disk refuses"."""
     return name.removeprefix("test_").replace("_", " ")
 
 

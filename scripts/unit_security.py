@@ -1,4 +1,4 @@
-"""How open specd.service leaves the machine, as `systemd-analyze security` counts: 0 to 10."""
+"""Measure the exposure of specd.service with `systemd-analyze security`: 0 to 10."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Issues of systemd weigh differently: 1.4 with 252.
+#: systemd versions weigh differently: 1.4 with 252.
 MOST = 1.5
 
 
 def exposure(unit: Path = ROOT / "systemd" / "specd.service") -> float:
-    """The overall figure.  OSError without systemd, RuntimeError where it gives none."""
+    """Return the overall figure.
+
+    Raises OSError without systemd, RuntimeError if it prints no figure.
+    """
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit.resolve())],
         capture_output=True,
@@ -24,14 +27,14 @@ def exposure(unit: Path = ROOT / "systemd" / "specd.service") -> float:
     )
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     if found is None:
-        raise RuntimeError(done.stderr.strip() or "systemd-analyze gives no figure")
+        raise RuntimeError(done.stderr.strip() or "systemd-analyze printed no figure")
     return float(found[1])
 
 
 def complaints(folder: Path = ROOT / "systemd") -> str:
-    """What `systemd-analyze verify` has to say of specd's units; empty where they are clean.
+    """Return the output of `systemd-analyze verify` for specd's units; "" if it has no warnings.
 
-    Its program need not be installed: /bin/true takes its place.  OSError without systemd.
+    /bin/true replaces the program, which need not be installed.  Raises OSError without systemd.
     """
     with tempfile.TemporaryDirectory() as scratch:
         units = [folder / "specd.service", folder / "specd.socket"]
@@ -51,11 +54,11 @@ def complaints(folder: Path = ROOT / "systemd") -> str:
 
 def main() -> int:
     if shutil.which("systemd-analyze") is None:
-        print("systemd-analyze is not here")
+        print("systemd-analyze is not installed")
         return 2
     figure, said = exposure(), complaints()
     print(f"specd.service: exposure {figure} of 10 (at most {MOST} is wanted)")
-    print(said or "specd.service, specd.socket: nothing to complain of")
+    print(said or "specd.service, specd.socket: no warnings")
     return int(figure > MOST or bool(said))
 
 

@@ -104,7 +104,7 @@ def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
     closed(monkeypatch, tmp_path / part, 2)
     _, room = store_findings(tmp_path)
     assert room.level is Level.WARNING
-    named = f" ({tmp_path / part})" if part else ""
+    named = f" ({tmp_path / part})" if part else str(tmp_path)
     assert f"{named}: pull, create and delete will fail" in room.words
     assert room.remedy.endswith(f"write {tmp_path / part}")
 
