@@ -106,7 +106,7 @@ def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
     assert room.level is Level.WARNING
     named = f" ({tmp_path / part})" if part else str(tmp_path)
     assert f"{named}: pull, create and delete will fail" in room.words
-    assert room.remedy.endswith(f"write {tmp_path / part}")
+    assert room.remedy.endswith(f"write access to {tmp_path / part}")
 
 
 @pytest.mark.parametrize(
