@@ -1,1 +1,1 @@
-"""Inputs that no honest client sends and no honest model holds, and what a daemon makes of them."""
+"""Send invalid requests and models to a daemon, and record how it answers."""

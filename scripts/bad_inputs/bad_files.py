@@ -1,4 +1,4 @@
-"""Bad files: GGUFs, the store's manifests and layers, images and sounds."""
+"""Generate bad files: GGUFs, manifests and layers, images and sounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _digest(data: bytes) -> str:
 
 
 def ggufs(draw: random.Random) -> Input:
-    """Uploaded, made a model, and shown or loaded; an engine may die of it."""
+    """Return a bad GGUF to upload, create, and show or load; an engine may die from it."""
     data = mutate_gguf(draw.choice(_good()), draw)
     name = f"strange{draw.randrange(4)}"
     create = {"model": name, "files": {"x.gguf": _digest(data)}, "stream": False}
@@ -64,7 +64,7 @@ _JINJA: Final = (
 
 
 def chat_templates(draw: random.Random) -> Input:
-    """Of a GGUF, rendered; no engine is needed for that."""
+    """Return a bad chat template in a GGUF; rendering it needs no engine."""
     parts = take_apart(_good()[0])
     template = "".join(draw.choice(_JINJA) for _ in range(draw.randint(1, 2)))
     parts.set(b"tokenizer.chat_template", STRING, text(template.encode()))
@@ -95,7 +95,7 @@ _MANIFEST: Final[Any] = {
 
 
 def manifests(draw: random.Random) -> Input:
-    """In the store itself, as another program could leave it there."""
+    """Return a bad manifest in the store, as another program could write it."""
     value = _MANIFEST
     for _ in range(draw.randint(1, 3)):
         value = corrupt_json(value, draw)
@@ -120,7 +120,7 @@ def manifests(draw: random.Random) -> Input:
 
 @functools.cache
 def _bomb(side: int) -> bytes:
-    """A PNG of `side` × `side` white pixels, one bit each."""
+    """Return a PNG of `side` × `side` white pixels, one bit each."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return (
@@ -153,7 +153,7 @@ def _pictures() -> tuple[bytes, ...]:
 
 
 def images(draw: random.Random) -> Input:
-    """Damaged, of other kinds, or far larger than their files."""
+    """Return an image that is damaged, of another type, or far larger than its file."""
     data = bytearray(draw.choice(_pictures()))
     if draw.random() < 0.03:
         data = bytearray(_bomb(draw.choice((8000, 30_000, 60_000))))

@@ -1,4 +1,4 @@
-"""Bad words: broken connections and HTTP, bodies, options, names, schemas, templates."""
+"""Generate bad requests: connections, HTTP, bodies, options, names, schemas, templates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATHS: Final = tuple(BODIES)
 
 
 def wire(draw: random.Random) -> Input:
-    """An honest request whose bytes were cut, turned, doubled or exchanged."""
+    """Return a valid request whose bytes were cut, flipped, doubled or swapped."""
     path = draw.choice(_PATHS)
     raw = bytearray(request("POST", path, json.dumps(BODIES[path]).encode()))
     for _ in range(draw.randint(1, 5)):
@@ -67,7 +67,7 @@ _FOLDED: Final = (gzip.compress(b" " * 2**22), zlib.compress(b"[" * 2**20), b"\x
 
 
 def http(draw: random.Random) -> Input:
-    """Whole, and against the rules: methods, targets, headers."""
+    """Return complete HTTP that violates its rules: methods, targets, headers."""
     body = draw.choice((b"", b"{}", json.dumps(BODIES["/api/show"]).encode(), *_FOLDED))
     headers = dict(draw.sample(_HEADERS, draw.randint(0, 3)))
     target = draw.choice((*_TARGETS, *_PATHS))
@@ -79,7 +79,7 @@ def http(draw: random.Random) -> Input:
 
 
 def bodies(draw: random.Random) -> Input:
-    """JSON that is none, or not what a route asks for."""
+    """Return a body that is not JSON, or not what the route expects."""
     path = draw.choice(_PATHS)
     value: Any = BODIES[path]
     for _ in range(draw.randint(1, 3)):
@@ -177,7 +177,7 @@ _PATTERNS: Final = (
 )
 
 
-#: `...` is any schema.
+#: `...` stands for any schema.
 _SCHEMAS: Final[tuple[Any, ...]] = (
     {"$ref": "#"},
     {"$ref": "http://127.0.0.1:1/x"},

@@ -1,4 +1,4 @@
-"""What is sent: whole requests, in bytes, each of a kind; drawn from a seed."""
+"""Define the inputs: requests in bytes, each of a kind, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Input:
 def request(
     method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """After whose answer the connection ends."""
+    """Return a request after whose answer the connection closes."""
     said = {"Host": "localhost", "Connection": "close", "Content-Length": str(len(body))}
     lines = [f"{method} {path} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in (said | dict(headers or {})).items()]
@@ -134,7 +134,7 @@ ODD: Final[tuple[object, ...]] = (
 
 
 def corrupt_json(value: Any, draw: random.Random) -> Any:
-    """The same JSON with something odd in one place of it."""
+    """Return the JSON with an odd value in one place."""
     if not isinstance(value, dict | list) or not value or draw.random() < 0.15:
         return draw.choice(ODD)
     if isinstance(value, list):

@@ -76,7 +76,7 @@ class BadInputResults:
 
 
 def draw_inputs(n: int, seed: int) -> list[Input]:
-    """The same for one seed, whatever becomes of them."""
+    """Return the inputs; they depend on the seed only."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     shares, makers = zip(*KINDS, strict=True)
     return [
@@ -86,7 +86,7 @@ def draw_inputs(n: int, seed: int) -> list[Input]:
 
 
 def split_by_key(inputs: list[Input]) -> tuple[list[Input], list[Input]]:
-    """Those for a daemon without keys, and those for one with _KEY, which every other one says."""
+    """Return the inputs for a daemon without keys, and those for one with _KEY."""
     n_open = len(inputs) - len(inputs) // _KEY_SHARE
     rest = inputs[n_open:]
     rest[::2] = [with_header(each, f"Authorization: Bearer {_KEY}") for each in rest[::2]]
@@ -160,7 +160,7 @@ class _Session:
         await self._check("all sent", "specd-demo")
 
     async def _check(self, when: str, model: str) -> None:
-        """An honest request is answered."""
+        """Check that a valid request is answered."""
         self._say(when)
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -193,7 +193,7 @@ class _Session:
         path.write_bytes(data)
 
     async def _answer(self, raw: bytes, *, ends: bool) -> bytes | None:
-        """None where there is none in time; empty where the daemon hung up."""
+        """Return the answer; None after a timeout, empty if the daemon closed the connection."""
         host, _, port = self._daemon.url.removeprefix("http://").rpartition(":")
         answer = bytearray()
         writer = None
@@ -237,7 +237,7 @@ class _Session:
 
 
 async def _read_on(reader: asyncio.StreamReader, answer: bytearray) -> None:
-    """To the end."""
+    """Read until the end."""
     while piece := await reader.read(2**16):
         answer += piece
 
@@ -248,7 +248,7 @@ def _status(answer: bytes) -> str:
 
 
 def _has_ended(answer: bytes) -> bool:
-    """Whether a stream has its last event."""
+    """Return whether a stream has its last event."""
     head, _, body = answer.partition(b"\r\n\r\n")
     if b"application/x-ndjson" in head:
         lines = [line for line in _unchunked(body).splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""An hour's traffic of a busy home server, played in ten minutes: see `__main__`."""
+"""Play an hour's traffic of a busy home server in ten minutes: see `__main__`."""

@@ -1,4 +1,4 @@
-"""Clients that play their part of the hour, and what became of each request."""
+"""Play the clients' requests, and record the outcome of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.soak.dialects import BadResponse, Reading, events_of, whole
 from scripts.soak.request_mix import SoakRequest
 from scripts.soak.traffic import Turn
 
-#: Nothing in the hour takes a tenth of it; who waits as long has been forgotten.
+#: Longer than any request takes, so that one without an end is found.
 _FORGOTTEN_S = 120.0
 _numbers = itertools.count(1)
 
@@ -25,14 +25,15 @@ class End(StrEnum):
     REFUSED = "refused"  # with a status, before anything was sent
     FAILED = "failed"  # with the event that says so
     LEFT = "left"  # by the client
-    BROKEN = "broken"  # none of these: what must not be
+    BROKEN = "broken"  # any other end, which is a bug
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Times are seconds on the monotonic clock.  detail: what is wrong, or what was refused.
+    """The end of one request.
 
-    id: what the daemon's log calls the request.
+    Times are seconds on the monotonic clock.  detail: what is wrong, or what was refused.
+    id: the request's name in the daemon's log.
     """
 
     id: str
@@ -51,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ClientSummary:
-    """behind_s: how far the client fell behind its hour.  n_unplayed: turns left when it ended."""
+    """A client's total.  behind_s: its largest delay.  n_unplayed: turns left at the end."""
 
     behind_s: float
     n_unplayed: int
@@ -89,7 +90,7 @@ class _Asked:
 async def play_client(
     url: str, turns: Iterable[Turn], began_s: float, outcomes: list[Outcome], *, most_s: float
 ) -> ClientSummary:
-    """One client's turns, one after the other, as far as they begin within `most_s`."""
+    """Play one client's turns in sequence, as far as they begin within `most_s`."""
     behind_s, n_unplayed = 0.0, 0
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
         for turn in turns:
@@ -104,7 +105,7 @@ async def play_client(
 
 
 async def ask(http: aiohttp.ClientSession, turn: Turn) -> Outcome:
-    """One request to its end, or to where its client leaves."""
+    """Send one request, and read until its end or until its client leaves."""
     asked = _Asked(turn)
     leaves_at_once = turn.leaves_after == 0
     try:

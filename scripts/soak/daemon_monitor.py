@@ -1,4 +1,4 @@
-"""What is read of the daemon every second of the hour, from outside and by its own word."""
+"""Sample the daemon every second of the hour, from the system and from its API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DraftingStats:
     _last: tuple[int, int] = (0, 0)
 
     def update_from_ps(self, loaded: Sequence[Any]) -> None:
-        """loaded: what /api/ps lists.  Each engine begins to count at zero."""
+        """Add the answer of /api/ps.  The counters of each engine start at zero."""
         for each in loaded:
             if _name(each) == PAIR:
                 told = each["specd"]
@@ -48,7 +48,7 @@ async def monitor_daemon(
     drafting: DraftingStats,
     say: Callable[[str], None],
 ) -> None:
-    """Until it is cancelled; says every minute how it stands."""
+    """Sample until cancelled; print the state every minute."""
     began_s, n_said = time.monotonic(), 0
     async with aiohttp.ClientSession(soak_daemon.url) as http:
         while True:

@@ -1,4 +1,4 @@
-"""How an answer ends in each dialect: what tells a client that there is no more, once."""
+"""Recognise the end of an answer in each API dialect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Dialect(StrEnum):
 
 
 class BadResponse(Exception):
-    """What came is not what the dialect has, in a few words."""
+    """The response does not follow its dialect; the text says where."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Reading:
 
 
 def events_of(line: bytes, *, sse: bool) -> Any | None:
-    """What one line of a stream says; None for lines that say nothing.  Raises Unreadable."""
+    """Return the event in one line of a stream; None for an empty one.  Raises BadResponse."""
     line = line.strip()
     if sse:
         if not line.startswith(b"data:"):
@@ -68,7 +68,7 @@ def events_of(line: bytes, *, sse: bool) -> Any | None:
 
 
 def whole(dialect: Dialect, status: int, body: bytes) -> Reading:
-    """An answer that was not streamed: its one object is its end.  Raises Unreadable."""
+    """Read an answer that was not streamed.  Raises BadResponse."""
     if dialect is Dialect.TEXT or (status >= 400 and not body.startswith(b"{")):
         words = body.decode(errors="replace")
         return Reading(n_events=1, n_ends=1, error=words if status >= 400 else "")
@@ -86,7 +86,7 @@ def whole(dialect: Dialect, status: int, body: bytes) -> Reading:
 
 
 def error_of(event: Any) -> str:
-    """The sentence of an error in any dialect, "" where there is none."""
+    """Return the text of an error in any dialect, "" without one."""
     error = event.get("error") if isinstance(event, dict) else None
     if isinstance(error, dict):
         return str(error.get("message") or error)
@@ -192,7 +192,7 @@ def _whole_message(answer: Any) -> str:
 
 
 def _whole_vectors(answer: Any) -> str:
-    """Numbers of several lengths and batches round differently: how many there are is the text."""
+    """Return the number of vectors; their values round differently in other batches."""
     if "data" in answer:
         vectors = [entry["embedding"] for entry in answer["data"]]
     else:

@@ -19,7 +19,7 @@ _ANSWER_S = 10.0
 
 
 def probe(address: tuple[str, int]) -> float:
-    """Milliseconds from before the connection to the first byte; -1 where none comes."""
+    """Return milliseconds from before the connection to the first byte; -1 without an answer."""
     host, port = address
     ask = f"GET /api/version HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The models of the soak, in a store as Ollama lays it out."""
+"""Write the models of the soak into a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gguf_embedders import write_bert
 from tests.gguf_files import OllamaStore, Shape, write_llama
 
 _N_PARAMETERS: Final = 16_000_000
-#: Large enough to take some time and some memory.
+#: Large enough to need some time and memory.
 _LLAMA: Final = Shape(n_embd=128, n_layer=4, n_head=4, n_ff=256, n_ctx=16_384)
 _BERT: Final = Shape(n_embd=64, n_layer=2, n_head=2, n_ff=128, n_ctx=512)
 
@@ -40,7 +40,7 @@ def write_models(folder: Path) -> dict[str, str]:
 
 
 def write_as_f32(source: Path, destination: Path) -> Path:
-    """The same model with every weight as F32.  StoreError for what is no GGUF."""
+    """Write the model with all weights as F32.  Raises StoreError for a file that is no GGUF."""
     reader = open_gguf(source)
     writer = gguf.GGUFWriter(destination, "llama")
     copied = [key for key in reader.fields if not key.startswith(("GGUF.", "general.architecture"))]

@@ -1,4 +1,4 @@
-"""The daemon's own account: a line of its log for each request, and what it counts."""
+"""Compare the daemon's log and counters with the clients' outcomes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scripts.soak.clients import End, Outcome
 
-#: Requests that an engine is at work on, or that wait for one.
+#: Requests that an engine works on, or that wait for one.
 _UNDER_WAY = frozenset({"specd:num_requests_running", "specd:num_requests_waiting"})
 _LOGGER = "specd.requests"
 
 
 def count_log_lines(log: Iterable[str]) -> Counter[str]:
-    """Request id → how many lines say how it ended."""
+    """Return request id → number of log lines on its end."""
     found: Counter[str] = Counter()
     for line in log:
         if f'"{_LOGGER}"' not in line:
@@ -29,7 +29,7 @@ def count_log_lines(log: Iterable[str]) -> Counter[str]:
 
 
 def find_bad_log_lines(lines: Counter[str], outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those without exactly one line; who left at once may never have been heard."""
+    """Return outcomes without exactly one log line; clients that left at once may have none."""
     return [
         outcome
         for outcome in outcomes
@@ -39,7 +39,7 @@ def find_bad_log_lines(lines: Counter[str], outcomes: Sequence[Outcome]) -> list
 
 
 async def count_active_requests(http: aiohttp.ClientSession) -> int:
-    """Requests that the daemon believes to be at work or waiting."""
+    """Return the number of requests that the daemon counts as running or waiting."""
     async with http.get("/metrics") as response:
         text = await response.text()
     return int(

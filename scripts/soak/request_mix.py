@@ -1,4 +1,4 @@
-"""What the clients of the hour ask for: real prompts of several lengths, in every dialect."""
+"""Define the requests of the hour: real prompts of several lengths, in every dialect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SoakRequest:
 
     @property
     def key(self) -> str:
-        """Of all that say the same, streamed or not."""
+        """Return a key that streamed and plain requests with the same content share."""
         return f"{self.path} {json.dumps(self.fields, sort_keys=True)} {self.raw!r}"
 
     def body(self, *, streamed: bool) -> bytes | None:
@@ -62,7 +62,7 @@ class SoakRequest:
 
 
 def editor() -> tuple[SoakRequest, ...]:
-    """Beginnings of files, to be continued as they are."""
+    """Return requests to continue files."""
     texts = _prompts("code_completion")
     return tuple(
         _generate(PAIR, text, n, raw=True)
@@ -78,7 +78,7 @@ def editor() -> tuple[SoakRequest, ...]:
 
 
 def chat_window() -> tuple[SoakRequest, ...]:
-    """Talk with the pair and with the other model; some of it is not seeded."""
+    """Return chats with the pair and the other model, some without a seed."""
     texts = [*_prompts("chat"), *_prompts("qa"), *_prompts("creative")]
     seeded = [_chat(PAIR if n % 3 else OTHER, text, n) for n, text in enumerate(texts)]
     free = [
@@ -94,7 +94,7 @@ def chat_window() -> tuple[SoakRequest, ...]:
 
 
 def openai_agent() -> tuple[SoakRequest, ...]:
-    """Conversations that grow, some of them to be answered in JSON."""
+    """Return growing conversations, some with answers in JSON."""
     texts = [*_prompts("code_description"), *_prompts("summary")]
     return tuple(
         _openai_chat(texts, n) if n % 4 else _responses(text, n) for n, text in enumerate(texts)
@@ -102,7 +102,7 @@ def openai_agent() -> tuple[SoakRequest, ...]:
 
 
 def anthropic_agent() -> tuple[SoakRequest, ...]:
-    """Long prompts under a system prompt, and their length in tokens asked before."""
+    """Return long prompts under a system prompt, after a request for their token count."""
     texts = [*_prompts("edit"), *_prompts("summary")]
     return tuple(_anthropic(texts, n) for n in range(len(texts))) + tuple(
         SoakRequest(
@@ -116,7 +116,7 @@ def anthropic_agent() -> tuple[SoakRequest, ...]:
 
 
 def search_index() -> tuple[SoakRequest, ...]:
-    """Documents turned into vectors, one by one and many at once."""
+    """Return documents to embed, single and in batches."""
     texts = [text[:300] for text in _prompts("summary")]
     one = [_vectors("/api/embed", input=text) for text in texts]
     many = [_vectors("/api/embed", input=texts[: n + 2]) for n in range(len(texts) - 2)]
@@ -126,7 +126,7 @@ def search_index() -> tuple[SoakRequest, ...]:
 
 
 def automation() -> tuple[SoakRequest, ...]:
-    """States of a home as JSON: any, or after a schema."""
+    """Return requests for a home's state as JSON, with and without a schema."""
     schema = {
         "type": "object",
         "properties": {
@@ -147,7 +147,7 @@ def automation() -> tuple[SoakRequest, ...]:
 
 
 def dashboard() -> tuple[SoakRequest, ...]:
-    """What is there and what is loaded."""
+    """Return requests for the lists of local and loaded models."""
     often = ("/api/tags", "/api/ps")
     paths = (*often, *often, "/api/version", "/v1/models", f"/v1/models/{PAIR}")
     gets = tuple(SoakRequest(dialect=Dialect.OBJECT, path=path, is_seeded=False) for path in paths)
@@ -162,7 +162,7 @@ def dashboard() -> tuple[SoakRequest, ...]:
 
 
 def administrator() -> tuple[SoakRequest, ...]:
-    """Loads, unloads, and contexts that need another engine."""
+    """Return loads, unloads, and contexts that need another engine."""
     text = _prompts("qa")[0]
     wide = _with_options(_generate(OTHER, text, 3), {"num_ctx": 8192})
     short = _with_options(_generate(PAIR, text, 4), {"num_ctx": 1024})
@@ -177,7 +177,7 @@ def administrator() -> tuple[SoakRequest, ...]:
 
 
 def careless() -> tuple[SoakRequest, ...]:
-    """Requests that are refused, each with the same words at any time."""
+    """Return requests that are refused with the same text at any time."""
     return tuple(_refused())
 
 
@@ -224,7 +224,7 @@ def _tokens(n: int) -> int:
 
 
 def _options(n: int) -> dict[str, object]:
-    """n: number of the request among its like; all else follows from it."""
+    """Return the options.  n: the request's number among its kind, which determines them."""
     return {
         "seed": n,
         "temperature": _TEMPERATURES[n % len(_TEMPERATURES)],
@@ -263,7 +263,7 @@ def _load(model: str, **fields: object) -> SoakRequest:
 
 
 def _conversation(texts: list[str], n: int) -> list[dict[str, str]]:
-    """A question, or one with an earlier question and answer before it."""
+    """Return a question, or one after an earlier question and answer."""
     asked = {"role": "user", "content": texts[n]}
     if n % 2 == 0:
         return [asked]
@@ -287,13 +287,13 @@ def _openai_chat(texts: list[str], n: int) -> SoakRequest:
 
 
 def _responses(text: str, n: int) -> SoakRequest:
-    """It has no seed, so it takes the likeliest tokens."""
+    """Return a request without a seed, which decodes greedily."""
     fields = {"model": PAIR, "input": text, "max_output_tokens": _tokens(n), "temperature": 0}
     return SoakRequest(dialect=Dialect.RESPONSES, path="/v1/responses", fields=fields, model=PAIR)
 
 
 def _anthropic(texts: list[str], n: int) -> SoakRequest:
-    """It has no seed, so it takes the likeliest tokens."""
+    """Return a request without a seed, which decodes greedily."""
     model = OTHER if n % 4 == 3 else PAIR
     fields = {
         "model": model,

@@ -1,4 +1,4 @@
-"""What the daemon and its engines hold, second by second, and whether it grows."""
+"""Record the resources of the daemon and its engines every second, and test for growth."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ResourceMonitor:
                 self._models[child.pid] = model
                 yield (model, child.pid), _process_usage(child, contexts.get(model, 0))
             except psutil.Error:
-                continue  # it ended meanwhile
+                continue  # it has ended
 
 
 def _process_usage(process: psutil.Process, n_ctx: int = 0) -> ProcessUsage:
@@ -115,7 +115,7 @@ def _bytes_below(folder: Path) -> int:
         try:
             total += path.stat().st_size
         except FileNotFoundError:
-            continue  # replaced by its next version meanwhile
+            continue  # its next version has replaced it
     return total
 
 
@@ -173,7 +173,7 @@ def last_half(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def resident_engines(samples: Sequence[Sample]) -> Iterator[tuple[str, int]]:
-    """Engines that are there in every one of these samples."""
+    """Yield the engines that are in every one of these samples."""
     everywhere = set(samples[0].engines)
     for sample in samples:
         everywhere &= set(sample.engines)
@@ -185,7 +185,7 @@ AGE_S: Final = (8.0, 15.0)
 
 
 def by_generation(samples: Sequence[Sample]) -> dict[tuple[str, int], list[tuple[float, float]]]:
-    """Model and context → (when, median RSS in bytes at AGE_S) of each of its engines."""
+    """Return model and context → (time, median RSS in bytes at AGE_S) of each of its engines."""
     seen: dict[tuple[str, int], dict[int, list[tuple[float, int]]]] = {}
     for sample in samples:
         for (model, pid), held in sample.engines.items():

@@ -1,4 +1,4 @@
-"""What a soak found, as plain numbers: docs/reliability/soak.json."""
+"""Calculate the results of a soak as plain numbers: docs/reliability/soak.json."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def results(record: SoakRecord, log: str) -> SoakResults:
 
 
 def is_unexplained(record: SoakRecord, outcome: Outcome) -> bool:
-    """An error where none was due: no engine of its model was killed while it ran."""
+    """Return whether the error has no cause: no engine of its model was killed while it ran."""
     match outcome.end:
         case End.REFUSED if outcome.status == outcome.ask.expected:
             return False
@@ -175,7 +175,7 @@ def is_unexplained(record: SoakRecord, outcome: Outcome) -> bool:
 
 
 def _compared(record: SoakRecord) -> tuple[int, list[Outcome]]:
-    """How many answers could be held against themselves alone, and those that differ."""
+    """Return how many answers have a reference, and those that differ from it."""
     n, different = 0, []
     for outcome in record.outcomes:
         alone = record.alone.get(outcome.ask.key)
@@ -248,7 +248,7 @@ def _growths(half: Sequence[Sample]) -> dict[str, Growth]:
 
 
 def _series(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """(minute, daemon's RSS in MiB) at some moments."""
+    """Return (minute, daemon's RSS in MiB) at some moments."""
     step = max(1, len(samples) // _POINTS)
     began_s = samples[0].at_s
     return [
@@ -286,7 +286,7 @@ def _probes(probes: Sequence[tuple[float, float]]) -> Probes:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """By the nearest rank; 0 of nothing."""
+    """Return the percentile by the nearest rank; 0 without values."""
     if not values:
         return 0.0
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,4 +1,4 @@
-"""One soak from an empty store to a stopped daemon: every answer alone, then the hour."""
+"""Run one soak: every answer alone, then the hour, then the daemon's stop."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KILL_ECHO_S = 2.0
 
 
 class NotServed(Exception):
-    """The daemon fails without any load: there is nothing to soak."""
+    """The daemon fails without any load, so a soak is pointless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakConfig:
-    """speed: hours in an hour."""
+    """The settings of a soak.  speed: hours played per hour."""
 
     minutes: float = PLAYED_MINUTES
     n_clients: int = 16
@@ -112,7 +112,7 @@ async def soak(
 async def _record_references(
     soak_daemon: SoakDaemon, request_mix: Sequence[SoakRequest]
 ) -> dict[str, Outcome]:
-    """Raises NotServed where an answer is not what it must be."""
+    """Return each request's answer without load.  Raises NotServed if one is wrong."""
     found = {}
     async with aiohttp.ClientSession(soak_daemon.url) as http:
         for each in request_mix:
@@ -124,7 +124,7 @@ async def _record_references(
 
 
 async def _wait_until_idle(soak_daemon: SoakDaemon, resource_monitor: ResourceMonitor) -> Sample:
-    """The daemon with no engine and no client.  Raises TimeoutError where engines stay."""
+    """Wait until the daemon has no engine and no client.  Raises TimeoutError if engines stay."""
     async with aiohttp.ClientSession(soak_daemon.url) as http:
         for model in (PAIR, OTHER):
             async with http.post("/api/generate", json={"model": model, "keep_alive": 0}) as reply:
@@ -206,7 +206,7 @@ def _kill_one(resource_monitor: ResourceMonitor, kill: Kill, record: SoakRecord)
 
 
 def _has_answered(engine: psutil.Process, model: str, record: SoakRecord) -> bool:
-    """Raises psutil.NoSuchProcess."""
+    """Return whether the engine has answered.  Raises psutil.NoSuchProcess."""
     born_s = time.monotonic() - (time.time() - engine.create_time())
     return any(
         outcome.ask.model == model and outcome.end is End.DONE and outcome.began_s > born_s
@@ -252,7 +252,7 @@ async def _hear(lines: asyncio.StreamReader, record: SoakRecord) -> None:
 
 
 class _Cpu:
-    """Processor time from now on, as shares of all processors."""
+    """Processor time since creation, as shares of all processors."""
 
     def __init__(self, soak_daemon: SoakDaemon) -> None:
         self._daemon = psutil.Process(soak_daemon.pid)

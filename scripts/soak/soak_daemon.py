@@ -1,4 +1,4 @@
-"""The daemon of the soak: the real command over a store of its own, in a scratch folder."""
+"""Start the soak's daemon: the real command with its own store, in a scratch folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SoakDaemon:
 
     @property
     def scratch(self) -> Path:
-        """Where whatever the daemon puts into temporary files lies."""
+        """Return the folder of the daemon's temporary files."""
         return self.folder / "tmp"
 
     @property
@@ -53,12 +53,12 @@ class SoakDaemon:
         return self.folder / "state"
 
     def model_of(self, engine: psutil.Process) -> str | None:
-        """None for what is no engine, or has not loaded yet.  Raises psutil.Error."""
+        """Return the engine's model, None if no model is loaded.  Raises psutil.Error."""
         maps = " ".join(each.path for each in engine.memory_maps())
         return next((name for name, part in self.models.items() if part in maps), None)
 
     async def stop(self) -> int:
-        """SIGTERM, and the exit status.  TimeoutError where it does not end."""
+        """Stop the daemon by SIGTERM and return its exit status.  Raises TimeoutError."""
         self.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(_STOP_S):
             return await self.process.wait()
@@ -118,7 +118,7 @@ def _systemd(path: Path) -> Iterator[socket.socket]:
 
 
 async def _listening(systemd: socket.socket, process: asyncio.subprocess.Process) -> str:
-    """The daemon's URL.  Raises RuntimeError where it ends first, TimeoutError."""
+    """Return the daemon's URL.  Raises RuntimeError if it ends first, and TimeoutError."""
     ending = asyncio.ensure_future(process.wait())
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(_READY_S):

@@ -28,7 +28,7 @@ _STREAMED: Final = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """per_hour: requests of one such client.  leaves: share of its answers it does not wait for."""
+    """A kind of client.  per_hour: its requests.  leaves: share of answers that it abandons."""
 
     name: str
     what: str
@@ -127,7 +127,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """draw: which engine, 0 to 1 through those that are there and may be killed."""
+    """The kill of an engine.  draw: 0 to 1, selects one of those that may be killed."""
 
     due_s: float
     draw: float
@@ -135,13 +135,13 @@ class Kill:
 
 
 def roles_for_clients(n_clients: int) -> list[Role]:
-    """A role for each client; sixteen are the hour's own, more begin again with the first."""
+    """Return a role for each client; after sixteen the list starts again."""
     each = [role for role in ROLES for _ in range(role.n)]
     return list(itertools.islice(itertools.cycle(each), n_clients))
 
 
 def request_schedule(role: Role, seed: str, play_s: float, speed: float) -> Iterator[Turn]:
-    """One client's part of the hour.  speed: hours in an hour."""
+    """Yield one client's requests.  speed: hours played per hour."""
     draw = random.Random(seed)  # noqa: S311 - the same hour every time
     pool = role.request_mix()
     due_s = 0.0
@@ -174,6 +174,6 @@ def kill_schedule(seed: str, play_s: float, speed: float) -> list[Kill]:
 
 
 def seeded_requests(roles: list[Role]) -> list[SoakRequest]:
-    """Each that has the same answer at any time, once."""
+    """Return each request with a reproducible answer once."""
     found = {ask.key: ask for role in roles for ask in role.request_mix() if ask.is_seeded}
     return list(found.values())

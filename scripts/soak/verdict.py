@@ -1,4 +1,4 @@
-"""Each demand on a soak, held against its findings."""
+"""Judge each demand on a soak by its results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _version(found: SoakResults) -> Iterator[Verdict]:
 
 
 def _memory(found: SoakResults) -> Iterator[Verdict]:
-    """Where the play was too short to tell, nothing is said to have passed."""
+    """Yield the verdicts on memory; a run that is too short passes none."""
     if not found.growths:
         yield Verdict("growth over the last half", "≤ 2 %", "too short to tell", passed=False)
     for what, grown in found.growths.items():

@@ -145,7 +145,7 @@ def card(figures: dict[str, Any]) -> str:
 
 
 def reflowed(block: str) -> str:
-    """A paragraph or a list with its lines evenly long; anything else as it is."""
+    """Return a paragraph or a list with lines of even length; anything else unchanged."""
     if block.startswith(("#", "|", "    ")):
         return block
     items = ("\n" + block).split("\n- ") if block.startswith("- ") else [block]

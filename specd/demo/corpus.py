@@ -1,4 +1,4 @@
-"""The demo pair's text: Python's standard library, its chat turns, and their tokens."""
+"""Prepare the demo pair's text: Python's standard library, its chat turns, and their tokens."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The standard library split into files to learn from and files to measure on."""
+    """The standard library, split into files for training and for measurements."""
 
     training: list[CorpusFile]
     held_out: list[CorpusFile]
@@ -107,7 +107,7 @@ def _read_sources(root: Path) -> Iterator[CorpusFile]:
 
 
 def functions_of(source: CorpusFile) -> list[Function]:
-    """The documented functions and methods of a file, each as dedented source."""
+    """Return the documented functions and methods of a file as dedented source."""
     module = source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     lines = source.text.splitlines(keepends=True)
     found = []
@@ -124,7 +124,7 @@ def functions_of(source: CorpusFile) -> list[Function]:
 
 
 def user_turn(function: Function, rng: random.Random) -> str:
-    """One way in which a user may ask for this function."""
+    """Return one phrasing of a user's request for this function."""
     name, summary = function.name, function.summary
     return rng.choice(
         (
@@ -140,7 +140,7 @@ def user_turn(function: Function, rng: random.Random) -> str:
 
 
 def chat_document(functions: list[Function], rng: random.Random) -> str:
-    """A conversation that asks for these functions, in the chat template's form."""
+    """Return a conversation that asks for these functions, in the chat template's form."""
     system = f"{SYSTEM}{rng.choice(SYSTEM_PROMPTS)}{END}" if rng.random() < 0.3 else ""
     turns = (
         f"{USER}{user_turn(function, rng)}{END}{ASSISTANT}{function.code}{END}"
@@ -150,7 +150,7 @@ def chat_document(functions: list[Function], rng: random.Random) -> str:
 
 
 def prompts(sources: list[CorpusFile], count: int, rng: random.Random) -> list[str]:
-    """Pieces of files, heads of functions, and questions, a third each."""
+    """Return beginnings of files, heads of functions, and questions, a third each."""
     functions = [f for source in sources for f in functions_of(source)]
     asked = []
     for index in range(count):
@@ -168,7 +168,7 @@ def prompts(sources: list[CorpusFile], count: int, rng: random.Random) -> list[s
 
 
 def documents(sources: list[CorpusFile], seed: int) -> list[str]:
-    """Whole files, chats and single functions, shuffled, in the training proportions."""
+    """Return whole files, chats and single functions, shuffled, in the training proportions."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, no secret
     plain = [f"{BOS}{source.text}{END}" for source in sources]
     functions = [function for source in sources for function in functions_of(source)]
@@ -205,7 +205,7 @@ def _take(texts: Iterator[str], budget: float) -> list[str]:
 
 
 def train_tokenizer(sources: list[CorpusFile]) -> Tokenizer:
-    """Byte-level BPE over the training files, split the way llama.cpp splits."""
+    """Train a byte-level BPE on the training files, with llama.cpp's split."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -240,7 +240,7 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> Tokens:
 
 
 def batches(tokens: Tokens, batch: int, length: int, seed: int) -> Iterator[np.ndarray]:
-    """Endless (batch, length + 1) windows; one row in four starts where a document does."""
+    """Yield (batch, length + 1) windows forever; one row in four starts with a document."""
     rng = np.random.default_rng(seed)
     last = len(tokens.ids) - length - 1
     starts = tokens.starts[tokens.starts <= last]

@@ -1,4 +1,4 @@
-"""Teach the drafter the target's distribution, on the library and on text the target writes."""
+"""Train the drafter on the target's distribution, along the library and the target's own text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOSS_CHUNK = 128
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The library, and its tokens."""
+    """The library and its tokens."""
 
     library: corpus.Corpus
     tokenizer: Tokenizer
@@ -39,7 +39,7 @@ class TrainingText:
 
 @dataclass(frozen=True)
 class GeneratedRows:
-    """Rows of the target's own text, and the logits with which it wrote them."""
+    """Rows of the target's own text, and the logits that produced them."""
 
     ids: Tensor
     logits: Tensor
@@ -142,7 +142,7 @@ def beginnings(text: TrainingText, count: int, seed: int) -> list[np.ndarray]:
 def continue_rows(
     target: Llama, rows: GeneratedRows, prompts: Tensor, generator: torch.Generator
 ) -> None:
-    """Fill rows that begin with prompts of these lengths."""
+    """Fill the rows after their prompts."""
     temperatures = torch.tensor(TEMPERATURES).repeat(len(rows.ids) // len(TEMPERATURES))[:, None]
     cache = Cache(target.shape, len(rows.ids), ROW_LENGTH)
     start, end = 0, int(prompts.min())

@@ -27,7 +27,7 @@ CHAT_PROMPT = f"{USER}Write a function binary_search. Search a sorted list.{END}
 
 
 class Model:
-    """A GGUF file that tells its logits."""
+    """A GGUF file with access to its logits."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self.llama = llama_cpp.Llama(
@@ -47,7 +47,7 @@ class Model:
         return self.llama.detokenize(ids, special=True).decode(errors="replace")
 
     def logits(self, ids: list[int]) -> np.ndarray:
-        """What it expects after every one of these tokens."""
+        """Return the logits after every one of these tokens."""
         self.llama.reset()
         self.llama.eval(ids)
         return np.array(self.llama.scores[: len(ids)])
@@ -82,7 +82,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def held_out_prompts(count: int) -> list[str]:
-    """Beginnings for the target to continue, from files that nobody learnt from."""
+    """Return beginnings for the target to continue, from files held out of the training."""
     rng = random.Random(corpus.SEED)  # noqa: S311 - repeatable, no secret
     return corpus.prompts(corpus.load_corpus().held_out, count, rng)
 
@@ -90,7 +90,7 @@ def held_out_prompts(count: int) -> list[str]:
 def agreement(
     target: Model, drafter: Model, prompts: list[str], count: int, sampled: bool
 ) -> dict[str, float]:
-    """Along the target's text, how the drafter's distribution meets the target's."""
+    """Return how well the drafter's distribution matches the target's along the target's text."""
     rng = np.random.default_rng(corpus.SEED) if sampled else None
     same: list[np.ndarray] = []
     for prompt in prompts:
@@ -103,7 +103,7 @@ def agreement(
 
 
 def held_out_loss(model: Model) -> metrics.HeldOut:
-    """Cross entropy over the held-out documents, in whole contexts."""
+    """Return the cross entropy over the held-out documents, in whole contexts."""
     texts = corpus.documents(corpus.load_corpus().held_out, corpus.SEED)
     ids = [token for text in texts for token in model.encode(text)]
     losses = []

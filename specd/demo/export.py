@@ -127,7 +127,7 @@ def _halved(weight: Tensor, heads: int) -> Tensor:
 
 
 def load_gguf(path: Path, shape: ModelShape) -> Llama:
-    """A model from a file that export wrote, with the weights as rounded there."""
+    """Return a model from a GGUF file of export, with its rounded weights."""
     stored = {
         tensor.name: torch.from_numpy(quants.dequantize(tensor.data, tensor.tensor_type).copy())
         for tensor in GGUFReader(path).tensors
@@ -148,7 +148,7 @@ def load_gguf(path: Path, shape: ModelShape) -> Llama:
 
 
 def load(path: Path, shape: ModelShape) -> Llama:
-    """A model from its checkpoint."""
+    """Return a model from its checkpoint."""
     model = Llama(shape)
     model.load_state_dict(torch.load(path))
     return model

@@ -1,4 +1,4 @@
-"""The measured figures, kept in training.json."""
+"""Store the measured figures in training.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Loss on files that were not learnt from."""
+    """Loss on files held out of the training."""
 
     tokens: int
     loss: float
@@ -18,6 +18,6 @@ class HeldOut:
 
 
 def update(path: Path, figures: dict[str, Any]) -> None:
-    """Put these figures beside the ones already there."""
+    """Add these figures to the file."""
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(known | figures, indent=2) + "\n")

@@ -33,7 +33,7 @@ DRAFTER = ModelShape(width=256, layers=5, heads=4, hidden=288)
 
 
 class Cache:
-    """Keys and values of the positions seen so far, in buffers made once."""
+    """Keys and values of the positions so far, in preallocated buffers."""
 
     def __init__(self, shape: ModelShape, batch: int, length: int) -> None:
         size = (shape.layers, batch, shape.heads, length, shape.head_width)
@@ -41,7 +41,7 @@ class Cache:
         self.used = 0
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one layer's new positions; everything of that layer comes back."""
+        """Append one layer's new positions and return all of that layer."""
         end = self.used + k.shape[2]
         self.keys[layer, :, :, self.used : end] = k
         self.values[layer, :, :, self.used : end] = v
@@ -49,7 +49,7 @@ class Cache:
 
 
 def rope_tables(shape: ModelShape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, (context, head_width / 2)."""
+    """Return cosines and sines, (context, head_width / 2)."""
     half = torch.arange(0, shape.head_width, 2, dtype=torch.float32)
     inverse = shape.rope_base ** (-half / shape.head_width)
     angles = torch.outer(torch.arange(shape.context, dtype=torch.float32), inverse)

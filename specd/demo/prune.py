@@ -1,4 +1,4 @@
-"""Begin a smaller model as a larger one of the same width, with less in it."""
+"""Initialise a smaller model from a larger one of the same width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RIDGE = 0.01
 
 @torch.no_grad()
 def pruned(model: Llama, shape: ModelShape, kept: tuple[int, ...], ids: Tensor) -> Llama:
-    """Some of the layers, each with the hidden units that did most along this text."""
+    """Return a model of some of the layers, each with its hidden units most active on this text."""
     smaller = Llama(shape)
     smaller.embedding.load_state_dict(model.embedding.state_dict())
     smaller.norm.load_state_dict(model.norm.state_dict())
@@ -29,7 +29,7 @@ def pruned(model: Llama, shape: ModelShape, kept: tuple[int, ...], ids: Tensor) 
 
 
 def feed_forward_inputs(model: Llama, ids: Tensor) -> list[Tensor]:
-    """What every layer's feed-forward part sees along this text, (tokens, width) each."""
+    """Return the inputs of each layer's feed-forward part along this text, (tokens, width) each."""
     seen: list[Tensor] = []
     hooks = [
         block.feed_forward.register_forward_pre_hook(lambda _, given: seen.append(given[0]))

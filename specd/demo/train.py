@@ -51,7 +51,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Round:
-    """A stage of the drafter's, on rows that the target writes afresh for it."""
+    """A stage of the drafter's training, on rows that the target writes for it."""
 
     stage: Stage
     written_rows: int
@@ -102,13 +102,13 @@ def optimizers(model: Llama) -> list[torch.optim.Optimizer]:
 
 
 def rate(step: int, steps: int) -> float:
-    """A short warm-up, then half a cosine down to a fiftieth."""
+    """Return the rate: a short warm-up, then half a cosine down to a fiftieth."""
     warm = min(1.0, (step + 1) / max(1, steps // 25))
     return warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
 def optimise(model: Llama, name: str, losses: Iterator[Loss], stage: Stage, save: Path) -> float:
-    """Take every step, with a checkpoint now and then; the seconds it took come back."""
+    """Run every step with occasional checkpoints; return the time in seconds."""
     began = saved = time.monotonic()
     chosen = optimizers(model)
     groups = [group for o in chosen for group in o.param_groups]
@@ -134,7 +134,7 @@ def optimise(model: Llama, name: str, losses: Iterator[Loss], stage: Stage, save
 
 
 def phase_rows(tokens: Tokens, phases: tuple[Phase, ...], seed: int) -> Iterator[Tensor]:
-    """The rows of every phase in turn."""
+    """Yield the rows of each phase in turn."""
     for index, phase in enumerate(phases):
         source = batches(tokens, phase.batch, phase.length, seed + index)
         for _ in range(phase.steps):
@@ -142,7 +142,7 @@ def phase_rows(tokens: Tokens, phases: tuple[Phase, ...], seed: int) -> Iterator
 
 
 def target_losses(model: Llama, rows: Iterator[Tensor]) -> Iterator[Loss]:
-    """The next token's cross entropy."""
+    """Yield the next token's cross entropy."""
     for ids in rows:
         yield partial(next_token_loss, model, ids)
 
@@ -154,7 +154,7 @@ def next_token_loss(model: Llama, ids: Tensor) -> Tensor:
 
 
 def describe(model: Llama, stages: tuple[Stage, ...]) -> Figures:
-    """One model's part of the metrics."""
+    """Return one model's part of the metrics."""
     phases = [phase for stage in stages for phase in stage.phases]
     return {
         "shape": asdict(model.shape),
@@ -166,7 +166,7 @@ def describe(model: Llama, stages: tuple[Stage, ...]) -> Figures:
 
 
 def train_short_rows(plan: TrainingPlan, text: TrainingText, save: Path) -> Figures:
-    """Learn the library's text, by near context."""
+    """Train on the library's text with short contexts."""
     torch.manual_seed(corpus.SEED)
     model = Llama(replace(TARGET, rope_base=SHORT_ROPE_BASE))
     losses = target_losses(model, phase_rows(text.tokens, plan.short_rows.phases, corpus.SEED))
@@ -181,7 +181,7 @@ def train_short_rows(plan: TrainingPlan, text: TrainingText, save: Path) -> Figu
 def train_long_rows(
     plan: TrainingPlan, text: TrainingText, start: Path, save: Path
 ) -> tuple[Llama, float]:
-    """Go on with the larger rotary base, over whole contexts."""
+    """Continue with the larger rotary base, on whole contexts."""
     target = export.load(start, TARGET)
     rows = phase_rows(text.tokens, plan.long_rows.phases, corpus.SEED + 5)
     losses = target_losses(target, rows)
@@ -191,7 +191,7 @@ def train_long_rows(
 def train_drafter(
     step: Round, seed: int, drafter: Llama, target: Llama, text: TrainingText, save: Path
 ) -> Figures:
-    """Learn the target's distribution for one round."""
+    """Train on the target's distribution for one round."""
     target.requires_grad_(False)
     began = time.monotonic()
     written = write_text(target, text, step.written_rows, seed)
@@ -222,7 +222,7 @@ def prepare(out: Path) -> TrainingText:
 
 
 def environment_facts(text: TrainingText) -> Figures:
-    """What the figures depend on."""
+    """Return the facts that the figures depend on."""
     return {
         "seed": corpus.SEED,
         "kept_layers": KEPT_LAYERS,
@@ -276,7 +276,7 @@ def main() -> None:
 
 
 def earlier_drafter(save: Path, from_gguf: Path | None) -> Llama:
-    """A round's end: its checkpoint or, without one, the drafter of the GGUF files."""
+    """Return a round's result: its checkpoint, else the drafter of the GGUF files."""
     if from_gguf and not save.exists():
         return export.load_gguf(from_gguf / "drafter.gguf", DRAFTER)
     return export.load(save, DRAFTER)
