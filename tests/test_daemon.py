@@ -173,8 +173,13 @@ async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -
         ):
             pass
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert f"no model can be pulled, made or deleted: {tmp_path}/models is not a directory" in said
-    assert "SPECD_PROMT_LOOKUP is set, and is no setting: is SPECD_PROMPT_LOOKUP meant?" in said
+    assert (
+        f"no model can be pulled, created or deleted: {tmp_path}/models is not a directory" in said
+    )
+    assert (
+        "SPECD_PROMT_LOOKUP is set, but there is no such setting; did you mean SPECD_PROMPT_LOOKUP?"
+        in said
+    )
     assert "SPECD_ACCEL" not in said
 
 
@@ -203,7 +208,7 @@ async def test_a_store_that_may_not_be_read_is_said_at_start(tmp_path: Path, clo
     said = (tmp_path / "log").read_text(encoding="utf-8")
     name = pwd.getpwuid(os.geteuid()).pw_name
     seen = store if closed == "." else folder
-    assert f"the store {seen} may not be read by {name}: no model of it is listed" in said
+    assert f"the store {seen} may not be read by {name}: none of its models is listed" in said
     assert "Traceback" not in said
 
 

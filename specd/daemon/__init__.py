@@ -1,4 +1,4 @@
-"""The composition root: builds the rooms, wires them, serves, and stops them in reverse."""
+"""The daemon: builds the services, serves requests, and stops the services in reverse order."""
 
 from specd.daemon.serve import main, run
 

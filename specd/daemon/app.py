@@ -1,4 +1,4 @@
-"""The rooms, built and wired; nothing of HTTP's sockets, signals or logs."""
+"""Builds and connects the daemon's services.  Sockets, signals and logs are set up elsewhere."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from specd.store import AsyncWriter, Library, StoreWriter
 
 log = logging.getLogger(__name__)
 
-# The store is pruned before the first request where that is quick; a disk may be slow, and another
-# specd may hold the store.
+# How long the first request waits for the store to be pruned (seconds): the disk may be slow, and
+# another process may hold the store's lock.
 PRUNE_S = 2.0
 
 StartEngine = Callable[[core.EngineSpec], Process]
@@ -59,7 +59,7 @@ StartEngine = Callable[[core.EngineSpec], Process]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonServices:
-    """What has work of its own to begin and to end, and what is known of the machine."""
+    """The daemon's services, and the machine's default settings."""
 
     app: web.Application
     generation: Generation
@@ -81,7 +81,7 @@ class DaemonServices:
 
 
 async def build_services(settings: Settings, command: Sequence[str]) -> DaemonServices:
-    """Nothing runs yet.  Raises BadSetting."""
+    """Probe the machine and return the services, not yet started.  Raises BadSetting."""
     devices, machine = await asyncio.to_thread(_probe_machine, settings, command)
     history, this_machine = _history(settings), machine_name(machine.devices)
     history_writer = HistoryWriter(history, this_machine)
@@ -158,7 +158,10 @@ async def build_services(settings: Settings, command: Sequence[str]) -> DaemonSe
 
 
 async def start_services(services: DaemonServices, stop: asyncio.Event) -> None:
-    """Until all is there that a first request needs; the chores go on beside it."""
+    """Start the services; return once the first request can be served.
+
+    Pruning the store and scanning it for pairs continue in background tasks.
+    """
     prune = asyncio.create_task(_prune(services.library, services.writer))
     scan = asyncio.create_task(asyncio.to_thread(services.pairs.scan, stop.is_set))
     services.background_tasks.extend((prune, scan))
@@ -182,9 +185,9 @@ def _creator(
 
 
 def _probe_machine(settings: Settings, command: Sequence[str]) -> tuple[Devices, Defaults]:
-    """Waited for: contexts, the history and how many models may be loaded follow from it.
+    """Return the GPUs and the defaults that follow from them, such as context and loaded models.
 
-    A build without GPU backends answers at once, CUDA in about a second.
+    Blocks until the probe process answers: about a second with CUDA, less without GPU backends.
     """
     run_probe = functools.partial(probe, command)
     devices = Devices(run_probe(), probe_again=run_probe, igpu=settings.igpu)
@@ -194,22 +197,25 @@ def _probe_machine(settings: Settings, command: Sequence[str]) -> tuple[Devices,
 
 
 async def _prune(library: Library, writer: StoreWriter) -> None:
-    """A store that cannot be pruned, written or read at all, is served all the same."""
-    if read_obstacle := await asyncio.to_thread(library.access_problem):
-        log.warning("the store %s: no model of it is listed", read_obstacle)
-    if access_problem := await asyncio.to_thread(writer.access_problem):
-        log.warning("no model can be pulled, made or deleted: %s", access_problem)
+    """Prune the store.  Log a warning if it cannot be read, written or pruned."""
+    if read_problem := await asyncio.to_thread(library.access_problem):
+        log.warning("the store %s: none of its models is listed", read_problem)
+    if write_problem := await asyncio.to_thread(writer.access_problem):
+        log.warning("no model can be pulled, created or deleted: %s", write_problem)
         return
     try:
         await writer.run_exclusive(writer.prune)
     except SpecdError as error:
-        log.warning("the store is not pruned: %s", error)
+        log.warning("cannot prune the store: %s", error)
 
 
 def _history(settings: Settings) -> History:
     folder = settings.state_dir
     if folder is None:
-        log.warning("no home, so what is learned of the pairs is not kept: set SPECD_STATE_DIR")
+        log.warning(
+            "the user has no home folder: the measurements of pairs are not stored;"
+            " set SPECD_STATE_DIR"
+        )
     return History(folder / HISTORY_FILE if folder is not None else None)
 
 

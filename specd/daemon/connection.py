@@ -1,4 +1,4 @@
-"""One connection: what it owes, and what is owed to it.  What HTTP is, is aiohttp's business."""
+"""aiohttp's connection, with limits on header size, idle time and half-closed sockets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Who says nothing more may still read a short answer (seconds); for a long one, it has left.
+#: Seconds that a client may read its answer after it closed its sending side.
 _HALF_CLOSED_S: Final = 0.25
-#: Who is refused reads why, while what was sent meanwhile is thrown away (seconds).
+#: Seconds that a refused client has to read the error.
 LINGER_S: Final = 1.0
 
-_FULL_BODY: Final = b'{"error":"server busy: it has no room for more connections"}'
+_FULL_BODY: Final = b'{"error":"server busy: too many connections"}'
 _FULL_RESPONSE: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\n"
     b"Content-Type: application/json; charset=utf-8\r\n"
@@ -36,7 +36,7 @@ _FULL_RESPONSE: Final = (
 
 
 class Connection(web.RequestHandler):
-    """One connection."""
+    """One client connection, which the limiter may refuse or evict."""
 
     __slots__ = (
         "_body_timer",
@@ -56,7 +56,7 @@ class Connection(web.RequestHandler):
         self._last_data_at = 0.0
         self._body_timer: asyncio.TimerHandle | None = None
         self._raw_transport: asyncio.Transport | None = None
-        # aiohttp asks whatever stands in the place of its parser.
+        # aiohttp calls whatever object replaces its parser.
         self._header_parser = BoundedParser(self._parser, limiter.header_budget)
         self._parser = cast("Any", self._header_parser)
 
@@ -71,7 +71,10 @@ class Connection(web.RequestHandler):
             self._refuse(raw_transport)
 
     def _refuse(self, transport: asyncio.Transport) -> None:
-        """Not closed at once: a reset would answer what the client sends, and the words be lost."""
+        """Answer 503 and close the connection, if possible after a delay.
+
+        An immediate close could send a reset while the client still sends, and lose the answer.
+        """
         transport.write(_FULL_RESPONSE)
         if self._limiter.may_linger():
             transport.write_eof()
@@ -86,8 +89,8 @@ class Connection(web.RequestHandler):
         self._limiter.remove_connection(self)
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's may return one
-        """Whether it stays open: as with Go, who has asked and says no more may have an answer."""
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio allows a bool
+        """Return whether the connection stays open: True while an answer is pending, as in Go."""
         waits_for_request = self._waiter is not None and not self._waiter.done()
         lacks_rest = self._request is not None and not self._request.content.is_eof()
         if self._raw_transport is None or waits_for_request or lacks_rest:
@@ -96,7 +99,7 @@ class Connection(web.RequestHandler):
         return True
 
     def abort_connection(self) -> None:
-        """At once, with all that was still to go out."""
+        """Close the connection at once and drop unsent data."""
         if self._raw_transport is not None:
             self._raw_transport.abort()
 
@@ -109,11 +112,11 @@ class Connection(web.RequestHandler):
 
     @property
     def can_evict(self) -> bool:
-        """Not while something of an answer is still to go out."""
+        """Return whether no data of an answer is waiting to be sent."""
         return self.transport is not None and not self.transport.get_write_buffer_size()
 
     def evict(self) -> None:
-        # The transport takes a while to close: its place is given away now.
+        # The transport takes a while to close; free its slot now.
         self._release_slot()
         self.force_close()
 
@@ -129,7 +132,10 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP; aiohttp would repeat part of it, and nobody else would know of it."""
+        """Answer bytes that are not valid HTTP, and record the request.
+
+        aiohttp would repeat part of them in its answer, and no middleware would see the request.
+        """
         if not isinstance(exc, HttpProcessingError) or is_recorded(request):
             return super().handle_error(request, status, exc, message)
         return self._limiter.early_errors.refuse(
@@ -147,16 +153,16 @@ class Connection(web.RequestHandler):
         self._fail_body_read()
 
     def _fail_body_read(self) -> None:
-        """Tell who reads a body that its rest is no HTTP: aiohttp would have them wait for it."""
+        """Make the read of a body fail if its rest is not valid HTTP; aiohttp would let it wait."""
         request = self._request
         if request is None or request.content.is_eof() or not self._messages:
             return
         next_message, _ = self._messages[0]
         if not isinstance(next_message, RawRequestMessage):
-            request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
+            request.content.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
     def _on_body_received(self, request: web.BaseRequest) -> None:
-        """From now on it is we whom the client waits for."""
+        """Stop the body timer: from now on the client waits for the daemon."""
         if self._request is request:
             self._stop_body_timer()
             if self._is_admitted:
@@ -182,10 +188,12 @@ class Connection(web.RequestHandler):
         if self.transport is None:
             return
         now = self._loop.time()
-        if not self.transport.is_reading():  # it is we who are slow
+        if not self.transport.is_reading():  # the daemon paused reading, so the client is not slow
             self._last_data_at = now
         if now >= self._last_data_at + self._limiter.timeout_s:
-            log.info("the rest of a request has not come for %.0f s", self._limiter.timeout_s)
+            log.info(
+                "closing a connection: no data of its request for %.0f s", self._limiter.timeout_s
+            )
             self.force_close()
         else:
             self._set_body_timer()

@@ -1,7 +1,6 @@
-"""Who comes in: no more connections than there are file descriptors for, none waited for for ever.
+"""Limits the number of connections by file descriptors, and closes idle ones after a timeout.
 
-Who is silent gives way to who speaks: where no descriptor is left for another connection, the one
-is closed that has owed a request, or the rest of one, for the longest.
+At the limit, a new connection replaces the one that has been idle for the longest.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ log = logging.getLogger(__name__)
 
 _Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-#: Looks at who takes nothing, within the time that a client is waited for.
+#: Checks for stalled clients within one client timeout.
 _N_STALL_CHECKS: Final = 8
 
 
 class LimitedAppRunner(web.AppRunner):
-    """An application behind a `ConnectionLimiter`.
+    """An aiohttp runner whose connections a `ConnectionLimiter` admits.
 
-    timeout_s: how long a client may say nothing while it owes a request or the rest of one, or
-    take nothing of its answer; inf is for ever.  options: those of `web.RequestHandler`.
+    limit: connections.  timeout_s: how long a client may send nothing of its request or read
+    nothing of its answer; inf is forever.  options: those of `web.RequestHandler`.
     """
 
     def __init__(
@@ -57,9 +56,9 @@ class LimitedAppRunner(web.AppRunner):
 
 
 class ConnectionLimiter(web.Server):
-    """Takes the place of `server`, whose requests are answered as before.
+    """An aiohttp server that limits connections and passes requests on to `server`'s handler.
 
-    unseen: answers what its application does not get to see.
+    early_errors: answers requests that the application never sees.
     """
 
     def __init__(
@@ -80,13 +79,13 @@ class ConnectionLimiter(web.Server):
         self.early_errors = early_errors
         self.timeout_s = timeout_s
         self.header_budget = HeaderBudget()
-        # aiohttp's timer of idle connections is that of unfinished headers, too.
+        # aiohttp's timer of idle connections also covers unfinished headers.
         finite_s = timeout_s if math.isfinite(timeout_s) else 10.0 * 365 * 24 * 3600
         of_server = {"shutdown_timeout", "handler_cancellation"}
         self._options = {k: v for k, v in options.items() if k not in of_server}
         self._options |= {"keepalive_timeout": finite_s}
         self._n = 0
-        self._idle: dict[Connection, None] = {}  # we wait for them; the longest silent come first
+        self._idle: dict[Connection, None] = {}  # waiting for the client; the longest idle first
         self._lingering: deque[float] = deque()
         self._may_log_full = LogRateLimiter()
         self._stalls: dict[Connection, SocketStall] = {}
@@ -97,11 +96,14 @@ class ConnectionLimiter(web.Server):
         asyncio.get_running_loop().call_later(self.timeout_s / _N_STALL_CHECKS, self._check_stalls)
 
     def _check_stalls(self) -> None:
-        """At those who have something to take."""
+        """Close connections whose client has read nothing of its answer for `timeout_s`."""
         now = asyncio.get_running_loop().time()
         for connection, stall in list(self._stalls.items()):
             if stall.stalled_s(now) >= self.timeout_s:
-                log.info("a client took nothing of its answer for %.0f s", self.timeout_s)
+                log.info(
+                    "closing a connection: the client read nothing of its answer for %.0f s",
+                    self.timeout_s,
+                )
                 connection.abort_connection()
         self._schedule_stall_check()
 
@@ -124,17 +126,15 @@ class ConnectionLimiter(web.Server):
     def _evict_idle(self) -> bool:
         candidate = next((connection for connection in self._idle if connection.can_evict), None)
         if self._may_log_full():
-            consequence = (
-                "all of them at work: no more are let in" if candidate is None else "idle ones go"
-            )
-            log.warning("%d connections are open, %s", self._n, consequence)
+            action = "none is idle: refusing new ones" if candidate is None else "closing idle ones"
+            log.warning("the limit of %d connections is reached; %s", self._n, action)
         if candidate is None:
             return False
         candidate.evict()
         return True
 
     def may_linger(self) -> bool:
-        """Whether who is refused may have a descriptor for another moment."""
+        """Return whether a refused connection may keep its file descriptor for `LINGER_S`."""
         now = asyncio.get_running_loop().time()
         while self._lingering and self._lingering[0] <= now:
             self._lingering.popleft()
@@ -158,7 +158,7 @@ class ConnectionLimiter(web.Server):
 
 
 def _catch_early_errors(handler: _Handle, early_errors: EarlyErrors) -> _Handle:
-    """An expectation that nobody meets (417) is told before the middlewares have the request."""
+    """Record errors raised before the middlewares run, such as an unmet expectation (417)."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -1,4 +1,4 @@
-"""Who was accepted just before the daemon stops is still heard: nobody else would answer them."""
+"""Waits at shutdown for the first request of connections that were just accepted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import weakref
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-#: From the end of a client's connecting to its first request, on a machine with much to do.
+#: Seconds from a client's connect to its first request, on a busy machine.
 DRAIN_TIMEOUT_S = 1.0
 _POLL_S = 0.01
 
 
 class ConnectionDrain:
-    """Knows which connections have asked for something.  Before the application is set up."""
+    """Records which connections have sent a request.
+
+    Create it before the application is set up: it adds a middleware.
+    """
 
     def __init__(self, app: web.Application) -> None:
         self._seen_transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
@@ -28,9 +31,9 @@ class ConnectionDrain:
         app.middlewares.insert(0, record_transport)
 
     async def wait(self, server: web.AppRunner, *, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
-        """Once every open connection has asked for something; silent ones are given up."""
+        """Return once every open connection has sent a request, at the latest after `timeout_s`."""
         for _ in range(1 + int(timeout_s / _POLL_S)):
-            # Before the first look, too: asyncio may have accepted some that aiohttp does not know.
+            # Also before the first check: asyncio may have accepted some that aiohttp lacks yet.
             await asyncio.sleep(_POLL_S)
             if not self._has_silent_connection(server):
                 return

@@ -1,7 +1,6 @@
-"""The environment at the start, and what the file of settings has made of it since.
+"""The environment at the start, and its changes by the environment file since.
 
-A process cannot be given another environment, so the file of settings that systemd read at the
-start is read again.
+systemd cannot change the environment of a running process, so the daemon reads the file again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,10 @@ log = logging.getLogger(__name__)
 
 
 class ReloadableEnvironment:
-    """To be made before anything else: what stands in the file then is what systemd read."""
+    """The environment, which can be updated from the environment file.
+
+    Create it before anything else, so that the file is still the one that systemd read.
+    """
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
         self._path = settings.env_file
@@ -26,19 +28,19 @@ class ReloadableEnvironment:
         try:
             self._from_file: dict[str, str] | None = self._read_file()
         except BadSetting:
-            self._from_file = None  # systemd can read what this user cannot
+            self._from_file = None  # systemd can read files that this user cannot
         self._current = self.at_start
 
     def reread(self) -> dict[str, str]:
-        """As at a new start, as far as that can be told.
+        """Return the variables as a restart would set them, as far as that is known.
 
-        What was set otherwise than by the file, as for a daemon that is started by hand, stays.
-        So does what the file no longer sets: what the unit itself has for it, only systemd knows,
-        and a key that is asked for must not be lost with a line.
-        Raises BadSetting where the file cannot be read, or is gone.
+        A variable that was not set by the file keeps its value, as in a daemon started by hand.
+        So does a variable that the file no longer sets: only systemd knows the unit's own value,
+        and deleting a line must not disable the API keys.
+        Raises BadSetting if the file cannot be read, or no longer exists.
         """
         if self._file_existed and self._path is not None and not self._path.exists():
-            raise BadSetting(f"{self._path} is not there any more")
+            raise BadSetting(f"{self._path} no longer exists")
         file = self._read_file()
         self._file_existed = self._path is not None and self._path.exists()
         not_from_file = self._not_from_file()
@@ -51,11 +53,14 @@ class ReloadableEnvironment:
         return unchanged | file | not_from_file
 
     def commit(self, variables: dict[str, str]) -> None:
-        """They are in force: each of them could be used."""
+        """Make the variables the current ones, once all of them are known to be valid."""
         self._current = variables
 
     def _not_from_file(self) -> dict[str, str]:
-        """Empty where the file of the start is not known: a service has its settings from it."""
+        """Return the variables at the start whose value is not the file's.
+
+        Empty if the file could not be read at the start: then a service's settings come from it.
+        """
         if self._from_file is None:
             return {}
         return {
@@ -71,15 +76,15 @@ class ReloadableEnvironment:
         for name in setting_names:
             if name in not_from_file and file.get(name, not_from_file[name]) != not_from_file[name]:
                 log.warning(
-                    "%s was set elsewhere than in %s at the start: what stands there now takes"
-                    " effect when systemd starts the service next",
+                    "%s was not set by %s at the start: its value there takes effect at the next"
+                    " start of the service",
                     name,
                     self._path,
                 )
             elif name in unchanged and name not in not_from_file and self._from_file is not None:
                 log.warning(
-                    "%s is not in %s any more, and stays as it is until specd is started next;"
-                    " `%s=` there unsets it now",
+                    "%s is no longer in %s and keeps its value until the next start of specd; add"
+                    " the line `%s=` to unset it now",
                     name,
                     self._path,
                     name,

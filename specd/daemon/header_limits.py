@@ -1,7 +1,7 @@
-"""How much of heads that are not whole yet is held: aiohttp bounds each line, and nothing in all.
+"""Limits the memory of incomplete request headers: aiohttp only limits each line.
 
-Any client that can connect can send them, even without a key.  Faulty framing that aiohttp lets
-pass is refused here, too.
+Any client that can connect can send them, even without a key.  Invalid framing that aiohttp accepts
+is refused here too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.streams import StreamReader
 
-#: Of one request: Go's net/http has the same (DefaultMaxHeaderBytes).
+#: Headers of one request, as in Go's net/http (DefaultMaxHeaderBytes).
 MAX_HEADERS_BYTES: Final = 2**20
-#: Each connection has these for itself; the rest of its head comes out of the room of all.
+#: Each connection may hold this much; more comes from the budget that all connections share.
 BYTES_PER_CONNECTION: Final = 2**16
 SHARED_BYTES: Final = 2**25
 
@@ -24,30 +24,31 @@ _Messages = tuple[Sequence[tuple[Any, StreamReader]], bool, bytes]
 
 
 class HeaderBudget:
-    """Bytes that all connections together may hold beyond their own."""
+    """The bytes of headers that all connections together may hold beyond their own allowance."""
 
     def __init__(self, n_bytes: int = SHARED_BYTES) -> None:
         self.n_free = n_bytes
 
 
 class BoundedParser:
-    """Takes the place of a connection's `parser`, which parses as before."""
+    """A wrapper of aiohttp's request parser that limits the size of incomplete headers."""
 
     def __init__(self, parser: Any, budget: HeaderBudget) -> None:
         self._parser = parser
         self._budget = budget
         self._body: StreamReader | None = None
-        self._n_bytes = 0  # of the head that is not whole yet
-        self._n_reserved = 0  # of these out of the room
+        self._n_bytes = 0  # of the incomplete headers
+        self._n_reserved = 0  # of these, from the shared budget
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parser, name)
 
     def feed_data(self, data: bytes) -> _Messages:
-        """Raises LineTooLong for a head that is larger than it may be, or than there is room.
+        """Parse the bytes and return aiohttp's messages.
 
-        One that is whole with these bytes is told by its lines alone.  Raises BadHttpMessage for
-        framing that does not fit the protocol's version.
+        Raises LineTooLong for incomplete headers that exceed the limit or the free budget, and
+        BadHttpMessage for framing that the protocol's version does not allow.  Headers that are
+        complete with these bytes are only limited by aiohttp.
         """
         is_body = self._body is not None and not self._body.is_eof()
         parsed: _Messages = self._parser.feed_data(data)
@@ -74,10 +75,10 @@ class BoundedParser:
 
 
 def _check_framing(message: object) -> None:
-    """Refuse Transfer-Encoding in HTTP/1.0, which has none (RFC 9112, 6.1).
+    """Refuse Transfer-Encoding in HTTP/1.0, which does not define it (RFC 9112, 6.1).
 
-    A proxy before the daemon may have read the body by another length: the rest of it would then
-    be a request of its own.
+    A proxy in front of the daemon may compute another body length.  The rest of the body would
+    then be read as another request.
     """
     if (
         isinstance(message, RawRequestMessage)

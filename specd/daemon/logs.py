@@ -1,4 +1,4 @@
-"""What the daemon says, on stderr: lines for people or JSON, and for systemd's journal."""
+"""The daemon's log on stderr: text or JSON, with priorities for systemd's journal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from specd.metrics import current_request_id
 
 @contextmanager
 def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
-    """To stderr, written by a thread of its own: a slow terminal never blocks the event loop.
+    """Log to stderr from a separate thread, so that a slow terminal never blocks the event loop.
 
-    debug: OLLAMA_DEBUG; 2 adds what the libraries say.  log_format: SPECD_LOG_FORMAT.
+    debug: OLLAMA_DEBUG; 2 adds the libraries' messages.  log_format: SPECD_LOG_FORMAT.
     """
     lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer = logging.StreamHandler(sys.stderr)
@@ -37,7 +37,7 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
     listener.start()
     try:
         with warnings.catch_warnings():
-            # A client's form is at fault: its error says so, and the log would quote the client.
+            # The client gets an error for its form; the warning would quote the form in the log.
             for warning_class in (BadContentDispositionHeader, BadContentDispositionParam):
                 warnings.simplefilter("ignore", warning_class)
             yield
@@ -49,13 +49,13 @@ def logging_to_stderr(debug: int, log_format: str = "text") -> Iterator[None]:
 
 
 def set_level(debug: int) -> None:
-    """debug: as above."""
+    """Set the log levels.  debug: as in `logging_to_stderr`."""
     logging.getLogger().setLevel(logging.DEBUG if debug > 1 else logging.WARNING)
     logging.getLogger("specd").setLevel(logging.DEBUG if debug else logging.INFO)
 
 
 def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether systemd reads it: what it says of its stream, held against the stream itself."""
+    """Return whether the stream is the one that systemd names in JOURNAL_STREAM."""
     try:
         stream_stat = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -64,7 +64,10 @@ def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def make_formatter(log_format: str, *, journal: bool) -> logging.Formatter:
-    """journal: it knows the time, and takes a line's priority from its beginning."""
+    """Return the formatter for a format of SPECD_LOG_FORMAT.
+
+    journal: omit the time, and begin each line with its priority.
+    """
     if log_format == "json":
         lines: logging.Formatter = _JsonFormatter()
     else:
@@ -73,7 +76,7 @@ def make_formatter(log_format: str, *, journal: bool) -> logging.Formatter:
 
 
 class _RequestQueueHandler(QueueHandler):
-    """Hands a line to the writing thread, with the request that it is about."""
+    """A handler that queues records for the writing thread, with the id of the request."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         ready = copy.copy(record)
@@ -91,13 +94,13 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", "")
-        # A request's own line begins with its id.
+        # A request's summary line already begins with its id.
         record.about = f"[{request_id}] " if request_id and not hasattr(record, "fields") else ""
         return super().format(record)
 
 
 class _JsonFormatter(logging.Formatter):
-    """One object a line; that of a request has its fields beside the message."""
+    """A formatter that writes one JSON object per line; a request's fields are top-level keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, object] = getattr(record, "fields", {})
@@ -117,7 +120,10 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _JournalFormatter(logging.Formatter):
-    """sd-daemon(3): `<4>` before each line, or `journalctl -p` finds only the first of several."""
+    """A formatter that puts a priority like `<4>` before each line (sd-daemon(3)).
+
+    Otherwise `journalctl -p` would only find the first line of several.
+    """
 
     def __init__(self, lines: logging.Formatter) -> None:
         super().__init__()
@@ -130,6 +136,6 @@ class _JournalFormatter(logging.Formatter):
 
 
 def _priority(level: int) -> int:
-    """syslog(3)'s number."""
+    """Return the priority of syslog(3) for a level of `logging`."""
     priorities = (logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)
     return next((number for min_level, number in priorities if level >= min_level), 7)

@@ -1,7 +1,4 @@
-"""SIGHUP: files of pairs, and settings that can change while no connection notices.
-
-What can change is said where each setting is declared.
-"""
+"""Reload on SIGHUP: the pairs files, and the settings that are declared as live."""
 
 from __future__ import annotations
 
@@ -21,12 +18,15 @@ from specd.settings import Settings, is_live, unknown_variables, variable_of
 
 log = logging.getLogger(__name__)
 
-#: systemd waits for both lines, and nobody waits for systemd longer.
+#: systemd needs both notifications; the daemon waits at most this long for each (seconds).
 _NOTIFY_TIMEOUT_S: Final = 1.0
 
 
 class Reload:
-    """settings: as they are in force.  addresses: of the daemon's sockets."""
+    """The handler of SIGHUP.
+
+    settings: the current settings.  addresses: of the daemon's sockets.
+    """
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Reload:
         self._at_start = Settings.of(variables.at_start)
 
     async def reload_on(self, requested: asyncio.Event) -> None:
-        """Until cancelled."""
+        """Reload whenever the event is set, until cancelled."""
         while True:
             await requested.wait()
             requested.clear()
@@ -53,16 +53,16 @@ class Reload:
             try:
                 await self.reload_once()
             except BadSetting as error:
-                log.error("nothing is changed: %s", error)  # noqa: TRY400 - for the user
+                log.error("reload failed, nothing changed: %s", error)  # noqa: TRY400 - for users
             except Exception:
-                log.exception("nothing is changed")
+                log.exception("reload failed, nothing changed")
             await self._notify("READY=1")
 
     async def _notify(self, *lines: str) -> None:
         await asyncio.to_thread(self._systemd.notify, *lines, timeout_s=_NOTIFY_TIMEOUT_S)
 
     async def reload_once(self) -> None:
-        """Raises BadSetting, and all is as it was."""
+        """Read the files again and apply them.  Raises BadSetting without changing anything."""
         variables = await asyncio.to_thread(self._variables.reread)
         new = Settings.of(variables)
         await asyncio.to_thread(self._services.rules.read_again)
@@ -71,15 +71,13 @@ class Reload:
         changed = [variable_of(Settings.model_fields[name]) for name in update]
         self.settings = self.settings.model_copy(update=update)
         apply_settings(self.settings, self._services)
-        log.info(
-            "read again: %s", ", ".join(changed) if changed else "no setting that can change has"
-        )
+        log.info("reloaded: %s", ", ".join(changed) if changed else "no live setting has changed")
         if update and (exposure_warning := exposure(self._addresses, self.settings)):
             log.warning("%s", exposure_warning)
         warn_unknown_variables(variables)
         for name in self._changed(new, live=False):
             variable = variable_of(Settings.model_fields[name])
-            log.warning("%s has changed, and takes effect at the next start", variable)
+            log.warning("%s has changed; restart specd to apply it", variable)
 
     def _changed(self, new: Settings, *, live: bool) -> list[str]:
         before = self.settings if live else self._at_start
@@ -91,14 +89,14 @@ class Reload:
 
 
 def warn_unknown_variables(variables: Mapping[str, str]) -> None:
-    """Of what is set, and nobody reads: a misspelt setting."""
+    """Log a warning for each unknown variable, which may be a misspelt setting."""
     for variable, suggestion in unknown_variables(variables).items():
-        hint = f": is {suggestion} meant?" if suggestion else ""
-        log.warning("%s is set, and is no setting%s", variable, hint)
+        hint = f"; did you mean {suggestion}?" if suggestion else ""
+        log.warning("%s is set, but there is no such setting%s", variable, hint)
 
 
 def apply_settings(settings: Settings, services: DaemonServices) -> None:
-    """Every setting that is declared as live."""
+    """Pass every live setting to the service that uses it."""
     logs.set_level(settings.debug)
     services.scheduler.adjust(
         max_queue=settings.max_queue, default_keep_alive_s=settings.keep_alive_s

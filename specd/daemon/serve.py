@@ -1,4 +1,4 @@
-"""The daemon's life: listen, open the house, serve, stop in reverse."""
+"""Runs the daemon: builds the services, listens, serves, and stops in reverse order."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ from specd.settings import Settings, find_ineffective
 
 log = logging.getLogger(__name__)
 
-# After the engines have stopped every answer has its end: this is for writing it out.
+# For sending the ends of answers, after the engines have stopped.
 FLUSH_TIMEOUT_S = 2.0
-# All else that a start waits for takes no second.
+# After this time systemd is told that the GPU probe is slow; everything else takes under a second.
 SLOW_START_S = 5.0
-# Beside the answers' grace, for engines that are slow to end; and for READY to be read.
+# For engines that are slow to end, in addition to the grace of running answers.
 STOP_MARGIN_S = 20.0
+# For systemd to read a notification.
 NOTIFY_TIMEOUT_S = 5.0
-# Of one header, and of the request's first line: a browser may send the cookies of every server
-# on this machine.  Go allows 1 MiB in all; aiohttp 8 KiB by itself, and 128 headers.
+# Limit of one header and of the request line: a browser may send the cookies of every server on
+# this machine.  Go allows 1 MiB in total; aiohttp's default is 8 KiB, and 128 headers.
 MAX_HEADER_BYTES = 2**16
 
 
 async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal cuts running answers short, SIGHUP reloads.
+    """Serve until SIGTERM or SIGINT.  A second signal ends running answers; SIGHUP reloads.
 
-    command: what starts an engine.  Raises BadSetting where nothing can be served.
+    command: starts an engine process.  Raises BadSetting if the daemon cannot serve.
     """
     variables = ReloadableEnvironment(settings)
     systemd = _systemd()
@@ -68,13 +69,13 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         sites = await listen(
             server, settings, systemd.sockets, accept_backlog=accept_backlog(n_descriptors)
         )
-        urls = _log_startup(server, settings, services.machine)  # before anybody's request is
+        urls = _log_startup(server, settings, services.machine)  # before the first request's line
         await start_services(services, stop)
         services.readiness.reason = ""
         reload = Reload(services, settings, variables, systemd, server.addresses)
 
         def current_status() -> str:
-            """As it stands now: a reload may let strangers in, or keep them out."""
+            """Return the status line; a reload may change the exposure."""
             return listening_status(urls, server.addresses, reload.settings)
 
         systemd.notify("READY=1", f"STATUS={current_status()}", timeout_s=NOTIFY_TIMEOUT_S)
@@ -92,7 +93,7 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         await stop.wait()
         services.readiness.reason = "stopping"
         reload_task.cancel()
-        log.info("stopping: running answers have %.0f s to end", settings.shutdown_grace_s)
+        log.info("stopping: running answers have %.0f s to finish", settings.shutdown_grace_s)
         _notify_stopping(systemd, settings)
         for site in sites:
             await site.stop()
@@ -102,19 +103,19 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
 
 
 def main(settings: Settings) -> int:
-    """`specd serve`: the exit status."""
+    """Run `specd serve` and return the exit status."""
     with logging_to_stderr(settings.debug, settings.log_format):
         try:
             asyncio.run(run(settings))
         except SpecdError as error:
-            log.error("%s", error)  # noqa: TRY400 - a sentence for the user, no traceback
+            log.error("%s", error)  # noqa: TRY400 - a text for the user, no traceback
             return 1
     return 0
 
 
 @contextlib.asynccontextmanager
 async def _close_on_exit(services: DaemonServices, server: web.AppRunner) -> AsyncIterator[None]:
-    """Everything is closed, whatever becomes of the rest: the last that is named here first."""
+    """Close all services on exit, even if closing one fails; the last one listed closes first."""
     async with contextlib.AsyncExitStack() as exit_stack:
         exit_stack.push_async_callback(asyncio.to_thread, services.renderer.close)
         exit_stack.push_async_callback(server.cleanup)
@@ -132,12 +133,12 @@ async def _build_with_status(
     build_task = asyncio.ensure_future(build_services(settings, command))
     await asyncio.wait({build_task}, timeout=SLOW_START_S)
     if not build_task.done():
-        systemd.notify("STATUS=starting: llama.cpp is asked which GPUs it can use, and is slow")
+        systemd.notify("STATUS=starting: waiting for llama.cpp to list the GPUs")
     return await build_task
 
 
 def _make_runner(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:
-    # A client that goes away ends its handler, and that frees the slot.
+    # handler_cancellation: a client that disconnects ends its handler, which frees the slot.
     return LimitedAppRunner(
         app,
         limit=max_connections(n_descriptors),
@@ -156,11 +157,11 @@ def _systemd() -> Systemd:
     try:
         return Systemd.from_environment()
     except OSError as error:
-        raise BadSetting(f"systemd hands over what is no socket: {error}") from error
+        raise BadSetting(f"a file descriptor of systemd is not a socket: {error}") from error
 
 
 def _notify_stopping(systemd: Systemd, settings: Settings) -> None:
-    """However long the answers' grace is: the unit's own TimeoutStopSec need not know of it."""
+    """Ask systemd for enough time to stop, whatever the unit's TimeoutStopSec is."""
     allowed_s = settings.shutdown_grace_s + STOP_MARGIN_S
     systemd.notify(
         "STOPPING=1", f"EXTEND_TIMEOUT_USEC={allowed_s * 1e6:.0f}", timeout_s=NOTIFY_TIMEOUT_S
@@ -168,15 +169,15 @@ def _notify_stopping(systemd: Systemd, settings: Settings) -> None:
 
 
 def _log_startup(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
-    """What the log says of the start; where it listens, in words."""
+    """Log the address, the GPUs and the warnings at the start; return the addresses as text."""
     urls = " and ".join(listen_urls(server))
     log.info("specd %s listens on %s, models in %s", specd.__version__, urls, settings.models)
     for device in machine.devices:
         free, total = device.free_bytes / 2**30, device.total_bytes / 2**30
         facts = device.name, device.id, device.kind, free, total
-        log.info("%s (%s, %s): %.1f of %.1f GiB are free", *facts)
+        log.info("%s (%s, %s): %.1f of %.1f GiB free", *facts)
     for variable, why in find_ineffective().items():
-        log.warning("%s is set, and has no effect here: %s", variable, why)
+        log.warning("%s is set, but has no effect: %s", variable, why)
     warn_unknown_variables(os.environ)
     if exposure_warning := exposure(server.addresses, settings):
         log.warning("%s", exposure_warning)

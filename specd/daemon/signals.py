@@ -1,4 +1,4 @@
-"""What the daemon hears: SIGTERM and SIGINT to stop, SIGHUP to read its settings again."""
+"""The daemon's signal handlers: SIGTERM and SIGINT stop it, SIGHUP reloads its settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """stop, hurry: set by the first and by the second signal to stop; a third ends the process on
-    the spot.  reload: set by SIGHUP; whoever acts on it clears it.
+    """Events that signals set.
+
+    stop: set by the first SIGTERM or SIGINT.  force_stop: set by the second; a third one kills the
+    process.  reload: set by SIGHUP; the reader clears it.
     """
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -24,7 +26,7 @@ class Signals:
         loop = asyncio.get_running_loop()
         for number in _STOP:
             loop.add_signal_handler(number, signals._on_stop)
-        # Who closes the terminal in which the daemon runs wants it to end, unless nohup was asked.
+        # Closing the daemon's terminal sends SIGHUP and must stop it, except under nohup.
         ends_with_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
         def on_hangup() -> None:

@@ -1,4 +1,4 @@
-"""What the kernel knows of a connection: whether anybody is there, and takes what it is sent."""
+"""Detects dead and stalled clients with the kernel's TCP state."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 import sys
 from typing import Final
 
-#: `struct tcp_info` (linux/tcp.h), as far as tcpi_bytes_acked.
+#: `struct tcp_info` (linux/tcp.h) up to tcpi_bytes_acked.
 _TCP_INFO_BYTES, _BYTES_ACKED = 128, slice(120, 128)
-#: A client that is gone without a word is asked for a sign of life (seconds).
+#: TCP keepalive, which detects a client that vanished (seconds).
 _KEEPALIVE_IDLE_S: Final = 60
 _KEEPALIVE_INTERVAL_S: Final = 15
 
 
 class SocketStall:
-    """Since when a client has taken nothing of what lies ready for it."""
+    """The time since a client last acknowledged data that waits to be sent."""
 
     __slots__ = ("_n_acknowledged", "_since", "_transport")
 
@@ -26,7 +26,10 @@ class SocketStall:
         self._since = math.inf
 
     def stalled_s(self, now: float) -> float:
-        """Seconds, as far as anybody has looked; below zero for one that owes nothing."""
+        """Return the seconds without progress since the first check; −inf if nothing waits.
+
+        now: the event loop's time in seconds.
+        """
         if not self._transport.get_write_buffer_size():
             self._since = math.inf
             return -math.inf
@@ -37,7 +40,7 @@ class SocketStall:
 
 
 def enable_keepalive(sock: socket.socket | None) -> None:
-    """Of a client that waits for its answer, from the kernel; aiohttp set SO_KEEPALIVE."""
+    """Set the intervals of TCP keepalive; aiohttp has already set SO_KEEPALIVE."""
     if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     for name, seconds in (
@@ -49,9 +52,9 @@ def enable_keepalive(sock: socket.socket | None) -> None:
 
 
 def _n_acknowledged(transport: asyncio.Transport) -> int:
-    """Grows with every byte that the other side takes: what it has acknowledged, where Linux says.
+    """Return a number that grows with every byte that the client acknowledges.
 
-    Not TCP_USER_TIMEOUT: that ends connections whose window opens a little at a time, too.
+    TCP_USER_TIMEOUT does not fit: it also ends connections whose window opens slowly.
     """
     sock = transport.get_extra_info("socket")
     try:

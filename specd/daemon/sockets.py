@@ -1,4 +1,4 @@
-"""The daemon's sockets: its own, or those that systemd holds for it (specd.socket)."""
+"""The daemon's listening sockets: its own, or those of systemd (specd.socket)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from specd.settings import HostAddress, Settings, is_loopback
 
 log = logging.getLogger(__name__)
 
-# As many may connect while nobody accepts, as during a restart; the kernel has the last word.
+# Connections that the kernel queues, for instance during a restart; the kernel may lower it.
 BACKLOG = 4096
 
 _Sockets = Sequence[socket.socket]
 
 
 def apply_systemd_sockets(settings: Settings, systemd_sockets: _Sockets) -> Settings:
-    """The settings with `host` as it is in truth: systemd's sockets decide, where there are any.
+    """Return the settings with `host` set to the address of systemd's sockets, if there are any.
 
-    Raises BadSetting for one that no client can connect to.
+    Raises BadSetting for a socket that is not a listening stream socket.
     """
     if not systemd_sockets:
         return settings
@@ -34,21 +34,21 @@ def apply_systemd_sockets(settings: Settings, systemd_sockets: _Sockets) -> Sett
         is_stream = sock.type == socket.SOCK_STREAM
         if not is_stream or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise BadSetting(
-                f"specd.socket hands over what is no listening stream ({sock.type.name}):"
-                " ListenStream= and Accept=no are needed there"
+                f"specd.socket passed a socket that is not a listening stream ({sock.type.name}):"
+                " use ListenStream= and Accept=no there"
             )
     hosts = [HostAddress("http", *_host_port(sock)) for sock in systemd_sockets if _is_inet(sock)]
     configured = settings.host
     if "host" in settings.model_fields_set and configured not in hosts:
         log.warning(
-            "OLLAMA_HOST=%s:%d has no effect: specd.socket listens, on %s;"
-            " `systemctl edit specd.socket` changes that, `systemctl disable --now specd.socket`"
-            " gives it back to OLLAMA_HOST",
+            "OLLAMA_HOST=%s:%d has no effect: specd.socket listens on %s. Change it with"
+            " `systemctl edit specd.socket`, or run `systemctl disable --now specd.socket` to use"
+            " OLLAMA_HOST",
             configured.host,
             configured.port,
             " and ".join(map(_socket_url, systemd_sockets)),
         )
-    # Who may call follows from it: the widest door counts.
+    # The access rules follow from `host`, so the most exposed address counts.
     most_exposed = next((host for host in hosts if not is_loopback(host.host)), None)
     return settings.model_copy(update={"host": most_exposed or next(iter(hosts), configured)})
 
@@ -60,9 +60,10 @@ async def listen(
     *,
     accept_backlog: int = 64,
 ) -> list[web.BaseSite]:
-    """at_once: how many are accepted in a row.  Raises BadSetting where the address cannot be had.
+    """Listen on systemd's sockets, or else on the host of the settings; return the sites.
 
-    asyncio calls that the backlog, and accepts as many before anybody else has a turn.
+    accept_backlog: connections that asyncio accepts in a row before other tasks run.
+    Raises BadSetting if the address cannot be used.
     """
     sites: list[web.BaseSite] = []
     for sock in systemd_sockets or await _bind(settings.host):
@@ -73,18 +74,18 @@ async def listen(
 
 
 async def _bind(address: HostAddress) -> list[socket.socket]:
-    """One for each family that the host has.
+    """Return one bound socket for each address family of the host.
 
-    All addresses of one family are those of both, as Go listens, whichever way it is written.
+    As in Go, `0.0.0.0` and `::` both mean all addresses of both families.
     """
     loop = asyncio.get_running_loop()
-    # Each family would have a port of its own where any may be chosen.
+    # With port 0, each family would get a different port.
     is_any = address.port and address.host in {"", "0.0.0.0", "::"}  # noqa: S104 - compared
     host = None if is_any else address.host or None
     try:
         server = await loop.create_server(asyncio.Protocol, host, address.port, start_serving=False)
     except OSError as error:
-        # asyncio's own words repeat the address; a name that is not found has its reason there.
+        # asyncio's text repeats the address.  A failed name lookup has its reason in `strerror`.
         code = error.errno or 0
         why = os.strerror(code) if code > 0 else error.strerror
         message = f"cannot listen on {address.url} (OLLAMA_HOST): {why or error}"
@@ -98,16 +99,16 @@ async def _bind(address: HostAddress) -> list[socket.socket]:
 
 
 def listen_urls(server: web.AppRunner) -> list[str]:
-    """The addresses it listens on, as a client writes them; the path of a unix socket."""
+    """Return the addresses as URLs, or `unix:` and a path."""
     return [_url(address) for address in server.addresses]
 
 
 def _describe_port_owner(address: HostAddress) -> str:
-    """In words; another user's process shows itself to root alone."""
+    """Return a text that names the process; only root sees other users' processes."""
     owner = find_listener(address)
     if owner is None:
-        return "another server, perhaps Ollama itself, has the port"
-    return f"{'Ollama itself, ' if owner.name == 'ollama' else ''}{owner} has the port"
+        return "another server, perhaps Ollama itself, uses the port"
+    return f"{'Ollama itself, ' if owner.name == 'ollama' else ''}{owner} uses the port"
 
 
 def _socket_url(sock: socket.socket) -> str:

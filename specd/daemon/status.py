@@ -1,4 +1,4 @@
-"""What the daemon shows of itself: whether it is ready, and how its rooms and processes stand."""
+"""The daemon's state for `/ready` and `/metrics`: readiness, loaded models, engine processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.runner import Process
 from specd.runner.process import State
 from specd.scheduler import Resident, SchedulerLoop
 
-# A driver may hang: whoever asks is answered without what it says.
+# A GPU driver may hang: after this time the answer leaves out devices and processes.
 QUERY_TIMEOUT_S: Final = 1.0
 
 _ENDED_STATES: Final = frozenset({State.STOPPED, State.CRASHED})
@@ -24,7 +24,10 @@ _MachineState = tuple[tuple[metrics.Process, ...], tuple[metrics.Device, ...]]
 
 
 class Readiness:
-    """reason: why no request is accepted, "" while they are."""
+    """The readiness of the daemon.
+
+    reason: why requests are not accepted; "" while they are.
+    """
 
     def __init__(self) -> None:
         self.reason = "starting"
@@ -34,7 +37,7 @@ class Readiness:
 
 
 class EngineProcesses:
-    """The engines' processes, each with the weights of its target."""
+    """The engine processes, each with the path of its target's weights."""
 
     def __init__(self) -> None:
         self._weights: WeakKeyDictionary[Process, str] = WeakKeyDictionary()
@@ -44,7 +47,7 @@ class EngineProcesses:
         return process
 
     def pids(self) -> dict[int, str]:
-        """Of those that are there, and the weights that they have."""
+        """Return process id → path of the weights, for the running engines."""
         return {
             process.pid: weights
             for process, weights in self._weights.items()
@@ -53,7 +56,10 @@ class EngineProcesses:
 
 
 class StatusReporter:
-    """How things stand, read when somebody asks.  devices: blocks, for a thread."""
+    """A reader of the daemon's state at the time of a scrape.
+
+    devices: lists the GPUs; it blocks, so it runs in a thread.
+    """
 
     def __init__(
         self,
@@ -81,7 +87,10 @@ class StatusReporter:
         )
 
     async def _query_machine(self) -> _MachineState:
-        """Nothing while a question hangs, which is then the only one."""
+        """Return processes and devices; both are empty while the query hangs.
+
+        Only one query runs at a time.
+        """
         if self._query is None or self._query.done():
             names = {str(r.model.weights): r.model.name for r in self._scheduler.residents()}
             pids = self._engines.pids()
@@ -105,7 +114,10 @@ class StatusReporter:
 
 
 def _processes(models: Mapping[int, str]) -> Iterator[metrics.Process]:
-    """models: by the process that serves each.  One that has just gone is left out."""
+    """Yield the state of each engine process that still runs.
+
+    models: process id → name of the model that it serves.
+    """
     for pid, model in models.items():
         try:
             process = psutil.Process(pid)

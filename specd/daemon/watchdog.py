@@ -1,7 +1,7 @@
-"""What systemd is told while the daemon runs: that it is alive, and what it does.
+"""Sends watchdog pings and status lines to systemd.
 
-Pings come from the event loop itself: where that stands still, nobody is answered any more, and
-systemd starts the daemon anew.
+The event loop itself sends the pings.  If it blocks, no request is answered and the pings stop, so
+systemd restarts the daemon.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from specd.sd_notify import Systemd
 
 log = logging.getLogger(__name__)
 
-#: How often what is told is looked at: what it costs is too little to measure.
+#: Seconds between two checks of the status line.
 STATUS_INTERVAL_S = 1.0
-#: Of the watchdog's limit: two pings may be lost.
+#: Interval of pings as a fraction of the watchdog's limit: two pings may be lost.
 _PING_FRACTION = 1 / 4
 
 
@@ -33,13 +33,13 @@ async def run_watchdog(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     status_interval_s: float = STATUS_INTERVAL_S,
 ) -> None:
-    """Ping, and tell what has changed, until cancelled.
+    """Send pings, and the status line when it changes, until cancelled.
 
-    stuck: models whose engine makes no step and cannot be ended: while there is one, no ping is
-    sent, and systemd ends all processes.  status: one line.
+    stuck: returns the models whose engine makes no step and cannot be killed.  While there is one,
+    no ping is sent, and systemd kills all processes.  status: returns one line.
     """
     if systemd.watchdog_s is not None:
-        # It ends with SIGABRT: the journal then says where it stood.
+        # systemd sends SIGABRT; faulthandler then writes a traceback to the journal.
         faulthandler.enable()
     ping_s = systemd.watchdog_s * _PING_FRACTION if systemd.watchdog_s is not None else None
     pinged_at, last_status, is_stuck = clock(), "", False
@@ -59,41 +59,41 @@ async def run_watchdog(
 
 
 def _safe_status(status: Callable[[], str], last_status: str) -> str:
-    """A fault of ours in the words must not cost the ping."""
+    """Return the status line; log an error in it, so that the pings continue."""
     try:
         return status()
     except Exception:
-        log.exception("what the daemon does cannot be said")
+        log.exception("cannot build the status line for systemd")
         return last_status
 
 
 def _safe_stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Where it cannot be told, the event loop at least runs."""
+    """Return the stuck models; log an error in it, so that the pings continue."""
     try:
         return stuck()
     except Exception:
-        log.exception("whether an engine is stuck cannot be said")
+        log.exception("cannot check for stuck engines")
         return ()
 
 
 def _log_stuck(names: Sequence[str], is_stuck: bool) -> bool:
-    """Whether the watchdog must go without its ping."""
+    """Return whether to withhold the ping; log the first time."""
     if names and not is_stuck:
         log.error(
-            "%s: the engine makes no step and cannot be ended; the watchdog is not pinged",
+            "%s: the engine makes no step and cannot be killed; withholding watchdog pings",
             ", ".join(names),
         )
     return bool(names)
 
 
 def status(prefix: str, scheduler: SchedulerLoop) -> str:
-    """For `systemctl status`: what is loaded, how many answers run, who waits."""
+    """Return the line for `systemctl status`: loaded models, running answers, waiting requests."""
     residents = scheduler.residents()
     names = ", ".join(str(resident.model.name) for resident in residents)
     running = sum(resident.n_users for resident in residents)
     waiting = Counter(scheduler.waiting())
-    status_text = [prefix, f"loaded: {names}" if names else "no model is loaded"]
+    status_text = [prefix, f"loaded: {names}" if names else "no model loaded"]
     if running:
-        status_text.append("1 answer runs" if running == 1 else f"{running} answers run")
+        status_text.append("1 running answer" if running == 1 else f"{running} running answers")
     status_text += [f"{n} waiting for {name}" for name, n in waiting.items()]
     return "; ".join(status_text)

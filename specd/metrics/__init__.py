@@ -1,4 +1,4 @@
-"""What is counted, and the line that each request leaves in the log."""
+"""Metrics, and the log line of each request."""
 
 from specd.metrics.metrics import Metrics, SchedulerObserver
 from specd.metrics.record import (

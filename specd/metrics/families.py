@@ -1,7 +1,6 @@
-"""Every metric there is, declared once: what `/metrics` shows and docs/metrics.md is made of.
+"""Declarations of all metrics, for `/metrics` and docs/metrics.md.
 
-Where vLLM counts the same, the name is vLLM's behind our prefix, so that who knows the one reads
-the other.  All others are ours.
+A metric that vLLM has too is named as in vLLM, behind specd's prefix.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final
 
 PREFIX: Final = "specd:"
 
-# Bounds in seconds of a wait, of one token, and of a load; and in tokens of a text.
+# Upper bounds of buckets: of waits, tokens and loads in seconds, of texts in tokens.
 _WAIT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOKEN: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5,
@@ -30,9 +29,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One metric.  buckets: upper bounds, of a histogram.  vllm: whether the name is vLLM's.
+    """One metric.
 
-    at_scrape: read when somebody asks, not counted as it happens.
+    buckets: upper bounds of a histogram.  vllm: whether the name is vLLM's.
+    at_scrape: whether the value is read at each scrape, instead of counted as it happens.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Family:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names under which samples of it are found."""
+        """Return the names of its time series."""
         match self.kind:
             case Kind.COUNTER:
                 return (f"{self.full_name}_total",)
@@ -91,119 +91,124 @@ def _histogram(
 # --------------------------------------------------------------------------- answers, by model
 
 RUNNING = _gauge(
-    "num_requests_running", "Requests that an engine is at work on.", _MODEL, vllm=True
+    "num_requests_running", "Requests that an engine is processing.", _MODEL, vllm=True
 )
 WAITING = _gauge(
     "num_requests_waiting",
-    "Requests that wait for their model, or for a slot of it.",
+    "Requests that wait for their model or for one of its slots.",
     _MODEL,
     vllm=True,
 )
 PROMPT_TOKENS = _counter(
-    "prompt_tokens", "Tokens of prompts, those from the cache with them.", _MODEL, vllm=True
+    "prompt_tokens", "Tokens of prompts, including cached ones.", _MODEL, vllm=True
 )
 GENERATION_TOKENS = _counter(
-    "generation_tokens", "Tokens of answers, of those under way too.", _MODEL, vllm=True
+    "generation_tokens", "Tokens of answers, including running ones.", _MODEL, vllm=True
 )
 PREFIX_QUERIES = _counter(
-    "prefix_cache_queries", "Tokens of prompts that were looked for in a slot.", _MODEL, vllm=True
+    "prefix_cache_queries", "Tokens of prompts looked up in the cache.", _MODEL, vllm=True
 )
 PREFIX_HITS = _counter(
-    "prefix_cache_hits", "Tokens of prompts that a slot still had.", _MODEL, vllm=True
+    "prefix_cache_hits", "Tokens of prompts found in the cache.", _MODEL, vllm=True
 )
 FINISHED = _counter(
     "request_success",
-    "Answers that ended: `stop`, `length`, or `abort` where the client left.",
+    "Answers that ended: `stop`, `length`, or `abort` if the client left.",
     (*_MODEL, "finished_reason"),
     vllm=True,
 )
 TTFT = _histogram(
     "time_to_first_token_seconds",
-    "From the request to the first token: queue, load and prompt.",
+    "Time from the request to the first token: queue, load and prompt.",
     _WAIT,
     _MODEL,
 )
 INTER_TOKEN = _histogram(
-    "inter_token_latency_seconds", "From one step's tokens to the next one's.", _TOKEN, _MODEL
+    "inter_token_latency_seconds",
+    "Time between the tokens of one step and those of the next.",
+    _TOKEN,
+    _MODEL,
 )
 PER_TOKEN = _histogram(
     "request_time_per_output_token_seconds",
-    "Of an answer, the mean time of a token after the first.",
+    "Mean time per token of an answer, without the first token.",
     _TOKEN,
     _MODEL,
 )
 E2E = _histogram(
-    "e2e_request_latency_seconds", "From the request to the end of its answer.", _WAIT, _MODEL
+    "e2e_request_latency_seconds", "Time from the request to the end of its answer.", _WAIT, _MODEL
 )
 QUEUE_TIME = _histogram(
     "request_queue_time_seconds",
-    "Until a slot had the request, or to its end where none did, but for the load.",
+    "Time until a slot took the request, or until its end if none did, without the load.",
     _WAIT,
     _MODEL,
 )
 PREFILL_TIME = _histogram(
-    "request_prefill_time_seconds", "Reading of the prompt, as the engine says.", _WAIT, _MODEL
+    "request_prefill_time_seconds", "Prefill time of a request in the engine.", _WAIT, _MODEL
 )
 DECODE_TIME = _histogram(
-    "request_decode_time_seconds", "Writing of the answer, as the engine says.", _WAIT, _MODEL
+    "request_decode_time_seconds", "Decode time of a request in the engine.", _WAIT, _MODEL
 )
-INFERENCE_TIME = _histogram("request_inference_time_seconds", "Both together.", _WAIT, _MODEL)
-REQUEST_PROMPT = _histogram("request_prompt_tokens", "Tokens of a prompt.", _TEXT, _MODEL)
-REQUEST_GENERATED = _histogram("request_generation_tokens", "Tokens of an answer.", _TEXT, _MODEL)
-EMBEDDED_TEXTS = _counter("embedded_texts", "Texts that became vectors.", _MODEL)
+INFERENCE_TIME = _histogram(
+    "request_inference_time_seconds", "Prefill time plus decode time.", _WAIT, _MODEL
+)
+REQUEST_PROMPT = _histogram("request_prompt_tokens", "Tokens per prompt.", _TEXT, _MODEL)
+REQUEST_GENERATED = _histogram("request_generation_tokens", "Tokens per answer.", _TEXT, _MODEL)
+EMBEDDED_TEXTS = _counter("embedded_texts", "Texts that were embedded.", _MODEL)
 
 # --------------------------------------------------------------------------- speculation, by pair
 
-DRAFTS = _counter("spec_decode_num_drafts", "Drafts that were verified.", _PAIR, vllm=True)
-DRAFTED = _counter("spec_decode_num_draft_tokens", "Tokens that were drafted.", _PAIR, vllm=True)
+DRAFTS = _counter("spec_decode_num_drafts", "Verified drafts.", _PAIR, vllm=True)
+DRAFTED = _counter("spec_decode_num_draft_tokens", "Drafted tokens.", _PAIR, vllm=True)
 ACCEPTED = _counter(
-    "spec_decode_num_accepted_tokens", "Drafted tokens that were right.", _PAIR, vllm=True
+    "spec_decode_num_accepted_tokens", "Drafted tokens that were accepted.", _PAIR, vllm=True
 )
 ACCEPTED_PER_POS = _counter(
     "spec_decode_num_accepted_tokens_per_pos",
-    "The same by their place in the draft, from 0.",
+    "Accepted tokens by their position in the draft, from 0.",
     (*_PAIR, "position"),
     vllm=True,
 )
 DRAFTED_PER_POS = _counter(
     "spec_decode_num_draft_tokens_per_pos",
-    "Drafted tokens by their place in the draft, from 0.",
+    "Drafted tokens by their position in the draft, from 0.",
     (*_PAIR, "position"),
 )
 LOOKED_UP = _counter(
-    "spec_decode_num_lookup_tokens", "Of the drafted tokens those of prompt lookup.", _PAIR
+    "spec_decode_num_lookup_tokens", "Drafted tokens that came from prompt lookup.", _PAIR
 )
 LOOKED_UP_ACCEPTED = _counter(
     "spec_decode_num_accepted_lookup_tokens",
-    "Of the accepted tokens those of prompt lookup.",
+    "Accepted tokens that came from prompt lookup.",
     _PAIR,
 )
 STEPS = _counter(
     "decode_steps",
-    "Steps of answers, by whether a draft was verified in them (`on`) or not (`off`).",
+    "Decode steps of answers, with (`on`) or without (`off`) a draft to verify.",
     (*_PAIR, "speculation"),
 )
 SPECULATION = _counter(
     "speculation_requests",
-    "Answers by how speculation stood at their end (`active`, `parked`, `off`) and why, in"
-    " the words of docs/api/ollama.md.",
+    "Answers by the state of speculation at their end (`active`, `parked`, `off`) and the reason;"
+    " docs/api/ollama.md lists them.",
     (*_PAIR, "state", "reason"),
 )
 GAIN = _gauge(
     "speculation_gain_ratio",
-    "Of the answers since the load, as each line's `gain`: by plain passes as measured of late, not"
-    " by `plain_tokens_per_second`.",
+    "Gain of the answers since the load, computed like `gain` of each log line: relative to recent"
+    " plain passes, not to `plain_tokens_per_second`.",
     _PAIR,
 )
 THRESHOLD = _gauge(
     "acceptance_threshold",
-    "Share of drafted tokens that must be accepted: where drafting breaks even at the costs"
-    " measured here, or the number in `SPECD_ACCEPTANCE_THRESHOLD`.",
+    "Share of drafted tokens that must be accepted: the break-even point at the measured costs, or"
+    " the value of `SPECD_ACCEPTANCE_THRESHOLD`.",
     _PAIR,
 )
 PLAIN_SPEED = _gauge(
     "plain_tokens_per_second",
-    "Plain decoding of one answer alone, as measured at the load.",
+    "Speed of plain decoding with one answer at a time, measured at the load.",
     _MODEL,
 )
 
@@ -212,29 +217,27 @@ PLAIN_SPEED = _gauge(
 RESIDENT = _gauge("model_resident", "1 for each model that is loaded.", _PAIR)
 RESIDENT_BYTES = _gauge(
     "model_memory_bytes",
-    "What a loaded model takes of a device, by `part`: `target` or `drafter`.",
+    "Memory of a loaded model on a device, by `part`: `target` or `drafter`.",
     (*_MODEL, "part", "device"),
 )
-SLOTS = _gauge("model_slots", "Requests that the model can answer at the same time.", _MODEL)
-CONTEXT = _gauge("model_context_tokens", "Context of one slot.", _MODEL)
+SLOTS = _gauge("model_slots", "Requests that the model can answer in parallel.", _MODEL)
+CONTEXT = _gauge("model_context_tokens", "Context of one slot in tokens.", _MODEL)
 LOADS = _counter(
-    "model_loads", "Loads by how they went: `ok`, or the kind of the error.", (*_MODEL, "result")
+    "model_loads", "Loads by result: `ok`, or the kind of the error.", (*_MODEL, "result")
 )
-LOAD_TIME = _histogram("model_load_seconds", "Loads that went well.", _LOAD, _MODEL, vllm=False)
+LOAD_TIME = _histogram("model_load_seconds", "Time of successful loads.", _LOAD, _MODEL, vllm=False)
 EVICTIONS = _counter(
     "model_evictions",
-    "Models that were told to leave: `expired` (or unloaded), `make_room`, `unwanted` (nobody waits"
-    " for the load any more) or `shutdown`.",
+    "Models that were unloaded, by reason: `expired` (or on request), `make_room`, `unwanted` (all"
+    " requests that waited for the load have left) or `shutdown`.",
     (*_MODEL, "reason"),
 )
 CRASHES = _counter(
     "engine_crashes",
-    "Engines that died by themselves, or were ended for they made no step any more.",
+    "Engines that crashed, or were killed because they made no progress.",
     _MODEL,
 )
-STUCK = _gauge(
-    "engines_stuck", "Engines that should have ended and cannot be: what they hold is not free."
-)
+STUCK = _gauge("engines_stuck", "Engines that cannot be killed; their memory is still in use.")
 ENGINE_RSS = _gauge("engine_resident_memory_bytes", "Main memory of an engine's process.", _MODEL)
 ENGINE_FDS = _gauge("engine_open_fds", "Open files and sockets of an engine's process.", _MODEL)
 ENGINE_CPU = _counter(
@@ -244,21 +247,21 @@ ENGINE_CPU = _counter(
     at_scrape=True,
 )
 DEVICE_FREE = _gauge(
-    "device_memory_free_bytes", "Free memory of a GPU, where its driver says so.", ("device", "id")
+    "device_memory_free_bytes", "Free memory of a GPU, if its driver reports it.", ("device", "id")
 )
 DEVICE_TOTAL = _gauge("device_memory_bytes", "Memory of a GPU.", ("device", "id"))
 
 # --------------------------------------------------------------------------- the API
 
 HTTP = _counter(
-    "http_requests", "Requests that were answered, of every kind.", ("dialect", "route", "status")
+    "http_requests", "Answered HTTP requests of every kind.", ("dialect", "route", "status")
 )
-HTTP_OPEN = _gauge("http_requests_in_flight", "Requests that are not answered yet.")
+HTTP_OPEN = _gauge("http_requests_in_flight", "HTTP requests without a complete answer.")
 ERRORS = _counter("request_errors", "Requests that ended in an error.", ("dialect", "kind"))
-REFUSALS = _counter("queue_refusals", "Requests that were turned away by a full queue (503).")
-PULLED = _counter("pulled_bytes", "What was downloaded from registries.")
-PUSHED = _counter("pushed_bytes", "What was uploaded to registries.")
-READY = _gauge("ready", "1 while requests are accepted, as `/ready` says.")
+REFUSALS = _counter("queue_refusals", "Requests refused because the queue was full (503).")
+PULLED = _counter("pulled_bytes", "Bytes downloaded from registries.")
+PUSHED = _counter("pushed_bytes", "Bytes uploaded to registries.")
+READY = _gauge("ready", "1 while requests are accepted, like `/ready`.")
 BUILD = _gauge(
     "build_info", "Always 1; the versions are its labels.", ("version", "ollama_version", "python")
 )
@@ -282,12 +285,12 @@ GROUPS: Final[dict[str, tuple[Family, ...]]] = {
     ),
 }  # fmt: skip
 FAMILIES: Final = tuple(family for group in GROUPS.values() for family in group)
-#: What `prometheus_client` says of the daemon's own process, on Linux: name → meaning.
+#: Metrics of `prometheus_client` about the daemon's own process, on Linux: name → meaning.
 PROCESS: Final = {
     "process_cpu_seconds_total": "Processor time of the daemon.",
     "process_resident_memory_bytes": "Main memory of the daemon.",
-    "process_virtual_memory_bytes": "Its address space.",
-    "process_open_fds": "Its open files and sockets.",
-    "process_max_fds": "How many it may open.",
-    "process_start_time_seconds": "When it started, in Unix time.",
+    "process_virtual_memory_bytes": "Address space of the daemon.",
+    "process_open_fds": "Open files and sockets of the daemon.",
+    "process_max_fds": "Limit of its open files and sockets.",
+    "process_start_time_seconds": "Start of the daemon in Unix time.",
 }

@@ -1,17 +1,17 @@
-"""Names as labels: only so many of them, for each is a time series in somebody's database."""
+"""Limits the number of model names used as labels: each name is a time series in Prometheus."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Models, and as many pairs; a household has a dozen.  Whoever may create models could make names
-#: for ever.
+#: Most models, and most pairs; a home has about a dozen.  Clients could create names without end.
 MAX_NAMES: Final = 64
 
 
 class BoundedLabels:
-    """The first MAX_NAMES models and pairs that were used go by their names, all later ones as
-    `other`.  For the thread of the event loop.
+    """Label values for models and pairs: the first `max_names` by name, later ones as `other`.
+
+    Use it in the event loop's thread only.
     """
 
     OTHER: Final = "other"
@@ -29,7 +29,7 @@ class BoundedLabels:
         return name
 
     def pair(self, model: str, drafter: str | None) -> tuple[str, str]:
-        """drafter: "" and None where there is none."""
+        """Return the labels of model and drafter.  drafter: "" or None without one."""
         pair = self.model(model), drafter or ""
         if pair not in self._pairs:
             if len(self._pairs) >= self._max_names:

@@ -1,4 +1,4 @@
-"""What is counted, from the first request on: one update at the end of each, not one per token."""
+"""Counts requests, loads and transfers; most counters change once per request, not per token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 class SchedulerObserver:
-    """What the scheduler tells of; this one does not listen."""
+    """An observer of the scheduler's events; this base class ignores them."""
 
     def loaded(self, model: str, took_s: float) -> None: ...
     def load_failed(self, model: str, error: errors.SpecdError) -> None: ...
@@ -42,12 +42,16 @@ class SchedulerObserver:
 
 
 class Metrics(SchedulerObserver):
-    """clock: seconds.  For the thread of the event loop, but for what `scrape` returns."""
+    """The metrics of the daemon.
+
+    clock: seconds.  Use it in the event loop's thread, except for the function that `scrape`
+    returns.
+    """
 
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, names: BoundedLabels | None = None
     ) -> None:
-        # A second series for each, which nobody reads.
+        # They would add an unused series to each metric.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._clock = clock
         self._names = names or BoundedLabels()
@@ -65,7 +69,7 @@ class Metrics(SchedulerObserver):
     def begin(
         self, *, request_id: str, method: str, dialect: str, route: str, path: str, client: str
     ) -> RequestRecord:
-        """A request that `end` is told of, whatever becomes of it."""
+        """Return the record of a new request.  The caller must pass it to `end`."""
         record = RequestRecord(
             id=request_id,
             method=method,
@@ -171,12 +175,13 @@ class Metrics(SchedulerObserver):
     def pushed(self, n_bytes: int) -> None:
         self._add(families.PUSHED, n_bytes)
 
-    # ----------------------------------------------------------------------- what is asked for
+    # ----------------------------------------------------------------------- scrapes
 
     def scrape(self, state: State, accept: str) -> Callable[[], tuple[bytes, str]]:
-        """What renders the text, and its content type, for a thread: there may be a lot of it.
+        """Return a function that renders the text and its content type.
 
-        accept: the request's header; OpenMetrics where that asks for it.
+        Run it in a thread, because the text may be long.
+        accept: the request's Accept header, which may ask for OpenMetrics.
         """
         for record in self._open:
             if record.is_generation:
@@ -202,7 +207,7 @@ class Metrics(SchedulerObserver):
 
 
 class _MergedCollector(Collector):
-    """What was counted and what was read, as one registry."""
+    """The counted metrics and those read at the scrape, as one collector."""
 
     def __init__(self, counted: CollectorRegistry, read: SampleSet) -> None:
         self._counted = counted
@@ -214,9 +219,9 @@ class _MergedCollector(Collector):
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """As the library chooses; but its OpenMetrics makes `_` of a name's `:`, where it may escape.
+    """Return the encoder and the content type for an Accept header, as the library chooses.
 
-    None of our names needs that.
+    The library's OpenMetrics encoder would replace `:` in names by `_`, so escaping is off.
     """
     encode, content_type = choose_encoder(accept)
     if not content_type.startswith(_OPENMETRICS):

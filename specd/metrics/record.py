@@ -1,4 +1,4 @@
-"""One request as the outside sees it: filled in by the rooms that it passes, read at its end."""
+"""The record of one request, for its metrics and its log line."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ _VALID_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def new_id() -> str:
-    """Short, and no other request's: `req_` and 16 hex digits."""
+    """Return a unique id: `req_` and 16 hex digits."""
     return f"req_{secrets.token_hex(8)}"
 
 
 def request_id(sent: str) -> str:
-    """The id that a client sent, where it is one that can stand in a log; else a new one."""
+    """Return the id that a client sent if it is safe to log, else a new one."""
     return sent if _VALID_ID.fullmatch(sent) else new_id()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RequestRecord:
-    """What is known of one request so far; empty fields are not known, or do not apply.
+    """One request so far; empty fields are unknown or do not apply.
 
-    Nothing in it was said by the client but `id` and `path`: model is the name of one that is in
-    the store.  route: the pattern that fitted.  path: as it was asked for, where none did.
-    key: what stands for the API key that was used.  error: the kind of the error, not its words.
-    left: the client did not wait for the end.  waited_s, loading_s: for the model, and how much of
-    that a load took.  clock: seconds.
+    Only `id` and `path` are text of the client; `model` is a name from the store.
+    route: the pattern that matched.  path: the requested path if no route matched.
+    key: an identifier of the API key.  error: the kind of the error, not its text.
+    left: whether the client left before the end.
+    waited_s: seconds spent waiting for the model.  loading_s: the part of it that a load took.
+    clock: returns seconds.
     """
 
     id: str = field(default_factory=new_id)
@@ -67,20 +68,20 @@ class RequestRecord:
     on_gap: Callable[[float], None] = lambda _gap_s: None
 
     def begin_answer(self, model: str) -> None:
-        """An answer of that model is to come."""
+        """Mark the request as one that the model will answer with text."""
         self.model, self.is_generation, self.on_gap = model, True, self.gaps(model)
 
     def add_wait(self, waited_s: float, loading_s: float) -> None:
-        """For the right to use a model; more than once where an engine died."""
+        """Add a wait for the model; called again if an engine died."""
         self.waited_s += waited_s
         self.loading_s += loading_s
 
     def slot_assigned(self, begun: core.Started) -> None:
-        """An engine's slot has it; more than once where an engine died."""
+        """Record that a slot took the request; called again if an engine died."""
         self.begun, self.begun_at = begun, self.clock()
 
     def add_tokens(self, n_tokens: int) -> None:
-        """Tokens of one step have come: called for each, so it does next to nothing."""
+        """Count the tokens of one step.  It is called for each step, so it must be fast."""
         now = self.clock()
         self.n_tokens += n_tokens
         if not self.first_token_at:
@@ -97,7 +98,7 @@ class RequestRecord:
 
     @property
     def usage(self) -> core.Usage:
-        """The engine's, where it came to say it; what was seen of a broken answer."""
+        """Return the engine's token counts, or those seen so far of an incomplete answer."""
         if self.done is not None:
             return self.done.usage
         begun = self.begun or core.Started()
@@ -107,9 +108,9 @@ class RequestRecord:
 
     @property
     def finish(self) -> str:
-        """How an answer ended: stop, length, abort or error.
+        """Return how an answer ended: stop, length, abort or error.
 
-        Of what is no answer "", or abort where its client left before the end.
+        For other requests: "", or abort if the client left before the end.
         """
         if self.left:
             return "abort"
@@ -129,7 +130,7 @@ class RequestRecord:
 
     @property
     def queue_s(self) -> float:
-        """Until an engine's slot had it, or for good where none ever did, but for the load."""
+        """Return the seconds until a slot took the request, or to its end, without the load."""
         if not self.is_generation:
             return self.waited_s - self.loading_s
         until = self.begun_at or self.first_token_at or self.ended
@@ -137,7 +138,7 @@ class RequestRecord:
 
     @property
     def token_s(self) -> float | None:
-        """Mean of the tokens after the first."""
+        """Return the mean seconds per token after the first; None below two tokens."""
         if self.n_tokens < 2:
             return None
         return (self.last_token_at - self.first_token_at) / (self.n_tokens - 1)
@@ -147,19 +148,19 @@ _CURRENT: ContextVar[RequestRecord | None] = ContextVar("specd_request", default
 
 
 def current_record() -> RequestRecord:
-    """Of the request that this code works for; one that nobody reads where there is none."""
+    """Return the record of the current request; outside of one, a record that is not used."""
     return _CURRENT.get() or RequestRecord()
 
 
 def current_request_id() -> str:
-    """Its id, "" where no request is served."""
+    """Return the id of the current request; "" outside of one."""
     record = _CURRENT.get()
     return record.id if record is not None else ""
 
 
 @contextmanager
 def record_context(record: RequestRecord) -> Iterator[None]:
-    """What runs in this block, and the tasks that it starts, work for that request."""
+    """Make the record the current one, for this block and the tasks that it starts."""
     token = _CURRENT.set(record)
     try:
         yield

@@ -1,6 +1,6 @@
-"""The line that each request leaves in the log, at its end, whatever that was.
+"""The log line that is written at the end of each request.
 
-No words of prompts, answers or errors, and no keys: names, numbers, and the kind of an error.
+It holds names, numbers and the kind of an error; no text of prompts, answers or errors, no keys.
 """
 
 from __future__ import annotations
@@ -16,53 +16,55 @@ log = logging.getLogger("specd.requests")
 
 Value = str | int | float
 
-#: Of a path that nobody has, a client may make up any amount.
+#: Characters of an unknown path in the log; a client may send a path of any length.
 _MAX_PATH: Final = 128
 
-#: Every field that a line may have, in their order.
+#: The fields of a line, in order, with their meaning.
 FIELDS: Final[Mapping[str, str]] = {
-    "request_id": "As the answer's `X-Request-Id` says it.",
-    "dialect": "`ollama`, `openai`, `anthropic`, or `outside` of what watchers ask.",
+    "request_id": "Id of the request, as in the answer's `X-Request-Id`.",
+    "dialect": "`ollama`, `openai`, `anthropic`, or `outside` for `/health`, `/ready` and"
+    " `/metrics`.",
     "method": "GET, POST, ...",
-    "route": "The pattern that the path fitted.",
-    "path": f"The path itself, without its query, where no route fitted; its first {_MAX_PATH}"
-    " characters.",
-    "status": "Of the answer; 499 where the client left before there was one.",
-    "client": "Its address.",
-    "key": "What stands for its API key until the next start, where there are keys.",
-    "model": "Which served it; of the store, never what a client made up.",
-    "drafter": "Which drafted.",
-    "texts": "How many became vectors.",
-    "prompt_tokens": "Of the whole prompt, once a slot has it.",
-    "cached_tokens": "Of these what a slot still had.",
-    "generated_tokens": "Of the answer, as far as it came.",
-    "drafted": "Tokens. Like all else of drafting, not known of an answer that was cut short.",
-    "accepted": "Tokens of these.",
+    "route": "Pattern that matched the path.",
+    "path": f"First {_MAX_PATH} characters of the path, without the query, if no route matched.",
+    "status": "HTTP status of the answer; 499 if the client left before it.",
+    "client": "IP address of the client.",
+    "key": "Identifier of the API key if keys are set; it changes at each start.",
+    "model": "Model that served the request, by its name in the store.",
+    "drafter": "Drafter of the answer.",
+    "texts": "Number of embedded texts.",
+    "prompt_tokens": "Tokens of the whole prompt, once a slot has taken the request.",
+    "cached_tokens": "Tokens of the prompt that were found in the cache.",
+    "generated_tokens": "Tokens of the answer so far.",
+    "drafted": "Drafted tokens. Like all fields about drafting, unknown for an answer that was cut"
+    " short.",
+    "accepted": "Drafted tokens that were accepted.",
     "acceptance": "accepted ÷ drafted.",
     "speculation": "`active`, `parked` or `off` at the end.",
-    "reason": "Why the drafter rests, drafted nothing, or is not there.",
-    "gain": "The time that plain passes would have taken for its tokens ÷ that of its own steps."
-    " Plain ones as of late, with as many answers beside it: not by `plain_tokens_per_second`,"
-    " which is of one answer alone, at the load; and without steps in which a prompt was read.",
-    "tokens_per_s": "Of the answer, from its first token to its last.",
-    "queue_ms": "Until a slot had it, or to its end where none did, but for the load.",
-    "load_ms": "Of the wait what the model's load took.",
-    "ttft_ms": "From the request to the first token.",
-    "finish": "`stop`, `length`, `abort` (the client left) or `error`; of what is no answer"
-    " (a pull, say) `abort` alone.",
-    "total_ms": "From the request to its end.",
-    "error": "The kind of the error, not its words.",
+    "reason": "Why the drafter is parked, drafted nothing, or is missing.",
+    "gain": "Time of plain passes for the same tokens ÷ time of the answer's steps, without steps"
+    " that also read a prompt. The plain passes are recent ones with as many parallel answers;"
+    " `plain_tokens_per_second` is measured at the load with one answer.",
+    "tokens_per_s": "Tokens per second, from the first token of the answer to the last.",
+    "queue_ms": "Time until a slot took the request, or until its end if none did, without the"
+    " load.",
+    "load_ms": "Time of the wait that the model's load took.",
+    "ttft_ms": "Time from the request to the first token.",
+    "finish": "`stop`, `length`, `abort` (the client left) or `error`. Requests without an answer"
+    " text, such as a pull, only have `abort`.",
+    "total_ms": "Time from the request to its end.",
+    "error": "Kind of the error, not its text.",
 }
-#: Asked every few seconds by whoever watches: they would bury all else.
+#: Paths that monitoring asks every few seconds: their lines are logged at debug level.
 POLL_PATHS: Final = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 
 
-#: Answered by 500 or 501, as Ollama does, though the request alone was wrong.
+#: Errors answered with 500 or 501, as in Ollama, although the client is at fault.
 _CLIENT_ERRORS: Final = frozenset({"EmbeddingsUnsupported"})
 
 
 def log_request(record: RequestRecord) -> None:
-    """A warning where we are to blame, at debug level of those who only look."""
+    """Log a request: as warning for a server error, at debug level for monitoring paths."""
     level = logging.INFO
     if record.route in POLL_PATHS:
         level = logging.DEBUG
@@ -80,7 +82,7 @@ def _is_server_error(record: RequestRecord) -> bool:
 
 
 def request_fields(record: RequestRecord) -> dict[str, Value]:
-    """FIELDS; what is not known, or does not apply, is left out."""
+    """Return the fields of FIELDS that are known and apply to the request."""
     known: dict[str, Value | None] = {
         "request_id": record.id,
         "dialect": record.dialect,
@@ -99,7 +101,7 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
 
 
 def _work(record: RequestRecord) -> dict[str, Value | None]:
-    """Of a request that wanted no text."""
+    """Return the fields of a request that did not ask for generated text."""
     fields: dict[str, Value | None] = {}
     if record.n_texts:
         fields |= {"texts": record.n_texts, "prompt_tokens": record.n_text_tokens}
@@ -145,7 +147,7 @@ def logfmt(fields: dict[str, Value]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As it is where that can be read back; else in quotes, on one line whatever is in it."""
+    """Quote a value that contains blanks, quotes, `=` or unprintable characters, on one line."""
     if text.isascii() and text.isprintable() and not set(text) & set(' "='):
         return text
     return json.dumps(text)

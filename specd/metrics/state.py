@@ -1,4 +1,4 @@
-"""How things stand at the moment of a scrape, as the daemon reads it off its rooms."""
+"""The daemon's state at a scrape, and its conversion to samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.metrics.label_limit import BoundedLabels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """An engine's process.  cpu_s: since it began."""
+    """An engine's process.  cpu_s: CPU seconds since its start."""
 
     model: str
     rss_bytes: int
@@ -33,11 +33,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model that is there.  memory: part (target, drafter), device, bytes.
+    """A loaded model.
 
-    n_users: who has the right to use it; more than `n_slots` wait in its engine.
-    threshold: share of drafted tokens that must be accepted.  gain, threshold: None while unknown;
-    plain_tokens_per_s: 0 while unknown.
+    memory: tuples of part (target, drafter), device and bytes.
+    n_users: requests in its engine; those beyond `n_slots` wait there.
+    gain: None while unknown.  threshold: share of drafted tokens that must be accepted; None while
+    unknown.  plain_tokens_per_s: 0 while unknown.
     """
 
     model: str
@@ -53,9 +54,10 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """waiting: the model's name, once for each request that waits for it.
+    """The state of the daemon.
 
-    n_stuck: engines that cannot be ended.
+    waiting: the model's name, once for each request that waits for it.
+    n_stuck: engines that cannot be killed.
     """
 
     ready: bool = True
@@ -67,7 +69,7 @@ class State:
 
 
 class SampleSet:
-    """Samples of one scrape; those of one series are added up, for labels are bounded."""
+    """The samples of one scrape; values with the same labels, such as `other`, are added up."""
 
     def __init__(self) -> None:
         self._values: dict[Family, dict[tuple[str, ...], float]] = {}
@@ -86,7 +88,7 @@ class SampleSet:
 
 
 def collect_samples(state: State, names: BoundedLabels) -> SampleSet:
-    """What the state says, in the declared families."""
+    """Return the samples of a state."""
     samples = SampleSet()
     samples.add(families.READY, state.ready)
     samples.add(families.STUCK, state.n_stuck)

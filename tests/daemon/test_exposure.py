@@ -21,10 +21,10 @@ KEYS = (SecretStr("sk-0123456789abcdef"),)
         ([("127.0.0.53", 1)], ""),
         ([("::1", 11434, 0, 0)], ""),
         (["/run/specd.sock"], ""),
-        ([("0.0.0.0", 11434)], "everyone who reaches 0.0.0.0:11434 may run, pull, push"),
-        ([("::", 80, 0, 0)], "everyone who reaches [::]:80 may"),
-        ([("127.0.0.1", 1), ("192.168.1.2", 2)], "everyone who reaches 192.168.1.2:2 may"),
-        ([("10.0.0.1", 1), ("fd00::1", 2, 0, 0)], "reaches 10.0.0.1:1 or [fd00::1]:2 may"),
+        ([("0.0.0.0", 11434)], "everyone who can reach 0.0.0.0:11434 can run, pull, push"),
+        ([("::", 80, 0, 0)], "everyone who can reach [::]:80 can"),
+        ([("127.0.0.1", 1), ("192.168.1.2", 2)], "everyone who can reach 192.168.1.2:2 can"),
+        ([("10.0.0.1", 1), ("fd00::1", 2, 0, 0)], "reach 10.0.0.1:1 or [fd00::1]:2 can"),
     ],
 )
 def test_what_is_open_to_others_is_named(addresses: list[object], said: str) -> None:
@@ -52,5 +52,5 @@ async def test_a_daemon_that_is_open_to_strangers_says_so(tmp_path: Path) -> Non
             ) as opened:
                 port = opened.url.rpartition(":")[2]
         said = (tmp_path / "log").read_text()
-        assert (f"everyone who reaches 0.0.0.0:{port} may run" in said) is not bool(keys)
+        assert (f"everyone who can reach 0.0.0.0:{port} can run" in said) is not bool(keys)
         assert "sk-0123" not in said

@@ -18,7 +18,7 @@ answers = iter([at_start, later])
 signals._has_terminal = lambda: next(answers)
 
 async def main():
-    heard = signals.Signals.caught()
+    heard = signals.Signals.install()
     os.kill(os.getpid(), signal.SIGHUP)
     events = {"stop": heard.stop, "reload": heard.reload}
     tasks = {asyncio.create_task(event.wait(), name=name) for name, event in events.items()}

@@ -116,7 +116,7 @@ def test_a_host_that_has_no_effect_is_told(
 def test_a_socket_that_nobody_can_connect_to_is_refused() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as silent:
         for sock in (datagrams, silent):
-            with pytest.raises(BadSetting, match="no listening stream"):
+            with pytest.raises(BadSetting, match="not a listening stream"):
                 apply_systemd_sockets(Settings(), [sock])
 
 

@@ -151,7 +151,7 @@ async def test_an_engine_that_cannot_be_ended_stops_the_pings(
             assert await own.after(5) == []
             assert await own.after(5) == []
         assert [record.message for record in caplog.records] == [
-            "qwen3:4b: the engine makes no step and cannot be ended; the watchdog is not pinged"
+            "qwen3:4b: the engine makes no step and cannot be killed; withholding watchdog pings"
         ]
         own.stuck = []
         assert await own.after(0) == ["WATCHDOG=1"]
@@ -188,4 +188,4 @@ async def test_where_nobody_can_say_who_is_stuck_the_pings_go_on(
         own.fault = RuntimeError("a bug")
         await own.after(0)
         assert "WATCHDOG=1" in await own.after(3)
-        assert "cannot be said" in caplog.text
+        assert "cannot check for stuck engines" in caplog.text

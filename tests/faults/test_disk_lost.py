@@ -44,7 +44,7 @@ async def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     with read_only(store.root):
         async with FakeRegistry().serve() as registry, served(tmp_path) as here:
             registry.add("me/pulled/x", SMALLER)
-            assert here.log().count("no model can be pulled, made or deleted: ") == 1
+            assert here.log().count("no model can be pulled, created or deleted: ") == 1
             answers = [
                 await here.upload(SMALLER),
                 await here.post("/api/pull", model=registry.name("me/pulled/x"), insecure=True),

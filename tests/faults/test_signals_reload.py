@@ -100,16 +100,16 @@ async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
         tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses", OLLAMA_HOST="0.0.0.0:0"
     ) as it:
         assert await status(it.daemon) == 401
-        assert "SPECD_API_KEYS is not in" in await it.reload("SPECD_APIKEYS=a-key-misspelt")
+        assert "SPECD_API_KEYS is no longer in" in await it.reload("SPECD_APIKEYS=a-key-misspelt")
         assert "is SPECD_API_KEYS meant?" in it.log.read_text()
         assert await status(it.daemon) == 401
         it.file.unlink()
         it.daemon.process.send_signal(signal.SIGHUP)
         await it.daemon.told("RELOADING=1")
         await it.daemon.told("READY=1")
-        assert "nothing is changed" in it.log.read_text()
+        assert "nothing changed" in it.log.read_text()
         assert await status(it.daemon) == 401
-        assert "everyone who reaches" in await it.reload("SPECD_API_KEYS=")
+        assert "everyone who can reach" in await it.reload("SPECD_API_KEYS=")
         assert "WARNING: open to strangers" in await it.daemon.told("STATUS=")
         assert await status(it.daemon) == 200
 
@@ -118,7 +118,7 @@ async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
 async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
     async with service(tmp_path, OLLAMA_ORIGINS="https://a.example") as it:
         said = await it.reload("OLLAMA_ORIGINS=https://b.example")
-        assert "OLLAMA_ORIGINS was set elsewhere than in" in said
+        assert "OLLAMA_ORIGINS was not set by" in said
         assert await status(it.daemon, Origin="https://b.example") == 403
         assert await status(it.daemon, Origin="https://a.example") == 200
 
@@ -128,7 +128,7 @@ async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: 
     async with service(tmp_path) as it:
         for _ in range(2):
             said = await it.reload("OLLAMA_NUM_PARALLEL=4", "OLLAMA_DEBUG=0")
-            assert "OLLAMA_NUM_PARALLEL has changed, and takes effect at the next start" in said
+            assert "OLLAMA_NUM_PARALLEL has changed; restart specd to apply it" in said
         assert await it.reload("OLLAMA_DEBUG=0") == ""
 
 
@@ -144,7 +144,7 @@ async def test_a_bad_value_refuses_all_of_it(
 ) -> None:
     async with service(tmp_path) as it:
         said = await it.reload("OLLAMA_ORIGINS=https://page.example", *lines)
-        assert f"nothing is changed: {sentence}" in said
+        assert f"nothing changed: {sentence}" in said
         assert "short" not in said
         assert await status(it.daemon, Origin="https://page.example") == 403
         await it.reload("OLLAMA_ORIGINS=https://page.example")
@@ -158,7 +158,7 @@ async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -
     async with service(tmp_path, SPECD_PAIRS=str(pairs)) as it:
         pairs.write_text("[[pair]]\ntarget = 7\n")
         said = await it.reload("OLLAMA_ORIGINS=https://page.example")
-        assert f"nothing is changed: the pairs file {pairs} is wrong" in said
+        assert f"nothing changed: the pairs file {pairs} is wrong" in said
         assert await status(it.daemon, Origin="https://page.example") == 403
         pairs.write_text('[[pair]]\ntarget = "m*"\ndrafters = []\nreason = "I say so."\n')
         assert await it.reload("OLLAMA_ORIGINS=https://page.example") == ""

@@ -156,7 +156,7 @@ def check_reload(container: SystemdContainer) -> None:
     container("sh", "-c", "echo OLLAMA_MAX_QUEUE=77 >>/etc/specd/specd.env")
     container("systemctl", "reload", "specd")
     container.wait_until(
-        lambda: "read again: OLLAMA_MAX_QUEUE" in container.log(), what="it reads its settings"
+        lambda: "reloaded: OLLAMA_MAX_QUEUE" in container.log(), what="it reads its settings"
     )
 
 

@@ -64,11 +64,11 @@ def test_its_status_says_what_it_does(container: SystemdContainer) -> None:
     def shows(words: str) -> bool:
         return words in container.show("specd", "StatusText")
 
-    container.wait_until(lambda: shows("no model is loaded"), what="nothing is loaded")
+    container.wait_until(lambda: shows("no model loaded"), what="nothing is loaded")
     answer(container)
     container.wait_until(lambda: shows("loaded: specd-demo:latest"), what="the model is named")
     with container.popen("curl", "-sSN", f"{URL}/api/generate", "-d", generate(n_tokens=1_000_000)):
-        container.wait_until(lambda: shows("1 answer runs"), what="the answer is counted")
+        container.wait_until(lambda: shows("1 running answer"), what="the answer is counted")
         container("systemctl", "stop", "specd")
 
 
