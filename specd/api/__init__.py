@@ -1,4 +1,4 @@
-"""HTTP.  Dialects lie side by side and know nothing of each other; `build_app` joins them."""
+"""The HTTP API.  Dialects do not import each other; `build_app` joins them."""
 
 from specd.api.app import build_app
 

@@ -1,4 +1,4 @@
-"""One answer of the generation room, as dialects take it: streamed, or gathered whole."""
+"""One answer of the generation package, for the dialects: as a stream or collected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specd.errors import EngineError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedAnswer:
-    """All deltas in one, and how it ended."""
+    """A complete answer.  whole: all deltas merged.  done: how it ended."""
 
     whole: core.Delta
     done: core.Done
@@ -22,10 +22,10 @@ class CollectedAnswer:
 async def answer_events(
     generation: Generation, request: core.GenerateRequest
 ) -> AsyncIterator[core.Delta | core.Done]:
-    """Deltas that carry something, then one Done.
+    """Yield the deltas that are not empty, then one Done.
 
-    The Done is held until the source has ended, so that a client who has seen it finds the slot
-    free.  Raises SpecdError, also where the source ends without a Done.
+    The Done comes after the source has ended, so that a client that has seen it finds the slot
+    free.  Raises SpecdError, also if the source ends without a Done.
     """
     done: core.Done | None = None
     async with aclosing(generation.generate(request)) as events:

@@ -1,4 +1,4 @@
-"""Joins the dialects into one aiohttp application."""
+"""Builds the aiohttp application from the dialects' routes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ def build_app(
     drafter_fetch_status: Callable[[core.Pair], str] = lambda _pair: "",
     draw_id: Callable[[], int] = lambda: random.randrange(999),  # noqa: S311 - a label, no secret
 ) -> web.Application:
-    """All routes and rules; without a workshop nothing changes the store.
+    """Return the application with all routes and middlewares.
 
-    keys: of which a client must send one; None asks for none.
-    origins: which web pages may call; None is as the settings say.
-    outside: what whoever watches the daemon is told; None counts all the same.
-    efforts: what is being done about a missing drafter, a sentence or "".
-    Run it with `handler_cancellation`, or a client that leaves before the first byte goes
-    unnoticed; and without `auto_decompress`, for a compressed body is unfolded by who reads it.
+    store_services: None leaves out the routes that change the store.
+    keys: clients must send one of them; None requires none.
+    origins: web pages that may call; None uses those of the settings.
+    monitoring: metrics and state; None counts without showing any state.
+    drafter_fetch_status: returns a sentence about the pull of a missing drafter, or "".
+    Run it with `handler_cancellation`, to notice clients that leave before the first byte; and
+    without `auto_decompress`, because `read_fields` decompresses bodies.
     """
     services = Services(
         generation=generation,

@@ -1,4 +1,4 @@
-"""Standard base64 with Go's error, which names the byte."""
+"""Decoder for standard base64 with Go's error text, which names the byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALPHABET: Final = re.compile(r"[A-Za-z0-9+/]*")
 
 
 def decode(text: str) -> bytes:
-    """The bytes of padded base64; line breaks are skipped.
+    """Return the bytes of padded base64; skip line breaks.
 
     Raises InvalidRequest with Go's "illegal base64 data at input byte N".
     """
@@ -26,7 +26,7 @@ def decode(text: str) -> bytes:
 
 
 def _first_bad_byte(text: str, end: int) -> int | None:
-    """Where Go's decoder gives up; `end` is where the alphabet ends."""
+    """Return the index that Go's decoder reports; `end` is where the alphabet ends."""
     in_quantum = end % 4
     if end == len(text):
         return end - in_quantum if in_quantum else None
@@ -34,6 +34,6 @@ def _first_bad_byte(text: str, end: int) -> int | None:
         return end
     padding = 4 - in_quantum
     if text[end : end + padding] != "=" * padding:
-        # Two are needed: Go points at what stands in the second's place.
+        # Two `=` are needed: Go reports the byte in place of the second.
         return end + 1
     return end + padding if len(text) > end + padding else None

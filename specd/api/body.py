@@ -20,7 +20,7 @@ Codec = Callable[[object], object]
 Fields = dict[str, Codec]
 T = TypeVar("T")
 
-#: What is longer is worked on in a thread: until that is done, nobody else would be answered.
+#: Longer bodies are converted in a thread, so that they do not block the event loop.
 MAX_INLINE_BYTES: Final = 2**16
 
 
@@ -38,17 +38,17 @@ class Mismatch(Exception):
 
 
 async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dict[str, Any]:
-    """The fields that were sent and are not null, by name.
+    """Return the fields that were sent and are not null, by name.
 
-    go_name: the struct's name in Ollama's source, which its error texts name ("api.ChatRequest").
-    Raises InvalidRequest (EmptyBody where nothing was sent).
+    go_name: name of the struct in Ollama's source, for its error texts ("api.ChatRequest").
+    Raises InvalidRequest, or EmptyBody for an empty body.
     """
     raw = await read_body(request)
     encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
     if not is_compressed(encoding) or not raw:
         return await convert_body(request, lambda: decode(decode_first(raw), fields, go_name))
     reservation = body_reservation(request)
-    # Meanwhile what it becomes has no room: that is MAX_CONVERSIONS of MAX_UNFOLDED_BYTES at most.
+    # The result is only reserved afterwards: at most MAX_CONVERSIONS times MAX_DECOMPRESSED_BYTES.
     decompressed = await reservation.budget.convert(lambda: decompress(raw, encoding))
     reservation.n_bytes = len(decompressed)
     reservation.resize(reservation.n_bytes)
@@ -56,7 +56,7 @@ async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dic
 
 
 async def convert_body(request: web.Request, convert: Callable[[], T]) -> T:
-    """What `convert` makes of the request's body: in a thread, where that is long."""
+    """Return the result of `convert`, which runs in a thread if the request's body is long."""
     reservation = body_reservation(request)
     return (
         await reservation.budget.convert(convert)
@@ -66,9 +66,9 @@ async def convert_body(request: web.Request, convert: Callable[[], T]) -> T:
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
-    """`decode_struct`, with a wrong type told as Go tells it.  Raises InvalidRequest.
+    """Decode like `decode_struct`; null has no fields.
 
-    null has no fields.
+    Raises InvalidRequest with Go's error text for a wrong type.
     """
     if value is None:
         return {}
@@ -86,9 +86,9 @@ def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
 
 
 def decode_struct(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
-    """Decode each known field; of several wrong types the first is told, after all were tried.
+    """Decode each known field.  Raises the first Mismatch, after all fields were tried.
 
-    A codec that raises InvalidRequest itself ends the decoding at once, as Go's custom ones do.
+    A codec that raises InvalidRequest ends the decoding at once, as Go's custom ones do.
     """
     if not isinstance(value, dict):
         raise Mismatch(json_type(value), go_name)
@@ -109,7 +109,7 @@ def decode_struct(value: object, fields: Fields, go_name: str) -> dict[str, Any]
 
 
 def json_type(value: object) -> str:
-    """How Go's error texts call the type of a JSON value."""
+    """Return the name of a JSON value's type in Go's error texts."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -119,7 +119,7 @@ def json_type(value: object) -> str:
 
 
 def go_any_type(value: object) -> str:
-    """`%T` of a JSON value that Go decoded into an interface."""
+    """Return Go's `%T` of a JSON value that was decoded into an interface."""
     if value is None:
         return "<nil>"
     names: dict[type, str] = {bool: "bool", int: "float64", float: "float64", str: "string"}
@@ -167,7 +167,10 @@ def anything(value: object) -> object:
 
 
 def list_of(codec: Codec, go_type: str, *, null: object) -> Codec:
-    """An array of `codec`; a null element is `null`, Go's zero value."""
+    """Return a codec for an array of `codec`.
+
+    null: replaces a null element, as Go's zero value does.
+    """
 
     def decode(value: object) -> list[object]:
         if not isinstance(value, list):

@@ -1,9 +1,8 @@
-"""How much memory the bodies of requests may take, each and all together, and so their answers.
+"""Memory limits for request bodies and for long answers, each and all together.
 
-Without it a crowd of long bodies, each within its own bound, ends the machine.  A body has its
-share of the room while it is read and until its answer has ended: what became of it, pictures and
-turns, lives as long.  A long answer has its share of another room from when it is made until the
-client has read it.
+Without them, many long bodies within their own limit could exhaust the machine.  A body is counted
+until its answer has ended, because the parsed messages and images live as long.  A long answer is
+counted in a second budget until the client has read it.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from specd.metrics import current_record
 
 T = TypeVar("T")
 
-#: One body.  Ollama has no limit; twice what an engine takes as one prompt, in base64.
+#: One body: twice the longest prompt of an engine, in base64.  Ollama has no limit.
 MAX_BODY_BYTES: Final = 128 * 2**20
-#: All of them together.
+#: All bodies together.
 MAX_BODIES_BYTES: Final = 256 * 2**20
-#: All answers that are made or sent at this moment, but for those up to ALWAYS_ANSWER_BYTES.
+#: All answers together that are being built or sent, without those up to EXEMPT_ANSWER_BYTES.
 MAX_ANSWERS_BYTES: Final = 512 * 2**20
-#: An answer up to here is always sent.
+#: Shorter answers are not counted.
 EXEMPT_ANSWER_BYTES: Final = 2**18
-#: A body up to here always finds room: chats go on while others send their libraries.
+#: Shorter bodies are not counted, so that chats continue while others send long bodies.
 EXEMPT_BODY_BYTES: Final = 2**16
-#: Long bodies that are worked on at once, each in a thread and in several times its own memory.
+#: Long bodies converted at once, each in a thread and with several times its own memory.
 MAX_CONVERSIONS: Final = 2
 
 
@@ -41,7 +40,7 @@ class NoRoom(Unavailable):
 
 
 class MemoryBudget:
-    """Of one application, in the thread of its event loop."""
+    """A memory budget of one application, for the event loop's thread."""
 
     def __init__(
         self,
@@ -50,7 +49,10 @@ class MemoryBudget:
         exempt_bytes: int = EXEMPT_BODY_BYTES,
         error: Callable[[], NoRoom] = NoRoom,
     ) -> None:
-        """always_bytes: a share up to here takes nothing.  error: where too little is left."""
+        """Create a budget of `max_bytes`.
+
+        exempt_bytes: reservations up to this size are free.  error: raised if too little is left.
+        """
         self.exempt_bytes = exempt_bytes
         self._error = error
         self._free_bytes = max_bytes
@@ -61,7 +63,7 @@ class MemoryBudget:
         return self._free_bytes
 
     def reserve(self, n_bytes: int) -> None:
-        """Raises NoRoom, and nothing is taken."""
+        """Take bytes from the budget.  Raises NoRoom and takes nothing if too few are left."""
         if n_bytes > self._free_bytes:
             raise self._error()
         self._free_bytes -= n_bytes
@@ -70,13 +72,13 @@ class MemoryBudget:
         self._free_bytes += n_bytes
 
     async def convert(self, work: Callable[[], T]) -> T:
-        """In a thread, when it is its turn."""
+        """Return the result of `work`, which runs in a thread; see `run`."""
         return await self.run(lambda: asyncio.to_thread(work))
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what `work` returns, with at most MAX_CONVERSIONS of them at once.
+        """Return the result of `work`; at most MAX_CONVERSIONS run at once.
 
-        One whose client leaves keeps its place to its end: a thread cannot be cancelled.
+        If the client leaves, the work keeps its place until it ends: a thread cannot be cancelled.
         """
         await self._conversions.acquire()
         task = asyncio.ensure_future(work())
@@ -90,7 +92,7 @@ class MemoryBudget:
 
 
 def make_answer_budget(max_bytes: int = MAX_ANSWERS_BYTES) -> MemoryBudget:
-    """Return the room of all long answers of one application."""
+    """Return the budget for all long answers of one application."""
     return MemoryBudget(
         max_bytes,
         exempt_bytes=EXEMPT_ANSWER_BYTES,
@@ -99,7 +101,10 @@ def make_answer_budget(max_bytes: int = MAX_ANSWERS_BYTES) -> MemoryBudget:
 
 
 class BudgetReservation:
-    """What one request has taken.  n_bytes: of its body or its answer, as far as that is there."""
+    """The bytes that one request has taken from a budget.
+
+    n_bytes: size so far of its body or its answer.
+    """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
@@ -107,12 +112,12 @@ class BudgetReservation:
         self._n_reserved = 0
 
     def grow(self, n_bytes: int) -> None:
-        """Raises NoRoom."""
+        """Add bytes to the reservation.  Raises NoRoom."""
         self.n_bytes += n_bytes
         self.resize(self.n_bytes)
 
     def resize(self, n_bytes: int) -> None:
-        """Have room for so many, more or fewer than before.  Raises NoRoom."""
+        """Set the reservation to `n_bytes`.  Raises NoRoom."""
         wanted = n_bytes if n_bytes > self.budget.exempt_bytes else 0
         if wanted > self._n_reserved:
             self.budget.reserve(wanted - self._n_reserved)
@@ -148,9 +153,9 @@ def answer_reservation(request: web.Request) -> BudgetReservation:
 
 
 async def send_if_long(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Send an answer that is long, and return once the client has read it; leave others unsent.
+    """Send a long answer and return once the client has read it; return a short one unsent.
 
-    aiohttp sends an answer after all middlewares have ended, where its memory is not counted.
+    aiohttp sends answers after all middlewares have ended, where their memory is not counted.
     Raises NoRoom.
     """
     body = response.body if isinstance(response, web.Response) else None
@@ -158,7 +163,7 @@ async def send_if_long(request: web.Request, response: web.StreamResponse) -> we
         return response
     assert isinstance(response, web.Response)
     answer_reservation(request).grow(len(body))
-    # Sent piece by piece: of one text asyncio keeps a copy until it has gone.
+    # Sent in pieces: asyncio would keep a copy of a single text until it is sent.
     response.body = io.BytesIO(body)
     del body
     try:
@@ -170,9 +175,9 @@ async def send_if_long(request: web.Request, response: web.StreamResponse) -> we
 
 
 async def read_body(request: web.Request) -> bytes:
-    """All of it, once.
+    """Read the whole body; call it once.
 
-    Raises NoRoom, InvalidRequest for one that is cut short, HTTPRequestEntityTooLarge.
+    Raises NoRoom, InvalidRequest for an incomplete body, HTTPRequestEntityTooLarge.
     """
     reservation, body = body_reservation(request), bytearray()
     try:

@@ -1,7 +1,7 @@
-"""Bodies that come compressed, within a bound on what becomes of them.
+"""Decompresses request bodies, with a limit on the result.
 
-Here and not in aiohttp: there a body that does not unfold breaks the connection, and one that
-unfolds without end goes on to do so after it was refused.
+aiohttp's own decompression closes the connection on a corrupt body, and continues to decompress a
+body after it was refused as too large.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specd.errors import InvalidRequest
 _MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _zstd: Any = importlib.import_module(_MODULE)
 
-#: Ollama's limit on what zstd may unfold to, and ours for gzip too: a few bytes become gigabytes.
+#: Ollama's limit for zstd, which applies to gzip and deflate here too.
 MAX_DECOMPRESSED_BYTES: Final = 20 * 2**20
 
 _DECOMPRESSORS: Final[Mapping[str, Callable[[], Any]]] = {
@@ -33,9 +33,10 @@ def is_compressed(encoding: str) -> bool:
 
 
 def decompress(raw: bytes, encoding: str) -> bytes:
-    """encoding: the header's value; one that nobody knows says nothing, as in Ollama.
+    """Return the decompressed body.
 
-    Raises BodyTooLarge, or InvalidRequest where it is not what the header says, or cut short.
+    encoding: value of Content-Encoding; an unknown one is ignored, as in Ollama.
+    Raises BodyTooLarge, or InvalidRequest for a corrupt or incomplete body.
     """
     make_decompressor = _DECOMPRESSORS.get(encoding.strip().lower())
     if make_decompressor is None or not raw:

@@ -1,4 +1,4 @@
-"""What the dialects' embedding routes share: the texts, their model, vectors on the wire."""
+"""Shared by the embedding routes: the model, the texts, and the encoding of vectors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from specd.api.go_format import dump_json, go_quote
 from specd.api.interfaces import Library
 from specd.errors import InvalidRequest, ModelNotFound
 
-# More numbers are normalised and written in a thread.
+# Above this many numbers, the answer is encoded in a thread.
 _MAX_INLINE_NUMBERS: Final = 2**13
 #: Decimals of a normalised vector: as fine as a 32-bit float, and a quarter of the digits.
 _SCALE: Final = 10.0**9
 
 
-#: Bytes of a number of a vector: a float, and a place in a tuple.
+#: Memory of one number of a vector: a float object and a pointer to it.
 _NUMBER_BYTES: Final = 32
 
 
 class NotPulled(ModelNotFound):
-    """Ollama's words for an unknown model, where vectors are asked of it."""
+    """An unknown model in a request for embeddings, with Ollama's text."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -36,7 +36,10 @@ class NotPulled(ModelNotFound):
 
 
 async def find_embedder(library: Library, name: str) -> core.ModelRef:
-    """Any model: whether it can embed is its engine's to say, after an empty input is loaded."""
+    """Return the model.  Whether it can embed is only known once its engine has loaded it.
+
+    Raises NotPulled, or ModelNotFound for an empty name.
+    """
     try:
         return await lookup.find_model(library, name)
     except ModelNotFound as error:
@@ -46,16 +49,19 @@ async def find_embedder(library: Library, name: str) -> core.ModelRef:
 
 
 def reserve_vectors(request: web.Request) -> Callable[[int], None]:
-    """Return what counts a vector, of so many numbers, in the request's share of all answers.
+    """Return a function that reserves memory for a vector of `n_numbers` numbers.
 
-    Raises NoRoom where nothing is left.
+    That function raises NoRoom if the budget for answers is used up.
     """
     reservation = answer_reservation(request)
     return lambda n_numbers: reservation.grow(n_numbers * _NUMBER_BYTES)
 
 
 def parse_texts(sent: object) -> tuple[str, ...]:
-    """Of a text or a list of texts; none of an empty text alone.  Raises InvalidRequest."""
+    """Return the texts of a string or a list of strings; an empty string has none.
+
+    Raises InvalidRequest.
+    """
     if sent is None or isinstance(sent, str):
         return (sent,) if sent else ()
     if not isinstance(sent, list) or not all(isinstance(text, str) for text in sent):
@@ -64,7 +70,10 @@ def parse_texts(sent: object) -> tuple[str, ...]:
 
 
 def normalize(embedding: core.Embedding, dimensions: int = 0) -> list[float]:
-    """A vector of length 1, cut to so many dimensions where it has more.  Raises InvalidRequest."""
+    """Return the vector scaled to length 1, and cut to `dimensions` unless that is 0.
+
+    Raises InvalidRequest for a vector that is not finite.
+    """
     vector = embedding.vector
     if 0 < dimensions < len(vector):
         vector = vector[:dimensions]
@@ -76,16 +85,16 @@ def normalize(embedding: core.Embedding, dimensions: int = 0) -> list[float]:
 
 
 def json_array(vector: Sequence[float]) -> msgspec.Raw:
-    """A vector written by itself: while all are written at once, nothing else would run."""
+    """Encode one vector: encoding all of them in one call would hold the GIL throughout."""
     return msgspec.Raw(msgspec.json.encode(vector))
 
 
 async def embedding_reply(
     found: core.Embeddings, body: Callable[[], Mapping[str, object]]
 ) -> web.Response:
-    """Like `json_reply` of `body()`, which normalises the vectors, without keeping others waiting.
+    """Return `body()` as JSON; encode it in a thread if the vectors are long.
 
-    Texts are written as `dump` does.
+    Texts are encoded like `dump_json` does.
     """
     is_long = sum(len(entry.vector) for entry in found.entries) > _MAX_INLINE_NUMBERS
     return web.Response(

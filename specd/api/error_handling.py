@@ -1,4 +1,4 @@
-"""The border of the HTTP edge: no exception leaves a handler, each becomes an answer."""
+"""Turns every exception of a handler into an answer in the dialect's form."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specd.errors import InvalidRequest, RegistryError, SpecdError, StoreError
 from specd.metrics import current_record
 
 log = logging.getLogger(__name__)
-#: For aiohttp's own words about connections.  What a client sends that is no HTTP, or does not
-#: unfold, is told to that client; in the log it would be a traceback for each.
+#: For aiohttp's messages about connections, without those about clients' errors: such a client gets
+#: an answer, and the log would get a traceback for each.
 connection_log = logging.getLogger(f"{__name__}.connection")
 connection_log.addFilter(lambda record: not _is_client_error(record))
 
-#: Whose words an operator needs: of files, disks, hosts, and of no prompt, answer or key.
+#: Errors logged with their text: it names files, disks and hosts, but no prompt, answer or key.
 _LOGGED_ERRORS: Final = (StoreError, RegistryError)
 _MAX_LOGGED: Final = 500
 _MAX_SEARCHED: Final = 8 * _MAX_LOGGED
@@ -43,10 +43,10 @@ def json_reply(value: object) -> web.Response:
 
 
 def to_public_error(error: Exception) -> SpecdError:
-    """The error as the caller is told it.
+    """Return the error to show to the caller, and record its kind.
 
-    What nobody foresaw is logged with its traceback, what a disk or a registry refused by its
-    sentence: the caller may be a script that throws it away.
+    An unexpected error is logged with its traceback, an error of a disk or a registry with its
+    text, because the caller may discard the answer.
     """
     public_error = _classify(error)
     cause = public_error.__cause__ if type(public_error) is SpecdError else public_error
@@ -68,7 +68,7 @@ def _classify(error: Exception) -> SpecdError:
 
 
 def _loggable(sentence: str) -> str:
-    """On one line: a registry's words are a stranger's."""
+    """Return the text on one line, shortened and without URL credentials: registries wrote it."""
     clean = _QUERY.sub(r"\1", _PASSWORD.sub("", sentence[:_MAX_SEARCHED]))[:_MAX_LOGGED]
     return "".join(c if c.isprintable() else " " for c in clean)
 
@@ -79,26 +79,26 @@ def _is_client_error(record: logging.LogRecord) -> bool:
 
 
 def handle_errors(handler: Handler, reply: ErrorReply) -> Handler:
-    """The handler, with its errors in the dialect's shape."""
+    """Wrap a handler so that its errors become answers of `reply`."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             return await send_if_long(request, await handler(request))
-        except Exception as error:  # noqa: BLE001 - the border
+        except Exception as error:  # noqa: BLE001 - no exception may leave a handler
             return reply(to_public_error(error))
 
     return handle
 
 
 def route(method: str, path: str, handler: Handler, reply: ErrorReply) -> web.RouteDef:
-    """A guarded route; aiohttp would answer HEAD wherever GET is, Ollama does not."""
+    """Return a route with error handling, and without aiohttp's HEAD for each GET, as in Ollama."""
     options = {"allow_head": False} if method == hdrs.METH_GET else {}
     return web.RouteDef(method, path, handle_errors(handler, reply), options)
 
 
 @asynccontextmanager
 async def aclosing(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """`contextlib.aclosing` for what is typed as a mere iterator: frees the slot now."""
+    """Close the iterator at the end, like `contextlib.aclosing`, to free its slot at once."""
     try:
         yield events
     finally:

@@ -1,4 +1,4 @@
-"""The HTTP status of each error; the dialects add their own bodies."""
+"""HTTP statuses of errors; the dialects add their own bodies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class BodyTooLarge(errors.SpecdError):
 
 
 class Unauthorized(errors.SpecdError):
-    """No key, or one that is not among SPECD_API_KEYS: which of both is not said."""
+    """A missing or a wrong API key; the text does not tell which."""
 
     def __init__(self) -> None:
         super().__init__("unauthorized: a valid API key is required")
 
 
-# The first row that fits decides.
+# The first row that matches decides.
 _STATUSES: Final[tuple[tuple[type[errors.SpecdError], int], ...]] = (
     (errors.InvalidOption, 500),  # Ollama's choice
     (errors.EmbeddingsUnsupported, 501),

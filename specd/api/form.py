@@ -1,4 +1,4 @@
-"""Reads a body of `multipart/form-data`, within the memory that bodies share."""
+"""Reads a `multipart/form-data` body within the memory budget of bodies."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from aiohttp.http_exceptions import HttpProcessingError
 from specd.api.body_budget import BudgetReservation, body_reservation
 from specd.errors import InvalidRequest
 
-#: A form's whole body: a sound as long as an engine reads one, and the fields beside it.
+#: A form's whole body: the longest sound that an engine reads, and the other fields.
 MAX_FORM_BYTES: Final = 26 * 2**20
-#: Go's limit.  A part is looked for on the event loop, however short it is.
+#: Go's limit.  Parsing each part takes time on the event loop, even if it is short.
 MAX_PARTS: Final = 1000
 _CHUNK_BYTES: Final = 2**16
-#: What aiohttp raises for a body that is not what its Content-Type says.
+#: Exceptions of aiohttp for a body that does not match its Content-Type.
 _PARSE_ERRORS: Final = (ValueError, RuntimeError, HttpProcessingError)
 
 
 @dataclass(slots=True)
 class Form:
-    """fields: texts by name.  files: contents by name.  The first of several with one name counts.
+    """A form.  fields: texts by name.  files: contents by name.
 
-    As in Go, a part is a file where it names one.
+    The first of several parts with one name counts.  As in Go, a part with a file name is a file.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Form:
 async def read_form(request: web.Request, names: Collection[str]) -> Form:
     """Read the form to its end and return its parts of these names; others are dropped.
 
-    Raises InvalidRequest in Ollama's words, HTTPRequestEntityTooLarge, NoRoom.
+    Raises InvalidRequest with Ollama's text, HTTPRequestEntityTooLarge, NoRoom.
     """
     if request.content_type != "multipart/form-data":
         raise _unreadable("request Content-Type isn't multipart/form-data")
@@ -48,7 +48,7 @@ async def read_form(request: web.Request, names: Collection[str]) -> Form:
     except web.RequestPayloadError as error:
         raise _unreadable("unexpected EOF") from error
     except _PARSE_ERRORS as error:
-        # aiohttp's own words quote the body.
+        # aiohttp's text would quote the body.
         raise _unreadable("the parts do not fit the boundary, or the end is missing") from error
     return form
 
@@ -65,10 +65,10 @@ class _Parts(MultipartReader):
 
 
 def _reader(request: web.Request) -> MultipartReader:
-    """Return a reader of the parts.  Raises ValueError where the header has no boundary.
+    """Return a reader of the parts.  Raises ValueError if the header has no boundary.
 
-    aiohttp takes a form's first part for the charset of all others where its name is `_charset_`,
-    and cannot read one of another meaning.  In `multipart/mixed` it is a part as any other.
+    In a form, aiohttp takes a first part named `_charset_` as the charset of the others.  The type
+    `multipart/mixed` avoids that.
     """
     _, _, parameters = request.headers[hdrs.CONTENT_TYPE].partition(";")
     return _Parts({hdrs.CONTENT_TYPE: f"multipart/mixed;{parameters}"}, request.content)
@@ -99,7 +99,7 @@ async def _read_parts(
 async def _read_part(
     request: web.Request, part: BodyPartReader, reservation: BudgetReservation | None
 ) -> bytes | None:
-    """Return the content, which is counted in `share`; without a share drop it, return None."""
+    """Return the content, counted in the reservation; without one, drop it and return None."""
     data = bytearray()
     while not part.at_eof():
         chunk = await part.read_chunk(_CHUNK_BYTES)
@@ -111,7 +111,7 @@ async def _read_part(
 
 
 def _check_length(request: web.Request, n_bytes: int) -> None:
-    """Raises HTTPRequestEntityTooLarge for a body of so many bytes."""
+    """Check the length of a body.  Raises HTTPRequestEntityTooLarge."""
     max_bytes = min(MAX_FORM_BYTES, request.client_max_size)
     if n_bytes > max_bytes:
         raise web.HTTPRequestEntityTooLarge(max_bytes, n_bytes)

@@ -1,4 +1,4 @@
-"""How values look on the wire: compact JSON with Go's escapes, Go's times, Go's quotes."""
+"""Formats values like Go: compact JSON with Go's escapes, times, quoted strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from specd.go_json_encoder import go_escape
 
-#: Go's longest duration, in seconds: what counts as for ever.
+#: Go's longest duration in seconds; longer ones mean forever.
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
 
 
@@ -18,17 +18,17 @@ _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), al
 
 
 def dump_json(value: object) -> bytes:
-    """Compact JSON in the order of the keys; raises ValueError for NaN and infinity."""
+    """Return compact JSON, keys in their order.  Raises ValueError for NaN and infinity."""
     return go_escape(_COMPACT.encode(value)).encode(errors="replace")
 
 
 def go_quote(text: str) -> str:
-    """A string as Go's %q shows it."""
+    """Quote a string like Go's %q."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def utc_time(unix_ns: int) -> str:
-    """RFC 3339 with nanoseconds, trailing zeros dropped, in UTC ("…Z")."""
+    """Return RFC 3339 in UTC ("…Z"), with nanoseconds without trailing zeros."""
     seconds, nanoseconds = divmod(unix_ns, 10**9)
     return f"{_utc_second(seconds)}{_fraction(nanoseconds, 9)}Z"
 
@@ -39,7 +39,7 @@ def _utc_second(unix_s: int) -> str:
 
 
 def local_time(moment: dt.datetime) -> str:
-    """RFC 3339 in the server's zone, with its offset ("Z" where that is none)."""
+    """Return RFC 3339 in the server's time zone with its offset, or "Z" for none."""
     local = moment.astimezone()
     offset = f"{local:%z}"
     shown = "Z" if local.utcoffset() == dt.timedelta() else f"{offset[:3]}:{offset[3:5]}"
@@ -47,7 +47,7 @@ def local_time(moment: dt.datetime) -> str:
 
 
 def expiry_time(unix_s: float, now_ns: int) -> str:
-    """When a model leaves; for ever is Go's longest duration from now (292 years)."""
+    """Format the time of an unload; forever is Go's longest duration (292 years) from now."""
     latest = now_ns / 1e9 + MAX_DURATION_S
     return local_time(dt.datetime.fromtimestamp(min(unix_s, latest), dt.UTC))
 
@@ -58,10 +58,10 @@ def _fraction(value: int, width: int) -> str:
 
 
 def omit_empty(**fields: object) -> dict[str, object]:
-    """The fields that are not empty: Go's `omitempty`."""
+    """Return the fields that are not empty, like Go's `omitempty`."""
     return {key: value for key, value in fields.items() if value not in (None, "", 0, [], {}, ())}
 
 
 def debug_info(prompt: str, n_images: int) -> dict[str, object]:
-    """Return the answer to `_debug_render_only`; no images are not counted, as in Go."""
+    """Return the answer to `_debug_render_only`; a count of 0 images is left out, as in Go."""
     return {"rendered_template": prompt} | omit_empty(image_count=n_images)

@@ -1,6 +1,6 @@
-"""Reads JSON as Go's decoder does: the first value alone, and Go's own words for what is wrong.
+"""JSON decoder like Go's: it reads the first value only, and reports errors with Go's texts.
 
-The standard library reads; only where it refuses does the scanner below look for Go's sentence.
+The standard library decodes; only if it fails, the scanner below finds Go's error text.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ _MAX_EXPLAINED: Final = 2**16
 
 
 class EmptyBody(InvalidRequest):
-    """Nothing but white space was sent; each dialect has its own text for it."""
+    """A body without anything but white space; each dialect has its own text for it."""
 
 
 class _Unreadable(Exception):
-    """Its text is Go's sentence."""
+    """A syntax error with Go's text."""
 
 
 def decode_first(raw: bytes) -> object:
-    """The first JSON value of `raw`; what follows it is not looked at.
+    """Return the first JSON value of `raw`; ignore what follows it.
 
-    Raises EmptyBody, or InvalidRequest with the sentence of Go's encoding/json.
+    Raises EmptyBody, or InvalidRequest with the text of Go's encoding/json.
     """
     return _decode(raw)[0]
 
 
 def decode_whole(text: str) -> object:
-    """JSON that came inside of JSON; raises as `decode_first`, and where more follows it."""
+    """Return the value of JSON that was embedded in a JSON string.
+
+    Raises like `decode_first`, and also if more follows the value.
+    """
     value, rest = _decode(text.encode(errors="replace"))
     if rest := rest.lstrip():
         raise InvalidRequest(f"invalid character {_quoted(rest.encode()[0])} after top-level value")
@@ -55,7 +58,7 @@ def decode_whole(text: str) -> object:
 
 
 def _decode(raw: bytes) -> tuple[object, str]:
-    """And what follows the value."""
+    """Return the first value, and the text that follows it."""
     start = raw.lstrip(_SPACE)
     if not start:
         raise EmptyBody("EOF")
@@ -80,7 +83,7 @@ _UNMARKED: Final = bytes(set(range(256)) - set(b'",[{'))
 
 
 def _n_outside_texts(raw: bytes) -> int:
-    """How many commas and opening brackets are no part of a text."""
+    """Return how many commas and opening brackets are outside of strings."""
     marks = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _UNMARKED)
     # An object's entry has four quotes at most: what is behind these many is too much anyway.
     return sum(map(len, marks.split(b'"', 4 * MAX_VALUES)[::2]))
@@ -135,7 +138,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def explain(raw: bytes) -> str:
-    """Why Go's scanner refuses `raw`, in its words."""
+    """Return Go's error text for invalid JSON."""
     try:
         _Scanner(raw).value()
     except _Unreadable as error:

@@ -1,4 +1,4 @@
-"""What whoever watches the daemon asks: `/health`, `/ready`, `/metrics`."""
+"""The routes for monitoring: `/health`, `/ready`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class HealthRoutes:
         ]
 
     async def health(self, _: web.Request) -> web.Response:
-        """llama-server's words: the event loop turns."""
+        """Answer as llama-server does; it shows that the event loop runs."""
         return json_reply({"status": "ok"})
 
     async def ready(self, _: web.Request) -> web.Response:
-        """Whether requests are accepted; no model need be loaded, for the first one loads it."""
+        """Answer 200 while requests are accepted, else 503; no model needs to be loaded."""
         if reason := self._monitoring.not_ready_reason():
             reply = json_reply({"status": "not ready", "reason": reason})
             reply.set_status(503)
@@ -41,7 +41,7 @@ class HealthRoutes:
         return json_reply({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Prometheus' text, or OpenMetrics where that is asked for."""
+        """Answer with Prometheus text, or OpenMetrics if the Accept header asks for it."""
         state = await self._monitoring.state()
         accept = request.headers.get(hdrs.ACCEPT, "")
         body, content_type = await asyncio.to_thread(self._monitoring.metrics.scrape(state, accept))

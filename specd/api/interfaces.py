@@ -1,4 +1,4 @@
-"""What the HTTP edge asks of the rooms behind it, as Protocols that fakes can implement."""
+"""The services that the HTTP API uses, as Protocols that fakes can implement."""
 
 from __future__ import annotations
 
@@ -17,44 +17,47 @@ from specd.store import ModelInfo, ModelSummary, Name
 
 class Generation(Protocol):
     def generate(self, request: core.GenerateRequest, /) -> AsyncIterator[core.Delta | core.Done]:
-        """An async generator; exactly one Done, last.  Raises SpecdError; closing it cancels."""
+        """Yield deltas, then exactly one Done.  Raises SpecdError; closing it cancels."""
 
     async def embed(self, request: core.EmbedRequest, /) -> core.Embeddings:
-        """One vector per text, not normalised.  Raises SpecdError."""
+        """Return one vector per text, not normalised.  Raises SpecdError."""
 
     async def load(
         self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
     ) -> None:
-        """Return when the model is ready to answer."""
+        """Load the model; return once it can answer.  Raises SpecdError."""
 
     async def unload(self, model: str, /) -> None:
-        """Let the model leave when it is idle; nothing happens where it is not loaded."""
+        """Unload the model once it is idle; do nothing if it is not loaded."""
 
     async def count_tokens(self, request: core.GenerateRequest, /) -> int:
-        """Of the whole prompt; loads the model.  Raises SpecdError."""
+        """Return the tokens of the whole prompt; load the model for it.  Raises SpecdError."""
 
     async def pair(self, model: core.ModelRef, /) -> core.Pair:
-        """Its drafter, were it loaded now, or why it has none."""
+        """Return the drafter that a load would use now, or why there is none."""
 
     async def render(self, request: core.GenerateRequest, /) -> str:
-        """Return the prompt as the engine would be given it."""
+        """Return the prompt as the engine would get it."""
 
 
 class Library(Protocol):
-    """Reads files: the edge calls it in a thread."""
+    """The local models.  It reads files, so call it in a thread."""
 
     def list(self) -> Sequence[ModelSummary]:
-        """Newest first."""
+        """Return all models, newest first."""
 
     def resolve(self, name: str, /) -> core.ModelRef:
-        """Raises InvalidName, ModelNotFound, StoreError; Unsupported for a model elsewhere."""
+        """Return the model of a name.
+
+        Raises InvalidName, ModelNotFound, StoreError; Unsupported for a remote model.
+        """
 
     def show(self, name: str, /, *, verbose: bool = False) -> ModelInfo:
-        """Raises as `resolve` does."""
+        """Return the details of a model.  Raises like `resolve`."""
 
 
 class Registry(Protocol):
-    """Async generators; closing one is how a client leaves.
+    """Transfers from and to registries, as async generators; closing one cancels it.
 
     They raise InvalidName, RegistryError, StoreError and Unavailable.
     """
@@ -68,7 +71,7 @@ class Scheduler(Protocol):
 
 
 class Settings(Protocol):
-    """origins: OLLAMA_ORIGINS.  host: where the daemon listens."""
+    """The settings of the API.  origins: OLLAMA_ORIGINS.  host: address of the daemon."""
 
     @property
     def origins(self) -> tuple[str, ...]: ...
@@ -78,27 +81,30 @@ class Settings(Protocol):
 
 class Creator(Protocol):
     def create(self, request: CreateRequest, /) -> AsyncIterator[core.Progress]:
-        """The last line is `success`.  Raises SpecdError; closing it ends the work."""
+        """Yield progress; the last line is `success`.  Raises SpecdError; closing it cancels."""
 
 
 class Writer(Protocol):
-    """Digests are "sha256:<64 hex digits>".  Raises StoreError."""
+    """The operations that change the store.
+
+    Digests are "sha256:<64 hex digits>".  All methods raise StoreError.
+    """
 
     async def copy(self, source: Name, destination: Name, /) -> None:
-        """Raises ModelNotFound."""
+        """Copy a model to another name.  Raises ModelNotFound."""
 
     async def delete(self, name: Name, /) -> None:
-        """Raises ModelNotFound."""
+        """Delete a model.  Raises ModelNotFound."""
 
     async def has_blob(self, digest: str, /) -> bool: ...
 
     async def receive(self, digest: str, chunks: AsyncIterator[bytes], /) -> None:
-        """Store a blob; raises InvalidRequest where what comes has another digest."""
+        """Store a blob.  Raises InvalidRequest if its digest differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreServices:
-    """What changes the store."""
+    """The services that change the store."""
 
     writer: Writer
     creator: Creator
@@ -106,7 +112,7 @@ class StoreServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """wall_ns: Unix time.  steady_ns: for durations."""
+    """The clocks in nanoseconds.  wall_ns: Unix time.  steady_ns: for durations."""
 
     wall_ns: Callable[[], int] = time.time_ns
     steady_ns: Callable[[], int] = time.monotonic_ns
@@ -118,9 +124,10 @@ async def _empty_state() -> State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """What whoever watches the daemon is told.
+    """The services for monitoring.
 
-    state: how things stand now.  not_ready: why no request is accepted, "" where they are.
+    state: returns the current state.  not_ready_reason: returns why requests are not accepted, or
+    "" while they are.
     """
 
     metrics: Metrics = field(default_factory=Metrics)
@@ -130,9 +137,9 @@ class Monitoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every dialect's handlers are given.
+    """The services that every dialect's handlers use.
 
-    efforts: what is being done about a missing drafter, a sentence or "".
+    drafter_fetch_status: returns a sentence about the pull of a missing drafter, or "".
     """
 
     generation: Generation

@@ -1,7 +1,7 @@
-"""SPECD_API_KEYS: who has one may call; what is asked without a key is answered 401.
+"""API keys (SPECD_API_KEYS): a request without a valid key is answered 401.
 
-A key comes as `Authorization: Bearer KEY` (OpenAI's and Ollama's clients) or as `x-api-key`
-(Anthropic's).  Nothing here logs one, or says in what it differs from the right one.
+Clients send a key as `Authorization: Bearer KEY` (OpenAI, Ollama) or as `x-api-key` (Anthropic).
+Keys are never logged, and comparing them takes the same time for every wrong key.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from specd.api.errors import Unauthorized
 from specd.api.ollama.errors import error_reply as ollama_reply
 from specd.api.openai.errors import error_reply as openai_reply
 
-#: What says no more than that specd is here.  The `ollama` command begins with `HEAD /`, and who
-#: watches a service has no key.
+#: Paths that need no key: they only show that specd runs.  The `ollama` command begins with
+#: `HEAD /`, and monitoring has no key.
 PUBLIC_PATHS: Final = frozenset({"/", "/health", "/v1/health", "/ready"})
 _X_API_KEY: Final = "X-Api-Key"
 _BEARER: Final = "bearer"
 _SALT_BYTES: Final = 16
-#: Of an identity: enough to tell a household's keys apart, too little to find one by trying.
+#: Hex digits of a key's identifier: enough to tell keys apart, too few to guess a key.
 _IDENTITY_DIGITS: Final = 8
-#: Of a path that begins so; Ollama's is that of all others, `*` and the empty one too.
+#: Error form by path prefix; all other paths, `*` and the empty one too, have Ollama's.
 _REPLIES: Final[Mapping[str, ErrorReply]] = {
     "/v1/messages": anthropic_reply,
     "/v1/": openai_reply,
@@ -37,9 +37,9 @@ _REPLIES: Final[Mapping[str, ErrorReply]] = {
 
 
 class Keys:
-    """The keys that open the API; none at all opens it to everybody.
+    """The valid API keys; without any, no key is required.
 
-    Only their digests are kept.  For the thread of the event loop.
+    It stores digests only.  Use it in the event loop's thread.
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
@@ -48,17 +48,17 @@ class Keys:
         self.replace(keys)
 
     def replace(self, keys: Iterable[str]) -> None:
-        """From now on these and no others; answers that are under way go on."""
+        """Replace all keys; running answers continue."""
         self._digests = tuple(dict.fromkeys(map(_digest, keys)))
 
     def is_authorized(self, request: web.BaseRequest) -> bool:
-        """Whether there are no keys, or one of them was sent."""
+        """Return whether no key is required, or a valid one was sent."""
         return not self._digests or self._matching_digest(request) is not None
 
     def client(self, request: web.BaseRequest) -> str:
-        """Who calls, for a line in the log: `key=3f2a81c0`, "" where that cannot be said.
+        """Return an identifier of the key for the log, like `key=3f2a81c0`; "" without a valid key.
 
-        The same for one key as long as the daemon runs, and of no use to whoever reads the log.
+        It is the same for one key until the daemon restarts, and does not reveal the key.
         """
         known = self._matching_digest(request)
         if known is None:
@@ -67,7 +67,7 @@ class Keys:
         return f"key={shown.hexdigest()}"
 
     def _matching_digest(self, request: web.BaseRequest) -> bytes | None:
-        """The digest of the key that was sent; every one is compared, so all take as long."""
+        """Return the digest of the key that was sent; compare with all, for a constant time."""
         found: bytes | None = None
         for sent in map(_digest, _sent_keys(request)):
             for known in self._digests:
@@ -85,12 +85,15 @@ def _sent_keys(request: web.BaseRequest) -> Iterator[str]:
 
 
 def _digest(key: str) -> bytes:
-    # A header's bytes that are no UTF-8 come as surrogates.
+    # Bytes of a header that are not UTF-8 arrive as surrogates.
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def require_key(keys: Keys) -> Middleware:
-    """401 in the words of the path's dialect.  A browser's preflight was answered before this."""
+    """Return a middleware that answers 401 in the dialect's form without a valid key.
+
+    Preflight requests of browsers are answered by an earlier middleware.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

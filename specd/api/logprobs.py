@@ -1,4 +1,4 @@
-"""Log probabilities on the wire; both dialects show a token the same way."""
+"""Log probabilities in answers; Ollama's and OpenAI's dialects share the form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _LOWEST: Final = -3.4028234663852886e38
 
 
 def logprob_entries(logprobs: Sequence[TokenLogprob]) -> list[dict[str, object]]:
-    """`bytes` is left out for an empty token, `top_logprobs` where none were asked for."""
+    """Return the JSON objects of the tokens.
+
+    `bytes` is left out for an empty token, `top_logprobs` if none were requested.
+    """
     return [
         _entry(chosen)
         | ({"top_logprobs": [_entry(top) for top in chosen.top]} if chosen.top else {})

@@ -1,6 +1,6 @@
-"""Finds the model of a request and checks what it can do: the same for every dialect.
+"""Finds the model of a request and checks its capabilities, for every dialect.
 
-The order of the checks is Ollama's; clients see which one answers first.
+The order of the checks is Ollama's, because clients see which one fails first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class CloudDisabled(SpecdError):
-    """The model lives at ollama.com, where specd never asks."""
+    """A model or service of ollama.com, which specd never contacts."""
 
 
 async def find_model(library: Library, name: str) -> core.ModelRef:
-    """Raises ModelNotFound with the name as it was sent, also for an empty one."""
+    """Return the model.  Raises ModelNotFound with the name as sent, also for an empty one."""
     if not name:
         raise ModelNotFound(name)
     try:
@@ -33,7 +33,7 @@ async def find_model(library: Library, name: str) -> core.ModelRef:
 
 
 async def find_info(library: Library, name: str, *, verbose: bool = False) -> ModelInfo:
-    """Raises ModelNotFound with the short name, tag and all."""
+    """Return the model's details.  Raises ModelNotFound with the short name and the tag."""
     return await _read(
         lambda: library.show(name, verbose=verbose), "remote model details are unavailable"
     )
@@ -47,13 +47,13 @@ async def _read(read: Callable[[], T], elsewhere: str) -> T:
 
 
 def require_capability(ref: core.ModelRef, capability: str) -> None:
-    """For capabilities that a field asks for: tools, insert."""
+    """Refuse a model without a capability that a field needs: tools, insert, audio."""
     if capability not in ref.capabilities:
         raise Unsupported(f"{ref.full_name} does not support {capability}")
 
 
 def require_completion(ref: core.ModelRef, sent_name: str, verb: str) -> None:
-    """verb: what the endpoint is called in the error, "generate" or "chat"."""
+    """Refuse a model that cannot generate text.  verb: "generate" or "chat", for the error."""
     if "completion" not in ref.capabilities:
         raise Unsupported(f"{go_quote(sent_name)} does not support {verb}")
 
@@ -64,7 +64,7 @@ def require_thinking(ref: core.ModelRef, sent_name: str, think: bool | str | Non
 
 
 def require_images(ref: core.ModelRef) -> None:
-    """For requests with images or sounds, before anything is loaded for them."""
+    """Refuse a model that reads neither images nor sounds, before it is loaded."""
     if {"vision", "audio"}.isdisjoint(ref.capabilities):
         raise Unsupported(
             "Multimodal data provided, but model does not support multimodal requests."
@@ -76,7 +76,7 @@ def require_images(ref: core.ModelRef) -> None:
 
 
 def require_sounds(ref: core.ModelRef) -> None:
-    """Refuse a model that cannot hear, before anything is loaded for the request."""
+    """Refuse a model that does not read sounds, before it is loaded."""
     require_images(ref)
     require_capability(ref, "audio")
 

@@ -1,4 +1,4 @@
-"""Before any route: who may call (CORS, Host), and Go's answers where no route fits.
+"""Checks before any route (CORS, Host), and Gin's answers if no route matches.
 
 Rules are Ollama's: gin-contrib/cors 1.7.2, the guard against DNS rebinding, gin's redirects.
 """
@@ -35,7 +35,7 @@ _STAINLESS: Final = (
     "Arch", "Async", "Custom-Poll-Interval", "Helper-Method", "Lang", "Os", "Package-Version",
     "Poll-Helper", "Retry-Count", "Runtime", "Runtime-Version", "Timeout",
 )  # fmt: skip
-# Not Ollama's: without them no web page can ask `/v1/messages`.
+# Not in Ollama: web pages need them for `/v1/messages`.
 _ANTHROPIC: Final = (
     "X-Api-Key", "Anthropic-Version", "Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access",
 )  # fmt: skip
@@ -55,7 +55,7 @@ _PREFLIGHT: Final = {
 
 
 class Origins:
-    """Which web pages may call; entries hold at most one `*`, which stands for any text."""
+    """The web origins that may call; an entry may contain one `*`, which stands for any text."""
 
     def __init__(self, allowed: tuple[str, ...]) -> None:
         self.replace(allowed)
@@ -95,7 +95,10 @@ def cors(origins: Origins) -> Middleware:
 def response_headers(
     origins: Origins,
 ) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Signal `on_response_prepare`: a stream sends its headers before its handler returns."""
+    """Return a handler of `on_response_prepare` that adds Server and CORS headers.
+
+    A middleware would be too late: a stream sends its headers before its handler returns.
+    """
 
     async def add(request: web.Request, response: web.StreamResponse) -> None:
         response.headers[hdrs.SERVER] = f"specd/{specd.__version__}"
@@ -107,9 +110,9 @@ def response_headers(
 
 
 def _cross_origin(request: web.BaseRequest) -> str:
-    """The page that calls from elsewhere; empty for the same origin and for no browser.
+    """Return the foreign origins of a request; "" for the same origin or without a browser.
 
-    No browser says two: who does is as foreign as the last that is not our own.
+    Browsers send one origin.  If a client sends several, all foreign ones are returned.
     """
     sent = [origin for origin in request.headers.getall(hdrs.ORIGIN, ()) if origin]
     if not sent:
@@ -122,7 +125,7 @@ def _cross_origin(request: web.BaseRequest) -> str:
 
 
 def host_guard() -> Middleware:
-    """Refuse foreign names: a web page could have let its own name resolve to this machine."""
+    """Return a middleware that refuses foreign host names, against DNS rebinding."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -137,12 +140,12 @@ def host_guard() -> Middleware:
 
 
 def _hosts(request: web.BaseRequest) -> list[str]:
-    """What the request says of where it goes; one, "" where nothing, unless it is a forgery.
+    """Return the hosts that the request names: one, or "" if none; only forgeries have several.
 
-    A whole URL in the first line is what counts, and it comes first.
+    The host of a whole URL in the request line comes first and counts.
     """
     sent = request.headers.getall(hdrs.HOST, [])
-    # `request.host` asks the DNS where nothing was sent, and nobody would be answered meanwhile.
+    # Without a Host header, `request.host` queries the DNS, which blocks the event loop.
     whole = [] if request.raw_path.startswith(("/", "*")) else [request.host]
     return [*whole, *sent] or [""]
 
@@ -180,7 +183,7 @@ _PRIVATE: Final = tuple(
 
 
 def _is_private(address: _Address) -> bool:
-    """Go's IsPrivate (RFC 1918, RFC 4193); Python's `is_private` holds far more."""
+    """Return the result of Go's IsPrivate (RFC 1918, RFC 4193); Python's covers far more."""
     return any(address in block for block in _PRIVATE)
 
 
@@ -201,7 +204,7 @@ def _without_port(host: str) -> str:
 
 @web.middleware
 async def handle_unrouted(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Gin's answers to a path or a method that is not routed."""
+    """Answer like Gin if no route matches the path or the method."""
     try:
         return await handler(request)
     except web.HTTPNotFound:

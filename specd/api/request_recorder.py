@@ -1,7 +1,7 @@
-"""Every request from its first line to its last byte: its id, and what is counted and logged of it.
+"""Records every request for the metrics and the log, and gives it an id.
 
-The outermost of the middlewares: what the others refuse is seen too.  What no middleware sees, for
-it is no HTTP, say, is told to `Unseen`.
+It is the outermost middleware, so it sees what the others refuse.  `EarlyErrors` records what no
+middleware sees, such as invalid HTTP.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from specd import metrics
 from specd.api.keys import Keys
 
 _X_REQUEST_ID: Final = "X-Request-Id"
-#: The header by which a dialect's own clients read the id.
+#: Dialect → additional header from which its clients read the id.
 _HEADERS: Final[Mapping[str, str]] = {"anthropic": "request-id"}
 _RECORD: Final = web.RequestKey("specd_record", metrics.RequestRecord)
-#: What nginx logs, and Ollama, where the client did not wait for an answer.
+#: The status that nginx and Ollama log if the client left before the answer.
 _CLIENT_LEFT: Final = 499
 
 
 def record_requests(
     collector: metrics.Metrics, keys: Keys, dialects: Mapping[str, str]
 ) -> Middleware:
-    """dialects: canonical path of a route → whose it is."""
+    """Return the middleware.  dialects: canonical path of a route → its dialect."""
 
     @web.middleware
     async def watched(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -42,7 +42,7 @@ def record_requests(
                 return response
             except asyncio.CancelledError:
                 record.left = True
-                # Where it has a status already, the answer was on its way.
+                # With a status, the answer was already being sent.
                 record.status = record.status or _CLIENT_LEFT
                 raise
             except web.HTTPException as answer:
@@ -61,13 +61,13 @@ def record_requests(
 
 
 class EarlyErrors:
-    """Answers what aiohttp refuses before any middleware has it, in the words of Go's net/http."""
+    """Answers requests that aiohttp refuses before any middleware, with net/http's texts."""
 
     def __init__(self, collector: metrics.Metrics) -> None:
         self._collector = collector
 
     def refuse(self, request: web.BaseRequest, status: int) -> web.Response:
-        """Nothing of the request is in the answer, and the connection ends with it."""
+        """Return an answer that quotes nothing of the request and closes the connection."""
         sent = request.headers.get(_X_REQUEST_ID, "")
         record = self._collector.begin(
             request_id=metrics.request_id(sent),
@@ -94,7 +94,7 @@ EARLY_ERRORS: Final = web.AppKey("specd_unseen", EarlyErrors)
 
 
 def is_recorded(request: web.BaseRequest) -> bool:
-    """Whether `watch` has it, or had."""
+    """Return whether `record_requests` has seen the request."""
     return _RECORD in request
 
 
@@ -116,7 +116,7 @@ def _begin_record(
 
 
 def _error_kind(status: int) -> str:
-    """NotFound, for an answer of which nobody said more than 404."""
+    """Return the kind of error for a status without an exception, like NotFound for 404."""
     if status == _CLIENT_LEFT:
         return "Cancelled"
     try:
@@ -126,7 +126,7 @@ def _error_kind(status: int) -> str:
 
 
 def request_headers() -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Signal `on_response_prepare`: the status and the id, as they go out."""
+    """Return a handler of `on_response_prepare` that records the status and sends the id."""
 
     async def add(request: web.Request, response: web.StreamResponse) -> None:
         record = request.get(_RECORD)

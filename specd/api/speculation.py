@@ -1,4 +1,4 @@
-"""What a response says of speculation: specd's own object, the same in every dialect."""
+"""The objects about speculation and timings in answers, the same in every dialect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from specd.core import SpeculationStats, Usage
 
 
 def speculation_object(stats: SpeculationStats) -> dict[str, object]:
-    """speedup: measured against the same model's plain speed; null while that is unknown.
+    """Return specd's object about an answer's drafts.
 
-    threshold: null where nothing can be drafted.
+    speedup: relative to the same model's plain speed; null while that is unknown.
+    threshold: null if nothing can be drafted.
     """
     wire: dict[str, object] = {
         "drafter": stats.drafter,
@@ -29,7 +30,7 @@ def speculation_object(stats: SpeculationStats) -> dict[str, object]:
 
 
 def timings_object(usage: Usage, stats: SpeculationStats) -> dict[str, object]:
-    """llama-server's `timings`, which dashboards read; milliseconds."""
+    """Return llama-server's `timings` object, in milliseconds."""
     n_evaluated = usage.n_prompt - usage.n_cached
     return {
         "cache_n": usage.n_cached,

@@ -1,4 +1,4 @@
-"""Streams an answer: the status waits for the first piece, and a gone client ends it at once."""
+"""Streams an answer: the status is sent with the first piece, and a disconnect cancels it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def stream(
 ) -> web.StreamResponse:
     """Send each piece as it comes.
 
-    An error before the first piece is raised, so that it has a status of its own; a later one is
-    the last piece.
+    An error before the first piece is raised, so that it gets its own status.  A later error is
+    sent as the last piece.
     """
     async with aclosing(pieces):
         piece = await anext(pieces)
@@ -44,11 +44,11 @@ async def _send_rest(
     pieces: AsyncIterator[bytes],
     error_piece: Callable[[SpecdError], bytes],
 ) -> None:
-    """What goes wrong in making a piece is told; what goes wrong in sending one is raised."""
+    """Send the other pieces: send an error in making a piece, raise an error in sending one."""
     while True:
         try:
             piece = await anext(pieces, b"")
-        except Exception as error:  # noqa: BLE001 - the border: the status is already sent
+        except Exception as error:  # noqa: BLE001 - the status is already sent
             piece = error_piece(to_public_error(error))
         if not piece:
             return
@@ -56,6 +56,6 @@ async def _send_rest(
 
 
 def sse_event(data: bytes, *, event: str = "") -> bytes:
-    """data: one line.  event: its name, for dialects that name their events."""
+    """Return one server-sent event.  data: one line.  event: its name; "" for none."""
     name = b"event: " + event.encode() + b"\n" if event else b""
     return name + b"data: " + data + b"\n\n"

@@ -1,4 +1,4 @@
-"""From Anthropic's body to the nouns of `core`, by the rules of Ollama's compatibility layer."""
+"""Converts Anthropic's body to the types of `core`, by Ollama's compatibility rules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def think(body: CountBody) -> bool | str | None:
 
 
 def estimated_tokens(prompt: core.ChatPrompt) -> int:
-    """Before anybody has counted: a quarter of the characters (contract 3.6)."""
+    """Return an estimate of the tokens before they are counted: a quarter of the characters."""
     said = sum(
         len(turn.content)
         + len(turn.thinking)

@@ -1,4 +1,4 @@
-"""What `/v1/messages` reads from a body: what Ollama's compatibility layer reads (contract 3.6).
+"""The fields that `/v1/messages` reads from a body: those of Ollama's compatibility layer.
 
 What it ignores (`metadata`, `cache_control`, `budget_tokens`, ...) is ignored here too.
 """

@@ -1,4 +1,4 @@
-"""Between Ollama's inference bodies and the nouns of `core`, both ways; key order is Ollama's."""
+"""Converts Ollama's inference bodies to the types of `core` and back; key order is Ollama's."""
 
 from __future__ import annotations
 

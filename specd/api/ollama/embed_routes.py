@@ -1,4 +1,4 @@
-"""The routes of `/api/embed` and of the older `/api/embeddings` (contract 2.6)."""
+"""The routes of `/api/embed` and of the older `/api/embeddings`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class EmbedRoutes:
         )
 
     async def _load(self, ref: core.ModelRef, body: EmbeddingBody) -> None:
-        """For nothing to embed; and what is to leave at once need not come."""
+        """Load the model for an empty input, or unload it if `keep_alive` is 0."""
         if body.keep_alive == 0:
             await self._generation.unload(ref.name)
         else:
@@ -143,7 +143,10 @@ def _request(
 
 
 def _legacy_vector(embedding: core.Embedding, ref: core.ModelRef) -> list[float]:
-    """The old route's vector: of some models never normalised, and their users' stores are full."""
+    """Return the older route's vector; for some models it is not normalised.
+
+    Users have stored such vectors, so they must stay comparable.
+    """
     is_raw = ref.architecture in {"nomic-bert", "nomic-bert-moe"} or (
         # No WordPiece: BGE-M3 and its like.
         ref.architecture == "bert" and ref.eos_token == "</s>"  # noqa: S105 - no password

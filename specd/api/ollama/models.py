@@ -1,4 +1,4 @@
-"""What `/api/tags` and `/api/show` say of models; key order is Ollama's."""
+"""The objects of `/api/tags` and `/api/show`; key order is Ollama's."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def details_object(details: ModelDetails) -> Json:
 def show_object(
     info: ModelInfo, *, system: str = "", basename: str = "", pair: Json | None = None
 ) -> Json:
-    """system: the request's, shown in place of the model's.
+    """Return the object of `/api/show`.
 
-    basename: replaces the model's own for clients that look their model up by it.
-    pair: specd's own word, None for a model that is not here.
+    system: the request's; it replaces the model's.  basename: replaces the model's own, for clients
+    that look up their model by it.  pair: specd's object; None for a remote model.
     """
     model_info = dict(info.model_info)
     if basename:

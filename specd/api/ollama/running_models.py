@@ -1,6 +1,7 @@
-"""What `/api/ps` says of loaded models, and `/api/show` of a model's pair; key order is Ollama's.
+"""The objects of `/api/ps`, and of a model's pair in `/api/show`; key order is Ollama's.
 
-Ollama's own fields are as Ollama has them, the drafter's bytes counted in; all else is in `specd`.
+Ollama's fields mean the same as in Ollama, and include the drafter's bytes.  All else is in
+`specd`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from specd.pairs import LOCAL_STORE
 from specd.scheduler import Resident
 from specd.store import ModelDetails
 
-#: What is being done about a missing drafter: a sentence, or "".
+#: Returns a sentence about the pull of a missing drafter, or "".
 FetchStatus = Callable[[core.Pair], str]
 
 
 def resident_details(library: Library, residents: Sequence[Resident]) -> Mapping[str, ModelDetails]:
-    """By the model's name; of one deleted since the few that are known.  Reads files."""
+    """Return name → details of the loaded models; a deleted model has few.  Reads files."""
     listed = {summary.name: summary.details for summary in library.list()}
     return {
         model.name: listed.get(model.name) or _unlisted_details(library, model)
@@ -30,7 +31,7 @@ def resident_details(library: Library, residents: Sequence[Resident]) -> Mapping
 
 
 def _unlisted_details(library: Library, model: core.ModelRef) -> ModelDetails:
-    """The demo answers by its name where the list leaves it out."""
+    """Return the details of a model that is not listed: the demo, or a deleted model."""
     try:
         return library.show(model.name).summary.details
     except SpecdError:
@@ -44,7 +45,7 @@ def ps_object(
     now_ns: int,
     drafter_fetch_status: FetchStatus,
 ) -> Json:
-    """details: as `resident_details` finds them."""
+    """Return the object of `/api/ps`.  details: from `resident_details`."""
     longest_first = sorted(residents, key=lambda resident: resident.expires_at, reverse=True)
     return {
         "models": [
@@ -73,7 +74,7 @@ def _resident(
 
 
 def _specd(resident: Resident, drafter_fetch_status: FetchStatus) -> Json:
-    """Where target and drafter lie, what the pair came to so far, or why there is none."""
+    """Return devices of target and drafter and the pair's results, or why there is no drafter."""
     facts, model_stats = resident.facts, resident.model_stats
     drafter = _drafter(resident)
     reason, detail = _paused_reason(resident) if drafter else _no_drafter_reason(resident)
@@ -149,7 +150,7 @@ def _memory(memory: core.ModelMemory) -> Json:
 
 
 def _state(resident: Resident) -> str | None:
-    """Of the newest answer; null before the first, but where nothing will ever be drafted."""
+    """Return the state of the newest answer; before the first, "off" or None for undecided."""
     if resident.model_stats.last is not None:
         return resident.model_stats.last.state.value
     switched_off = resident.spec.no_pair_reason == core.NoPair.DISABLED_BY_USER
@@ -162,7 +163,7 @@ def _paused_reason(resident: Resident) -> tuple[str, str]:
 
 
 def _no_drafter_reason(resident: Resident) -> tuple[str, str]:
-    """What the load found comes first: the pair may have had a drafter that was given up."""
+    """Return the reason and details; the load's come first, as it may have dropped the drafter."""
     facts, spec, pair = resident.facts, resident.spec, resident.pair
     if facts.no_pair_reason:
         reason, detail = facts.no_pair_reason, facts.no_pair_detail
@@ -176,7 +177,7 @@ def _no_drafter_reason(resident: Resident) -> tuple[str, str]:
 def pair_object(
     pair: core.Pair, drafter_fetch_status: FetchStatus, resident: Resident | None
 ) -> Json:
-    """What would draft for a model that is loaded now.  resident: the model, where it is."""
+    """Return the pair that a load would use now.  resident: the model, if it is loaded."""
     return {
         "drafter": pair.drafter.name if pair.drafter else None,
         "pair_source": pair.drafter.source if pair.drafter else None,
@@ -193,7 +194,7 @@ def pair_object(
 def _with_fetch_status(
     pair: core.Pair, reason: str, detail: str, drafter_fetch_status: FetchStatus
 ) -> str:
-    """One that was on the shelf drafts until the one that a rule names has come."""
+    """Append the status of the pull if the drafter is missing or a local one replaces it."""
     is_local_drafter = pair.drafter is not None and pair.drafter.source == LOCAL_STORE
     if is_local_drafter or reason == core.NoPair.NOT_FOUND:
         return " ".join(filter(None, (detail, drafter_fetch_status(pair))))

@@ -1,4 +1,4 @@
-"""What `/api/*` reads from a body: Ollama's fields with Go's types and error texts.
+"""The fields that `/api/*` reads from a body, with Go's types and Ollama's error texts.
 
 Every field here is honoured or refused; fields not named here are ignored, as Ollama ignores them.
 """
@@ -44,14 +44,14 @@ class InvalidFormat(InvalidRequest):
 
 
 def keep_alive(value: object) -> float:
-    """Seconds; inf for ever.  A number is seconds, a string a Go duration."""
+    """Return seconds, inf for forever.  A number is seconds, a string is a Go duration."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InvalidRequest(f"Unsupported type: '{go_any_type(value)}'")
     try:
         seconds = parse_go_duration(value) if isinstance(value, str) else float(value)
     except ValueError as error:
         raise InvalidRequest(str(error)) from error
-    # What is longer than Go can say, or negative, is for ever.
+    # A negative duration, or one longer than Go's maximum, is forever.
     return seconds if 0 <= seconds < MAX_DURATION_S else math.inf
 
 

@@ -1,4 +1,4 @@
-"""From OpenAI's chat body to the nouns of `core`, by the rules of Ollama's compatibility layer."""
+"""Converts OpenAI's chat body to the types of `core`, by Ollama's compatibility rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: what `/api/embed` does, in OpenAI's words (contract 3.4)."""
+"""`POST /v1/embeddings`: like `/api/embed`, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EmbeddingsBody:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Here an empty text is a text.  Raises InvalidRequest."""
+        """Return the texts; an empty string counts as one.  Raises InvalidRequest."""
         if self.input in (None, []):
             raise InvalidRequest("invalid input")
         return parse_texts(self.input) or ("",)

@@ -1,4 +1,4 @@
-"""From the body of `/v1/responses` to the nouns of `core`."""
+"""Converts the body of `/v1/responses` to the types of `core`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def to_request(
 
 
 def to_messages(items: Sequence[Item]) -> list[core.Message]:
-    """What the assistant thought, said and called in a row is one message of his."""
+    """Convert items to messages; consecutive items of the assistant become one message."""
     names = {item.call_id: item.name for item in items if isinstance(item, CallItem)}
     runs: list[list[core.Message]] = []
     thought = ""

@@ -1,4 +1,4 @@
-"""The items of a response's `input`: what each may hold, with Ollama's complaints."""
+"""The items of `input` in `/v1/responses`, checked with Ollama's error texts."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _list(name: str, value: object) -> Sequence[Any]:
 
 
 def _each(name: str, values: Sequence[object], read: Callable[[object], T]) -> list[T]:
-    """Complaints say which value they are about."""
+    """Read each value.  Raises InvalidRequest that names the index of the value."""
     done: list[T] = []
     for index, value in enumerate(values):
         try:
