@@ -1,1 +1,1 @@
-"""What `specd bench` runs: workloads, targets of real size, measurement, report."""
+"""Measures a pair for `specd bench`: workloads, padded targets, runs and reports."""

@@ -1,4 +1,4 @@
-"""Files that can be made again: where they lie, and how they get there whole or not at all."""
+"""The user's cache of generated model files, each written atomically."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SPARE_BYTES = 64 << 20
 
 
 def cache_directory() -> Path:
-    # No setting of specd: the desktop's own convention for files that can be made again.
+    """Return the bench's folder in the user's cache; XDG_CACHE_HOME moves it."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "specd" / "bench"
 
 
 def cached_file(source: Path, what: str, write: Callable[[Path], object]) -> Path:
-    """The file made of `source`, written on first use.
+    """Return the file generated from `source`; `write` creates it on first use.
 
-    what: all that decides its contents but the source, in words for a file name.
+    what: part of the file name, for everything besides the source that decides the contents.
     """
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -36,21 +36,21 @@ def cached_file(source: Path, what: str, write: Callable[[Path], object]) -> Pat
 
 @contextmanager
 def atomic_output(destination: Path, n_bytes: int) -> Iterator[Path]:
-    """A file beside the destination that becomes it, or vanishes if the block fails.
+    """Yield a temporary file that replaces the destination, or is removed if the block fails.
 
-    StoreError: no room for n_bytes, or no right to write them.
+    Raises StoreError where n_bytes do not fit on the disk or must not be written.
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(destination, n_bytes)
-        with _whole_or_not_at_all(destination) as path:
+        _check_free_space(destination, n_bytes)
+        with _temporary_file(destination) as path:
             yield path
     except OSError as error:
         raise StoreError(f"{destination} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
-def _whole_or_not_at_all(destination: Path) -> Iterator[Path]:
+def _temporary_file(destination: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(dir=destination.parent, suffix=".part")
     os.close(handle)
     path = Path(name)
@@ -63,7 +63,7 @@ def _whole_or_not_at_all(destination: Path) -> Iterator[Path]:
         raise
 
 
-def _check_room(destination: Path, n_bytes: int) -> None:
+def _check_free_space(destination: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(destination.parent).free
     if free < n_bytes + _SPARE_BYTES:
         raise StoreError(

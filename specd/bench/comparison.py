@@ -1,4 +1,4 @@
-"""What the runs of one workload come to: medians and spreads, mode against mode."""
+"""The figures of one workload: medians and ranges of each mode, and ratios between modes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from specd.bench.runs import Run, sum_depths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeFigures:
-    """ratio: to plain decoding, prompt by prompt.  total_per_s: all tokens over all seconds.
+    """The figures of one mode on one workload.
 
-    looked_up: the part of drafted that prompt lookup found.  n_same_text: answers equal to plain's,
-    of n_answers.
+    ratio: to plain decoding, prompt by prompt.  total_per_s: all tokens over all seconds.
+    looked_up: drafted tokens that prompt lookup found.  n_same_text: how many of n_answers have
+    the text of plain decoding.
     """
 
     mode: Mode
@@ -38,9 +39,9 @@ class Comparison:
     """All modes on one workload at one temperature and number of streams.
 
     Ratios are taken prompt by prompt and None where a mode of theirs did not run.
-    best_fixed: the fixed length with the highest median ratio to plain, on this workload.
-    hindsight: the better of plain and best_fixed: what only the end of the bench could tell.
-    best_peer_draft, best_peer: the same of the peer's drafting modes, and with its plain one.
+    best_fixed: the fixed length with the highest median ratio to plain on this workload.
+    hindsight: the better of plain and best_fixed, chosen after the bench.
+    best_peer_draft: the best of the peer's drafting modes.  best_peer: its plain mode included.
     overhead_ms: of plain decoding, per token.  n_left_out: prompts with too short an answer.
     """
 
@@ -67,7 +68,7 @@ class Comparison:
         return next((figures for figures in self.modes if figures.mode.name == name), None)
 
 
-#: Whom a mode is measured against on one workload; None where there is nobody.
+#: Chooses the mode to compare with on one workload; None where no such mode ran.
 BestMode = Callable[[Grid], Mode | None]
 
 
@@ -88,7 +89,7 @@ def best_peer(grid: Grid) -> Mode | None:
 
 
 def compare(runs: Iterable[Run]) -> tuple[Comparison, ...]:
-    """One comparison per workload, temperature and number of streams, in the order of the runs.
+    """Return one comparison per workload, temperature and number of streams, in run order.
 
     Plain must be among the modes.
     """

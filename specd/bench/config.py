@@ -1,4 +1,4 @@
-"""What `specd bench` was asked, and what that comes to: a pair, modes, legs."""
+"""The configuration of a bench, and the pair, modes and run sets that follow from it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from specd.core import DrafterKind
 from specd.errors import InvalidRequest
 from specd.settings import Settings
 
-#: The size of the target where nobody names a model: small for a server, large beside a drafter.
+#: Size of the demo pair's target: small for a server, large beside a drafter.
 DEFAULT_SIZE = "1b"
-#: Servers of a peer that are kept loaded beside the engine; one of them decodes plainly.
+#: Peer servers loaded beside the engine; one of them decodes plainly.
 MAX_PEERS = 4
 _USUAL = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig:
-    """What is to be compared, on what, and how long.
+    """The configuration of a bench.
 
-    target_size: "" leaves the target as it is, but for the demo pair's, which becomes DEFAULT_SIZE.
-    n_prompts: of each workload in each of n_repeats.  streams: how many are asked at once.
-    draft_lengths: of the fixed modes.  prompt_lookup: whether users have it.
-    each_drafter: auto with one kind of drafter alone, too.
-    peer: None leaves it out.  peer_lengths: its n_max.
-    overhead: plain decoding alone, the peer's too.
+    target_size: "" leaves the target unpadded; the demo pair's is then padded to DEFAULT_SIZE.
+    n_prompts: of each workload in each of n_repeats.  streams: numbers of simultaneous requests.
+    draft_lengths: of the fixed modes, tokens.  prompt_lookup: whether auto uses it.
+    each_drafter: also run auto with each kind of drafter alone.
+    peer: None runs no peer.  peer_lengths: its n_max, tokens.
+    overhead: run plain decoding only, here and on the peer.
     n_threads: 0 is as many as the daemon would use.
     """
 
@@ -59,7 +59,10 @@ class BenchConfig:
     n_gpu_layers: int = -1
 
     def subject(self, settings: Settings, on_padding: Callable[[float], None]) -> Subject:
-        """The pair; writing a large target may take seconds, `on_padding` hears how far it is."""
+        """Return the pair, its target padded if asked.  on_padding: receives the written share.
+
+        Raises InvalidRequest, StoreError.
+        """
         subject = find_subject(self.model, self.target, self.drafter, settings)
         size = self.target_size
         if not size and not self.model and self.target is None:
@@ -73,7 +76,7 @@ class BenchConfig:
         return subject.enlarged(n_parameters, on_padding, self.target_type)
 
     def modes(self, *, has_drafter: bool) -> tuple[Mode, ...]:
-        """Without a drafter nothing can be fixed: plain, and what auto makes of prompt lookup."""
+        """Return the modes; without a drafter only plain and auto, which has prompt lookup."""
         peer = [PEER_PLAIN] if self.peer is not None else []
         if self.overhead:
             return (PLAIN, *peer)
@@ -84,20 +87,20 @@ class BenchConfig:
             peer += map(Mode.peer_draft, self.peer_lengths)
         if len(peer) > MAX_PEERS:
             raise InvalidRequest(
-                f"--peer-drafts: at most {MAX_PEERS - 1} lengths, each has a server of its own"
+                f"--peer-drafts: at most {MAX_PEERS - 1} lengths, since each has a server"
             )
         return (PLAIN, *map(Mode.fixed, self.draft_lengths), *alone, AUTO, *peer)
 
     def names(self, subject: Subject) -> tuple[str, ...]:
-        """Workloads that make sense for it: no drafter can be made useless where there is none."""
+        """Return the workloads; without a drafter the hostile one is left out."""
         has_drafter = subject.drafter is not None
         return tuple(name for name in self.workloads if has_drafter or name != HOSTILE)
 
     def run_sets(self, subject: Subject) -> tuple[RunSet, ...]:
-        """InvalidRequest where the workloads cannot fill them."""
+        """Return the run sets.  Raises InvalidRequest where the workloads have too few prompts."""
         names = self.names(subject)
         if not names:
-            raise InvalidRequest(f"the workload {HOSTILE} takes a drafter to make useless")
+            raise InvalidRequest(f"the workload {HOSTILE} needs a drafter")
         bench_plan = BenchPlan(
             workloads=[load_workload(name) for name in names],
             modes=self.modes(has_drafter=subject.drafter is not None),

@@ -1,4 +1,4 @@
-"""One request to an engine, from the question to its one terminal event."""
+"""One request to an engine and its whole answer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specd.errors import EngineError
 
 
 class Engine(Protocol):
-    """What a bench needs of `runner.Process`."""
+    """The part of `runner.Process` that a bench uses."""
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """A whole answer; logprobs where they were asked for."""
+    """A whole answer, with logprobs where the request asked for them."""
 
     text: str
     logprobs: tuple[core.TokenLogprob, ...]
@@ -27,7 +27,7 @@ class EngineReply:
 
 
 async def ask(engine: Engine, request: core.EngineRequest) -> EngineReply:
-    """EngineError with the engine's own words."""
+    """Return the whole answer.  Raises EngineError with the engine's message."""
     pieces: list[str] = []
     logprobs: list[core.TokenLogprob] = []
     async with aclosing(engine.generate(request)) as events:

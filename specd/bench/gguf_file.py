@@ -1,4 +1,4 @@
-"""What the gguf package leaves to its callers: clear errors, and metadata copied as it is."""
+"""GGUF files through the gguf package, with clear errors and copies of metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.errors import StoreError
 
 
 def open_gguf(source: Path) -> Any:
-    """A GGUFReader.  StoreError for a file that is no GGUF, or cannot be read."""
+    """Return a GGUFReader.  Raises StoreError for a file that is not a readable GGUF."""
     try:
         return gguf.GGUFReader(source)
     except (OSError, ValueError, IndexError, KeyError) as error:
@@ -20,7 +20,7 @@ def open_gguf(source: Path) -> Any:
 
 
 def copy_metadata(writer: Any, reader: Any, keys: Collection[str]) -> None:
-    """The reader's values under these keys, of the types they have there, in the reader's order."""
+    """Copy the values of these keys to the writer, with their types, in the reader's order."""
     for key, field in reader.fields.items():
         if key in keys:
             kind, *element = field.types

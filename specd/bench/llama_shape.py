@@ -1,4 +1,4 @@
-"""The sizes of a dense llama, and those of a larger one that holds it."""
+"""The dimensions of a dense Llama, and of a larger one that contains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _WIDE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaShape:
-    """has_output: the output matrix is not the embedding."""
+    """The dimensions of a dense Llama.
+
+    has_output: whether the output matrix is separate from the embedding.
+    """
 
     n_embd: int
     n_layers: int
@@ -28,11 +31,11 @@ class LlamaShape:
 
     @classmethod
     def empty(cls, like: LlamaShape) -> LlamaShape:
-        """No heads and no columns."""
+        """Return the shape without heads and feed-forward columns."""
         return replace(like, n_ff=0, n_heads=0, n_kv_heads=0)
 
     def copied(self, n: int) -> LlamaShape:
-        """The stream, the heads and the columns, each n times."""
+        """Return the shape with n times the embedding, heads and feed-forward columns."""
         return replace(
             self,
             n_embd=n * self.n_embd,
@@ -50,7 +53,7 @@ class LlamaShape:
 
     @property
     def label(self) -> str:
-        """As in model names: 30M, 1.1B."""
+        """The number of parameters as in model names: 30M, 1.1B."""
         n = self.n_parameters
         return f"{n / 1e9:.2g}B" if n >= 1e9 or round(n / 1e6) >= 1000 else f"{n / 1e6:.0f}M"
 
@@ -62,9 +65,9 @@ class LlamaShape:
 
 
 def scaled(small: LlamaShape, n_parameters: int) -> LlamaShape:
-    """The shape nearest to `n_parameters` that holds `small` and looks like a real model.
+    """Return the shape nearest to `n_parameters` that contains `small`, proportioned as a real one.
 
-    Heads keep their size and their grouping; every row is a whole number of Q8_0 blocks.
+    Heads keep their size and grouping.  Every row is a whole number of Q8_0 blocks.
     """
     group = small.n_heads // small.n_kv_heads
     step = math.lcm(small.head_dim * group, _BLOCK)

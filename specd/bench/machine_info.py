@@ -1,4 +1,4 @@
-"""Where and with what a bench was run: facts that its figures mean nothing without."""
+"""The machine and versions that a bench ran on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.runner import probe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineInfo:
-    """load_average: runnable tasks over the last minute; what ran beside the bench disturbs it."""
+    """The machine and versions.  load_average: runnable tasks over the last minute."""
 
     cpu: str
     n_cores: int

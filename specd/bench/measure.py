@@ -1,4 +1,4 @@
-"""Runs over the processes of one leg: every mode on every prompt, nothing loaded twice."""
+"""The runs of one run set: every mode on every prompt, with each model loaded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specd.runner import Process
 
 
 class Peer(Protocol):
-    """What a bench needs of a peer's server."""
+    """The part of `PeerServer` that a bench uses."""
 
     async def answer(
         self, prompt: str, *, n_tokens: int, temperature: float, seed: int
@@ -25,7 +25,10 @@ class Peer(Protocol):
 
 
 class Bench:
-    """peers: a server for each of the leg's peer modes.  clock: seconds."""
+    """A loaded engine and its peers, which run one run set.
+
+    peers: a server for each peer mode of the run set.  clock: seconds.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Bench:
         self._clock = clock
 
     async def runs(self) -> AsyncIterator[Run]:
-        """Warm up, then yield runs as they end.  EngineError with the server's own words."""
+        """Warm up, then yield each run as it ends.  Raises EngineError with a server's message."""
         n_tokens = self._run_set.n_tokens
         for group, mode, temperature in self._run_set.warm_ups():
             await self._run(group, mode, temperature, min(n_tokens, N_WARM_UP_TOKENS))
@@ -49,7 +52,7 @@ class Bench:
             yield await self._run(group, mode, temperature, n_tokens)
 
     async def _run(self, group: Group, mode: Mode, temperature: float, n_tokens: int) -> Run:
-        """The whole group at once."""
+        """Send all prompts of the group at once and return their combined run."""
         began = self._clock()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -82,7 +85,7 @@ class Bench:
 
 @asynccontextmanager
 async def engine_process(spec: core.EngineSpec) -> AsyncIterator[tuple[Process, core.EngineFacts]]:
-    """A loaded engine, gone when the block is left.  LoadFailed, LoadStalled."""
+    """Yield a loaded engine and stop it after the block.  Raises LoadFailed, LoadStalled."""
     process = Process(spec)
     try:
         yield process, await process.ready()

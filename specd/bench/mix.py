@@ -1,4 +1,4 @@
-"""What all workloads come to together: geometric means of ratios, and tokens over seconds."""
+"""The figures of all workloads together: geometric means of ratios, and tokens per second."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from specd.bench.run_grid import Grid, geometric_mean, grids
 from specd.bench.runs import Run
 from specd.bench.workload import HOSTILE
 
-#: The interval that a repetition should fall into nine times of ten, from so many resamples.
+#: Resamples for the bootstrap interval, and the share of repetitions that it should contain.
 _N_RESAMPLES = 400
 _SHARE = 0.90
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """value: geometric mean over the workloads of the median ratio of their prompts.
+    """How much faster one mode is than another.
 
-    low, high: the 90 % interval that drawing other prompts would give, by bootstrap; None where
-    every workload had a single prompt, which says nothing of others.
-    by_total: tokens per second of the one over those of the other, all workloads together.
+    value: geometric mean over the workloads of each workload's median ratio.
+    low, high: the 90 % interval for other prompts, by bootstrap; None where every workload had a
+    single prompt.  by_total: the ratio of tokens per second over all workloads.
     """
 
     value: float
@@ -47,8 +47,9 @@ class MixFigures:
 class Mix:
     """All workloads but the hostile one, at one temperature and number of streams.
 
-    Each is measured against its own best rival (best_fixed, hindsight, peer_draft, peer_best), or
-    all against one: single_fixed, the length best on the whole mix, and peer_single, the peer's.
+    Some ratios compare each workload with its own best mode: best_fixed, hindsight, peer_draft and
+    peer_best.  Others compare all with one mode, the best on the whole mix: single_fixed here,
+    single_peer on the peer.
     """
 
     temperature: float
@@ -72,20 +73,20 @@ class Mix:
 
 
 def mixes(runs: Iterable[Run]) -> tuple[Mix, ...]:
-    """One mix per temperature and number of streams, in the order of the runs."""
+    """Return one mix per temperature and number of streams, in run order."""
     return tuple(map(_mix, _group_grids(runs).values()))
 
 
 def mix_ratio(
     runs: Iterable[Run], streams: int, temperature: float, mode: Mode, best_mode: Mode
 ) -> Ratio | None:
-    """Of any two modes on the mix; None where one of them is missing from any workload."""
+    """Return the ratio of two modes on the mix, or None where a workload lacks one of them."""
     parts = _group_grids(runs).get((streams, temperature))
     return _ratio(parts, mode, lambda _: best_mode) if parts else None
 
 
 def _group_grids(runs: Iterable[Run]) -> dict[tuple[int, float], list[Grid]]:
-    """The workloads of each mix, by its streams and temperature."""
+    """Return the grids of each mix by (streams, temperature)."""
     together: dict[tuple[int, float], list[Grid]] = {}
     for grid in grids(runs):
         if grid.rows and grid.workload != HOSTILE:
@@ -116,12 +117,12 @@ def _mix(parts: Sequence[Grid]) -> Mix:
 
 
 def _common(parts: Sequence[Grid]) -> list[Mode]:
-    """Modes that every workload ran."""
+    """Return the modes that every workload ran."""
     return [mode for mode in parts[0].modes if all(mode in grid.modes for grid in parts)]
 
 
 def _best_single_mode(parts: Sequence[Grid], kind: Kind) -> Mode | None:
-    """The one mode of that kind that is best for all workloads at once."""
+    """Return the mode of that kind with the best mean ratio to plain over all workloads."""
     candidates = [mode for mode in _common(parts) if mode.kind is kind]
     return max(
         candidates,
@@ -137,7 +138,7 @@ def _figures(parts: Sequence[Grid], mode: Mode) -> MixFigures:
 
 
 def _ratio(parts: Sequence[Grid], mode: Mode, best_mode: BestMode) -> Ratio | None:
-    """None where either is missing from any workload."""
+    """Return the ratio, or None where a workload lacks either mode."""
     met = []
     for grid in parts:
         other = best_mode(grid)
@@ -155,9 +156,9 @@ def _ratio(parts: Sequence[Grid], mode: Mode, best_mode: BestMode) -> Ratio | No
 
 
 def _interval(by_workload: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:
-    """Of the geometric mean, were other prompts drawn; the same for the same ratios.
+    """Return the bootstrap interval of the geometric mean; deterministic.
 
-    Prompts are few per workload, so their deviations are drawn from those of all workloads.
+    A workload has few prompts, so deviations are resampled from those of all workloads.
     """
     centres = [geometric_mean(ratios) for ratios in by_workload]
     deviations = [
@@ -181,6 +182,6 @@ def _interval(by_workload: Sequence[Sequence[float]]) -> tuple[float, float] | t
 
 
 def _total(chosen: Sequence[tuple[Grid, Mode]]) -> float:
-    """Tokens per second of these modes on their workloads, all together."""
+    """Return tokens per second of these modes over all their workloads."""
     runs = [row[mode] for grid, mode in chosen for row in grid.rows.values()]
     return sum(run.n_timed for run in runs) / sum(run.seconds for run in runs)

@@ -1,4 +1,4 @@
-"""The ways to decode that a bench compares: ours as a request spells them, and the peer's."""
+"""The decoding modes that a bench compares: specd's and the peer's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specd.core import DrafterKind, EngineRequest, SpeculationMode
 
 
 class Kind(StrEnum):
-    """What a mode is to the comparison; in the order in which tables show them."""
+    """The kind of a mode, in the order of the tables."""
 
     PLAIN = "plain"
-    FIXED = "fixed"  # always so many drafted tokens
+    FIXED = "fixed"  # a fixed number of drafted tokens
     DRAFTER = "drafter"  # the controller decides, with one kind of drafter alone
     AUTO = "auto"  # the controller decides everything: what users get
     PEER_PLAIN = "peer plain"
-    PEER_DRAFT = "peer draft"  # the peer with the same drafter, up to so many tokens
+    PEER_DRAFT = "peer draft"  # the peer with the same drafter, up to n_draft tokens
 
 
 _ORDER = tuple(Kind)
@@ -29,8 +29,8 @@ _ORDER = tuple(Kind)
 class Mode:
     """One way to decode.
 
-    n_draft: of the fixed ones and of the peer's.  changes: keywords of EngineRequest that differ
-    from a user's request; the peer's modes have none, they are told apart by their server.
+    n_draft: draft length of fixed and peer modes, tokens.  changes: fields of EngineRequest that
+    differ from a user's request; empty for a peer mode, which is an option of its server.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Mode:
         return self.kind in {Kind.PEER_PLAIN, Kind.PEER_DRAFT}
 
     @property
-    def place(self) -> tuple[int, int, str]:
-        """Where it stands in a table."""
+    def sort_key(self) -> tuple[int, int, str]:
+        """The sort key for tables."""
         return _ORDER.index(self.kind), self.n_draft, self.name
 
     def applied(self, request: EngineRequest) -> EngineRequest:

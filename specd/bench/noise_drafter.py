@@ -1,4 +1,4 @@
-"""A drafter that costs what another one does and guesses nothing: the worst that a pair can be."""
+"""A useless drafter with the cost of a real one: the worst case of a pair."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy.typing as npt
 from specd.bench.cache import atomic_output, cached_file
 from specd.bench.gguf_file import open_gguf
 
-#: Part of a cached file's name: raise it when the rows would be ordered differently.
+#: Part of a cached file's name; raise it when the order of the rows changes.
 _FORMAT = 1
 _ROWS = {"token_embd.weight", "output.weight"}
 
 
 def noise_drafter(source: Path) -> Path:
-    """The same file but for the order of its vocabulary's rows, from the cache or written now.
+    """Return a cached copy of the drafter with the vocabulary's rows in another order.
 
-    It reads other words than it is given and says others than it means, at the same price: rows are
-    whole blocks in every tensor type.  Control tokens keep theirs, so that it does not end a draft
-    early.  StoreError: no GGUF, or no room or right to write it.
+    It reads and writes the wrong tokens at the same cost, since rows are whole blocks in every
+    tensor type.  Control tokens keep their rows, so that drafts do not end early.
+    Raises StoreError where the source is not a GGUF or the copy cannot be written.
     """
     open_gguf(source)
     return cached_file(source, f"noise-v{_FORMAT}", lambda path: _write(source, path))
@@ -44,7 +44,7 @@ def _reorder(reader: Any) -> None:
 
 
 def _order(reader: Any, n_rows: int) -> npt.NDArray[np.intp]:
-    """Ordinary tokens half a vocabulary further: frequent ones have the low ids in most of them."""
+    """Return row indexes with ordinary tokens moved by half a vocabulary; low ids are frequent."""
     order = np.arange(n_rows)
     kinds = reader.get_field("tokenizer.ggml.token_type")
     if kinds is None:

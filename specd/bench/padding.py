@@ -1,11 +1,11 @@
-"""How a small dense llama lies inside a large one without changing what it computes.
+"""The layout of a small dense Llama inside a large one that computes the same.
 
-The residual stream keeps the small model's width; beyond it every layer reads and writes zeros, so
-the weights that read the padding are free, and are noise.
+The residual stream keeps the small model's width.  Beyond it every layer reads and writes zeros, so
+the weights that read the padding may have any value, and are noise.
 
-Where a weight cannot be said in one of the large model's type, the large model holds the small one
-several times over: every copy of the stream, of a head and of a column carries the same values, and
-what reads them adds up a part of the weight from each (`blocks.parts`).
+Some types cannot hold a weight of the small model in one weight.  The large model then contains the
+small one several times: each copy of the stream, of a head and of a column carries the same values,
+and what reads them adds up a part of the weight from each (`quantized_blocks.parts`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from specd.bench.quantized_blocks import BLOCK, Blocks, FileType, Noise, parts
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One weight of the large model and where the small one's lies in it: the upper left corner.
+    """A weight matrix of the large model, with the small model's matrix in its upper left corner.
 
-    Rows from `silent_rows` on must ignore the first `real_inputs` inputs: what they feed is
-    multiplied by noise, or would leave the width that the small model takes.
-    row_copies, column_copies: how often the small model's lies there, below and beside itself.
+    source: the small model's matrix, None for noise alone.
+    Rows from `silent_rows` on ignore the first `real_inputs` inputs: what they feed is multiplied
+    by noise, or lies outside the small model's width.
+    row_copies, column_copies: copies of the small model's matrix, below and beside each other.
     """
 
     name: str
@@ -52,9 +53,9 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Gains of an RMS norm; without a source they only have to be finite.
+    """The gains of an RMS norm; without a source any finite gains will do.
 
-    n_copies: of the stream that it lets through.
+    n_copies: copies of the residual stream that pass through it.
     """
 
     name: str
@@ -72,11 +73,12 @@ class Norm:
 
 
 def padded_shape(small: LlamaShape, file_type: FileType) -> LlamaShape:
-    """The part of the large model that is not padding: the small one, as often as it takes."""
+    """Return the shape of the part that is not padding: all copies of the small model."""
     return small.copied(file_type.n_parts)
 
 
 def plan(small: LlamaShape, large: LlamaShape, file_type: FileType) -> Iterator[Matrix | Norm]:
+    """Yield the tensors of the large model in file order."""
     n_copies = file_type.n_parts
     yield Matrix(
         "token_embd.weight",
@@ -90,8 +92,7 @@ def plan(small: LlamaShape, large: LlamaShape, file_type: FileType) -> Iterator[
     for layer in range(large.n_layers):
         is_real = layer < small.n_layers
         yield from _layer(f"blk.{layer}.", small, large, file_type, is_real=is_real)
-    # One copy is enough to read the answer from, and an embedding that is also the output sees
-    # each of them with its whole weight.
+    # One copy of the stream is enough for the output.
     yield Norm("output_norm.weight", large.n_embd, "output_norm.weight", n_copies=1)
     if large.has_output:
         vocabulary = file_type.vocabulary
@@ -102,10 +103,10 @@ def plan(small: LlamaShape, large: LlamaShape, file_type: FileType) -> Iterator[
 def _layer(
     prefix: str, small: LlamaShape, large: LlamaShape, file_type: FileType, *, is_real: bool
 ) -> Iterator[Matrix | Norm]:
-    """A layer of the small model, or one that adds exactly zero to the residual stream.
+    """Yield the tensors of a real layer, or of one that adds exactly 0 to the residual stream.
 
-    The extra heads' values and the extra columns' `up` are zero because they read padding alone,
-    so all weights behind them are free.  Few weights are zero, none where a kernel could profit.
+    Extra heads and columns read only padding, so their values are 0 and the weights behind them
+    may be noise.  Few weights are zero, so that no kernel runs faster than on a real model.
     """
     n_copies = file_type.n_parts
 
@@ -120,7 +121,7 @@ def _layer(
         name = f"{prefix}{name}.weight"
         return Norm(name, large.n_embd, name if is_real else None, n_copies)
 
-    # An identity layer has no real head and no real column: all its rows are extra ones.
+    # An identity layer has no real head and column: all its rows are extra ones.
     inner = padded_shape(small, file_type)
     real = inner if is_real else LlamaShape.empty(inner)
     q_width, kv_width = large.n_heads * large.head_dim, large.n_kv_heads * large.head_dim
@@ -138,9 +139,9 @@ def _layer(
 
 
 def fill_matrix(matrix: Matrix, noise: Noise, source: npt.NDArray[np.uint8] | None) -> Blocks:
-    """Noise, silence where it must be, and the small model's weights.
+    """Return the blocks of a matrix: noise, zeros in silent rows and the small model's weights.
 
-    source: rows of Q8_0 as they lie in the small model's file.
+    source: rows of Q8_0 as stored in the small model's file.
     """
     n_blocks, n_bytes = matrix.n_inputs // BLOCK, matrix.file_type.block_bytes
     if matrix.padding_is_zero:
@@ -160,9 +161,9 @@ def fill_matrix(matrix: Matrix, noise: Noise, source: npt.NDArray[np.uint8] | No
 def gains(
     norm: Norm, source: npt.NDArray[np.float32] | None, inner: LlamaShape
 ) -> npt.NDArray[np.float32]:
-    """The mean square is taken over more components, most of them zero: undo its shrinking.
+    """Return the gains, scaled for a mean square over more components, most of them zero.
 
-    inner: what is `held`.
+    source: gains in the small model.  inner: the result of `padded_shape`.
     """
     if source is None:
         padded = np.ones(norm.n_inputs, dtype=np.float32)

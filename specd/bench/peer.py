@@ -1,7 +1,7 @@
 """llama-server on the same files, threads, context and prompts as specd's engine.
 
-One server is one configuration: llama-server ignores every speculative parameter of a request, so
-that each draft length, and plain decoding, has a server of its own.
+llama-server ignores speculative parameters of a request.  Each draft length, and plain decoding,
+therefore has a server of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["PeerAnswer", "PeerBinary", "PeerServer", "peer_server"]
 _POLL_S = 0.05
 _LOAD_S = 600.0
 _ANSWER_S = 1800.0
-#: Of a prompt's tokens the first comes from the prompt itself and the last one needs no draft.
+#: The prompt's pass gives the first token and the last needs no draft: fewer tokens prove nothing.
 _LEAST_TO_DRAFT = 3
 #: llama.cpp's word for a random seed.
 _RANDOM_SEED = 0xFFFFFFFF
@@ -36,11 +36,11 @@ _RANDOM_SEED = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAnswer:
-    """n_prompt includes n_cached.  generate_ns: from the first token's choice to the last one's.
+    """One answer of llama-server.
 
-    It covers n_timed tokens, as specd's `Usage.generate_ns` does: the first one comes from the
-    prompt's last pass (llama.cpp, `server_slot_stats::n_gen_steps`).  An end-of-text token counts
-    as generated, here and there.
+    n_prompt: includes n_cached.  n_generated: includes an end-of-text token, as in specd.
+    generate_ns: from the first token to the last.  It covers n_timed tokens, as specd's
+    `Usage.generate_ns` does (llama.cpp, `server_slot_stats::n_gen_steps`).
     """
 
     text: str
@@ -57,12 +57,12 @@ class PeerAnswer:
 
     @property
     def tokens_per_s(self) -> float:
-        """0 where nothing was timed."""
+        """Tokens per second; 0 where nothing was timed."""
         return 1e9 * self.n_timed / self.generate_ns if self.generate_ns else 0.0
 
 
 class PeerServer:
-    """A loaded server.  command: what was started, for the report."""
+    """A loaded server.  command: its command line, for the report."""
 
     def __init__(
         self,
@@ -83,9 +83,10 @@ class PeerServer:
     async def answer(
         self, prompt: str, *, n_tokens: int, temperature: float, seed: int
     ) -> PeerAnswer:
-        """As many at once as there are slots; more than that wait for one.
+        """Return one answer.  A request waits while all slots are busy.
 
-        EngineCrashed where the server has gone, EngineError where it refuses, or does not draft.
+        Raises EngineCrashed where the server has ended, EngineError where it refuses the request
+        or does not draft.
         """
         body = request(prompt, n_tokens=n_tokens, temperature=temperature, seed=seed)
         answer = parse_answer(await self._post("/completion", body))
@@ -115,7 +116,7 @@ class PeerServer:
             async with asyncio.timeout(_POLL_S * 20):
                 await self._process.ended()
         except TimeoutError:
-            return EngineError(f"llama-server cannot be talked to: {error}")
+            return EngineError(f"llama-server does not respond: {error}")
         return EngineCrashed(f"llama-server has ended: {self._process.exit_message()}")
 
 
@@ -135,10 +136,9 @@ async def peer_server(
     flash_attention: bool | None = None,
     n_gpu_layers: int = -1,
 ) -> AsyncIterator[PeerServer]:
-    """A server that is ready, gone when the block is left or this process dies.
+    """Yield a ready server; it ends after the block or with this process.
 
-    n_draft_max: drafted per pass, at least 1 with a drafter and 0 without.  The other figures are
-    those of `PeerLoad`.  LoadFailed with the server's words, LoadStalled.
+    The arguments are those of `PeerLoad`.  Raises LoadFailed with the server's error, LoadStalled.
     """
     load = PeerLoad(
         target=str(target),
@@ -160,7 +160,7 @@ async def peer_server(
         async with aiohttp.ClientSession(
             f"http://127.0.0.1:{port}",
             timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
-            # The server hangs up after a stream.
+            # The server closes the connection after a stream.
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             trust_env=False,
         ) as session:
@@ -199,28 +199,28 @@ async def _is_healthy(session: aiohttp.ClientSession) -> None:
 
 
 async def _can_draft(session: aiohttp.ClientSession) -> bool:
-    """False where it says so itself: with a drafter that it cannot use it goes on without one."""
+    """Return False where the server reports that it goes on without its drafter."""
     async with session.get("/slots") as response:
         slots = await response.json(content_type=None) if response.status == 200 else []
     return all(slot.get("speculative", True) for slot in slots)
 
 
 def _no_drafts(process: PeerProcess) -> str:
-    return f"llama-server drafts nothing: {process.first_error() or 'it does not say why'}"
+    return f"llama-server drafts nothing: {process.first_error() or 'it logged no reason'}"
 
 
 def _free_port() -> int:
-    """Free a moment ago; a server that finds it taken says so and ends."""
+    """Return a port that was free just now; a server that finds it in use exits with an error."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dict[str, Any]:
-    """Those of specd by default, in llama-server's words; all else is switched off.
+    """Return the body of a /completion request with specd's default sampling.
 
-    The chain holds only what does something: neutral samplers would walk the vocabulary for
-    nothing.  At temperature 0 that is the best token alone.
+    The sampler chain has only samplers with an effect, since neutral ones cost time.  At
+    temperature 0 it picks the best token.
     """
     sampling = SamplingParams(temperature=temperature)
     if temperature <= 0:
@@ -230,7 +230,7 @@ def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dic
     return {
         "prompt": prompt,
         "n_predict": n_tokens,
-        # Token by token, as our engine says them, and as users are answered.
+        # Token by token, as specd's engine answers.
         "stream": True,
         "cache_prompt": True,
         "ignore_eos": False,
@@ -253,7 +253,7 @@ def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dic
 
 
 async def _last_event(lines: AsyncIterable[bytes]) -> dict[str, Any]:
-    """The last event of a stream, with the text of all of them.  ValueError: it says an error."""
+    """Return the last event of a stream with the text of all.  Raises ValueError for an error."""
     pieces, event = [], dict[str, Any]()
     async for line in lines:
         if line.startswith(b"data: "):
@@ -265,7 +265,7 @@ async def _last_event(lines: AsyncIterable[bytes]) -> dict[str, Any]:
 
 
 def parse_answer(reply: dict[str, Any]) -> PeerAnswer:
-    """EngineError where the reply is of no kind that is known."""
+    """Return the answer in a reply.  Raises EngineError where a field is missing."""
     try:
         timings = reply["timings"]
         return PeerAnswer(

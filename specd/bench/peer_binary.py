@@ -1,4 +1,4 @@
-"""Which llama-server a bench is compared with, and how it is started."""
+"""The llama-server that a bench compares with: where it is and how it is started."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from specd.errors import InvalidRequest
 _QUESTION_S = 60.0
 _WHEEL = (sys.executable, "-m", "specd.bench.peer_xllamacpp")
 _NONE_HERE = (
-    "there is no llama-server to compare with: `make peer` builds one, --peer llama-server=PATH"
-    f" names one, and pip install '{specd.DISTRIBUTION}[bench]' brings one along"
+    "found no llama-server to compare with: build one with `make peer` in specd's repository, name"
+    f" one with --peer llama-server=PATH, or pip install '{specd.DISTRIBUTION}[bench]'"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerBinary:
-    """build: which one it is, in words.  same_build: of the sources that specd's engine is made of.
+    """A llama-server executable.
 
-    usage: what `--help` says; "" for the wheel's, which has no command line.
+    build: its version, for people.  same_build: whether it has the llama.cpp sources of specd's
+    engine.  usage: output of `--help`; "" for the wheel's server, which has no command line.
+    environment: variables that it is started with.
     """
 
     program: tuple[str, ...]
@@ -42,7 +44,10 @@ class PeerBinary:
 
     @classmethod
     def find(cls, path: str | None = None) -> Self:
-        """The one that was named, else the same build's, else the wheel's.  InvalidRequest."""
+        """Return the server at `path`, else that of `make peer`, else the wheel's.
+
+        Raises InvalidRequest.
+        """
         if path is not None:
             return cls._named(path)
         try:
@@ -59,7 +64,7 @@ class PeerBinary:
     def _named(cls, path: str) -> Self:
         program = shutil.which(path)
         if program is None:
-            raise InvalidRequest(f"{path!r} is no program that can be started")
+            raise InvalidRequest(f"{path!r} is not an executable program")
         version = _version(program, {})
         commit = peer_build.engine_commit()
         return cls(
@@ -96,13 +101,15 @@ def _version(program: str, environment: Mapping[str, str]) -> str:
     lines = [line.strip() for line in said.splitlines()]
     version = next((line for line in lines if line.startswith("version:")), None)
     if version is None:
-        raise InvalidRequest(f"{program} does not say which llama.cpp it is of: no llama-server?")
+        raise InvalidRequest(
+            f"{program} prints no llama.cpp version with --version: is it llama-server?"
+        )
     made = next((line for line in lines if line.startswith("built with")), "")
     return ", ".join(filter(None, [version.removeprefix("version:").strip(), made]))
 
 
 def matches_commit(version: str, commit: str) -> bool:
-    """Commits are cut to different lengths, never below seven digits."""
+    """Return whether `version` names `commit`; either may be abbreviated to 7 digits or more."""
     return any(
         word.startswith(commit) or commit.startswith(word)
         for word in re.findall(r"\b[0-9a-f]{7,40}\b", version)
@@ -110,7 +117,7 @@ def matches_commit(version: str, commit: str) -> bool:
 
 
 def _run_and_read(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """What it prints on both streams.  InvalidRequest where it cannot be started."""
+    """Return the output of both streams.  Raises InvalidRequest where the command fails."""
     try:
         answer = subprocess.run(
             command,
@@ -122,8 +129,8 @@ def _run_and_read(command: tuple[str, ...], environment: Mapping[str, str]) -> s
             env={**os.environ, **environment},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidRequest(f"{command[0]} cannot be asked which build it is: {error}") from error
+        raise InvalidRequest(f"{command[0]} cannot be run to learn its build: {error}") from error
     if answer.returncode != 0:
-        last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise InvalidRequest(f"{command[0]} cannot be asked which build it is: {last}")
+        last = (answer.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise InvalidRequest(f"{command[0]} cannot be run to learn its build: {last}")
     return answer.stdout + answer.stderr

@@ -1,8 +1,8 @@
-"""A llama-server made of the very code that specd's engine runs: where `make peer` keeps it.
+"""The llama-server that `make peer` builds on the libraries of specd's own engine.
 
-llama-cpp-python's wheel holds llama.cpp's libraries, `libllama-common` among them, but no server.
-`make peer` compiles the server's own files from the same sources and links them to those libraries,
-so that a bench compares two ways to drive one build and not two compilers.
+llama-cpp-python's wheel has llama.cpp's libraries, including `libllama-common`, but no server.
+`make peer` compiles the server's own files and links them to those libraries.  A bench then
+compares two servers on one build of llama.cpp, not two compilers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specd.bench.cache import cache_directory
 from specd.errors import SpecdError
 
 _DISTRIBUTION = "llama-cpp-python"
-#: The wheel carries every library under up to three names and in two folders; one name will do.
+#: The wheel has each library under up to three names and in two folders; match one name only.
 _LIBRARY = re.compile(r"lib/lib(?P<name>[\w-]+)\.(?:so\.\d+|\d+\.dylib)")
 _COMMIT = (
     "import ctypes, sys\n"
@@ -31,18 +31,18 @@ _COMMIT = (
 
 
 class NoLibraries(SpecdError):
-    """llama-cpp-python is installed without what a server is linked to."""
+    """llama-cpp-python is installed without the libraries that a server needs."""
 
 
 def library_folders() -> tuple[Path, Path]:
-    """Where the engine's own libraries lie, then where the rest of them does."""
+    """Return the folder of the engine's libraries, then that of the others."""
     distribution = metadata.distribution(_DISTRIBUTION)
     root = Path(str(distribution.locate_file("")))
     return root / "llama_cpp" / "lib", root / "lib"
 
 
 def build_id() -> str:
-    """Names one build of the libraries, by their contents.  NoLibraries."""
+    """Return an id of the installed libraries' contents.  Raises NoLibraries."""
     digests = _library_digests()
     if "llama-common" not in digests:
         raise NoLibraries(f"{_DISTRIBUTION} is installed without libllama-common")
@@ -51,7 +51,7 @@ def build_id() -> str:
 
 
 def _library_digests() -> dict[str, str]:
-    """From the record of what was installed: the libraries of a GPU build are large."""
+    """Return name → digest from the installation record; hashing a GPU build's files is slow."""
     found = {}
     for path in metadata.files(_DISTRIBUTION) or ():
         match = _LIBRARY.fullmatch(str(path))
@@ -61,22 +61,25 @@ def _library_digests() -> dict[str, str]:
 
 
 def server_path() -> Path:
-    """Where the server for the installed libraries is kept, there or not.  NoLibraries."""
+    """Return the path of the server for the installed libraries; it may be missing.
+
+    Raises NoLibraries.
+    """
     return cache_directory() / "peers" / build_id() / "llama-server"
 
 
 def library_environment() -> Mapping[str, str]:
-    """What makes such a server load the libraries that are installed now."""
+    """Return the variables with which the server loads the installed libraries."""
     variable = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_PATH"
     return {variable: os.pathsep.join(map(str, library_folders()))}
 
 
 def engine_commit() -> str:
-    """The commit of llama.cpp that the engine's libraries were built from, "" where unknown."""
+    """Return the llama.cpp commit of the engine's libraries, "" where unknown."""
     base = next(iter(sorted(library_folders()[0].glob("libggml-base.*"))), None)
     if base is None:
         return ""
-    # A process of its own: whoever asks loads no native code.
+    # A child process, so that this one loads no native code.
     command = [sys.executable, "-c", _COMMIT, str(base)]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     match = re.match(r"[0-9a-f]{7,40}", said)

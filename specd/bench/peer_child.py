@@ -1,6 +1,6 @@
-"""The first moment of a peer's process: it is tied to its parent's life, then becomes the server.
+"""`python -m specd.bench.peer_child PARENT COMMAND ...`: run a peer that dies with its parent.
 
-`python -m specd.bench.peer_child PARENT COMMAND ...`; the tie outlasts the change of programs.
+PARENT is the parent's process id.  The kernel setting survives the exec of COMMAND.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     parent, *command = arguments
     die_with_parent()
     if os.getppid() != int(parent):
-        return 1  # it died before the kernel knew
+        return 1  # the parent died before the setting took effect
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
     except OSError as error:

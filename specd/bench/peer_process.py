@@ -1,4 +1,4 @@
-"""A peer as an operating system sees it: started, heard, ended whatever happens."""
+"""The operating-system process of a peer and its output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from specd.runner.environment import THREAD_DEFAULTS
 _N_LAST_LINES = 200
 _MAX_LINE_BYTES = 4096
 _EXIT_MESSAGE_S = 1.0
-#: llama.cpp's own log (time, level, who, what), and what it prints where it has none yet.
+#: Errors in llama.cpp's log (time, level, source, text) and those printed before it has a log.
 _ERROR = re.compile(r"(?:[\d.]+ E )(?P<logged>.*)|(?P<printed>error\b.*)")
 _FIXED = {"GGML_NO_BACKTRACE": "1"}
 
 
 class PeerProcess:
-    """A running server.  Its output is kept for the sentence that says how it ended."""
+    """A running server.  Its last lines of output explain how it ended."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -31,8 +31,8 @@ class PeerProcess:
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> PeerProcess:
-        """command: an absolute path and arguments.  OSError where no process can be started."""
-        # Its settings come from us alone.
+        """Start the process.  command: an absolute path and arguments.  Raises OSError."""
+        # The command line alone configures the server.
         ours = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_ARG_")}
         child = [sys.executable, "-m", "specd.bench.peer_child", str(os.getpid())]
         process = await asyncio.create_subprocess_exec(
@@ -42,7 +42,7 @@ class PeerProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**THREAD_DEFAULTS, **ours, **environment, **_FIXED},
-            # Its own group: a terminal's Ctrl-C is for the bench, which ends it.
+            # Its own process group: Ctrl-C reaches the bench alone, which then kills the server.
             process_group=0,
         )
         return cls(process)
@@ -53,11 +53,11 @@ class PeerProcess:
 
     async def ended(self) -> None:
         await self._process.wait()
-        # A grandchild may hold the pipe open for ever: its words are not waited for.
+        # A grandchild may keep the pipe open for ever, so wait for its output only briefly.
         await asyncio.wait({self._listening}, timeout=_EXIT_MESSAGE_S)
 
     async def kill(self) -> None:
-        """Returns when it is reaped.  There is nothing in it that would need a farewell."""
+        """Kill the process and wait until it is reaped."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -65,14 +65,14 @@ class PeerProcess:
         self._listening.cancel()
 
     def exit_message(self) -> str:
-        """How it ended, and why as far as it said; after its end only."""
+        """Return the exit status or signal and the first error.  Call it after the end only."""
         code = self._process.returncode
         assert code is not None
         how = f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         return ": ".join(filter(None, [how, self.first_error()]))
 
     def first_error(self) -> str:
-        """The first thing that it called an error: what follows are its consequences."""
+        """Return the first error in the output, the cause of later ones; "" without one."""
         matches = (_ERROR.match(line) for line in self._lines)
         found = (match["logged"] or match["printed"] for match in matches if match)
         return next(found, "").strip()

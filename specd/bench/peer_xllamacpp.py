@@ -1,7 +1,7 @@
-"""The server inside the xllamacpp wheel, in a process of its own (the extra `bench`).
+"""`python -m specd.bench.peer_xllamacpp`: the server of the xllamacpp wheel (the extra `bench`).
 
-`python -m specd.bench.peer_xllamacpp` says which build it is; with a port and a load, written as
-JSON, it serves until it is killed.
+Without arguments it prints which build it is.  With a port and a `PeerLoad` as JSON it serves until
+it is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def build() -> str:
-    """Version, compiler and the instruction sets that this one build for all machines uses."""
+    """Return version, compiler and instruction sets of the wheel's build."""
     info = xllamacpp.BUILD_INFO
     known = "" if info["commit"] == "unknown" else f", llama.cpp {info['commit']}"
     cpu = xllamacpp.get_system_info().partition("CPU : ")[2].split("|")
@@ -46,7 +46,7 @@ def build() -> str:
 
 
 def parameters(load: PeerLoad, port: int) -> Any:
-    """What `PeerLoad.arguments` says to llama-server, in this package's own words."""
+    """Return the parameters that correspond to `PeerLoad.arguments`."""
     params = xllamacpp.CommonParams()
     params.hostnames = ["127.0.0.1"]
     params.port = port
@@ -86,7 +86,7 @@ def _draft(speculative: Any, load: PeerLoad, kv_type: Any) -> None:
 
 
 def _kv_type(name: str) -> Any:
-    """RuntimeError for a type that no KV cache has."""
+    """Return the ggml type.  Raises RuntimeError for a type that a KV cache cannot have."""
     if name not in KV_CACHE_TYPES:
         raise RuntimeError(f"Unsupported cache type: {name}")
     wanted = f"GGML_TYPE_{name}".upper()

@@ -1,4 +1,4 @@
-"""A bench as pictures: speed by draft length, acceptance by depth, cost by width."""
+"""Plots of a bench: speed by draft length, acceptance by depth, cost by rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = (7.2, 4.3)
-#: What a name at the end of a line takes of the axis.
+#: Height of a name at the end of a line, as a share of the axis.
 _NAME_SHARE = 0.04
-#: How far right of the last line the names stand, of the axis.
+#: Distance of the names from the lines, as a share of the axis.
 _NAME_GAP = 0.04
 _OURS, _PEERS, _REFERENCE = "#1f6feb", "#c2570c", "#57606a"
-#: Of the workloads' lines: each colour with each style, so that no two are the same.  Neither the
-#: strong lines' colours nor pairs that the colour-blind take for one another.
+#: Colours and styles of the workloads' lines; no two lines share both.  They differ from the strong
+#: lines' colours and can be told apart by the colour-blind.
 _COLOURS = ("#7b4ea3", "#2a9d8f", "#b5a400", "#d1495b", "#6b7280")
 _STYLES = ("-", "--")
 
@@ -37,19 +37,19 @@ Points = Sequence[tuple[int, float]]
 
 
 def need_matplotlib() -> None:
-    """InvalidRequest with what to install, where it is missing."""
+    """Raise InvalidRequest, which says what to install, where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise InvalidRequest(f"plots need matplotlib: pip install '{specd.DISTRIBUTION}[bench]'")
 
 
 def draw_plots(report: Report, folder: Path) -> dict[str, str]:
-    """Caption → name of the SVG that was written into the folder."""
+    """Write the SVGs to the folder and return caption → file name."""
     written = {}
     for caption, name, draw in _plots(report):
         figure, axes = _blank()
         draw(axes)
         axes.set_title(caption, loc="left", fontsize=11)
-        # Neither a date nor random ids: the same figures make the same file.
+        # No date and no random ids: equal figures give equal files.
         figure.savefig(folder / name, format="svg", metadata={"Date": None})
         written[caption] = name
     return written
@@ -90,7 +90,7 @@ def _plots(report: Report) -> Iterator[tuple[str, str, Callable[[Axes], None]]]:
 
 
 def _speed(compared: Sequence[Comparison], mix: Mix | None, axes: Axes) -> None:
-    """A thin line per workload; strong ones for the mix, auto and the peer."""
+    """Draw a thin line per workload and strong ones for the mix, auto and the peer."""
     ours, peers = {Kind.PLAIN, Kind.FIXED}, {Kind.PEER_PLAIN, Kind.PEER_DRAFT}
     faint = {
         each.workload: [(f.mode.n_draft, f.ratio.median) for f in each.modes if f.mode.kind in ours]
@@ -109,7 +109,7 @@ def _speed(compared: Sequence[Comparison], mix: Mix | None, axes: Axes) -> None:
 
 
 def _acceptance(compared: Sequence[Comparison], axes: Axes) -> None:
-    """Of the tokens drafted at each depth, the share that was accepted, all before it included."""
+    """Draw the accepted share of the tokens drafted at each depth."""
     known = {each.workload: figures for each in compared if (figures := _longest_drafts(each))}
     faint = {
         workload: _shares(figures.drafted_per_depth, figures.accepted_per_depth)
@@ -126,7 +126,7 @@ def _acceptance(compared: Sequence[Comparison], axes: Axes) -> None:
 
 
 def _longest_drafts(each: Comparison) -> ModeFigures | None:
-    """The mode whose drafts were the longest: it saw most depths, and without choosing."""
+    """Return the mode with the longest drafts, a fixed one where one ran; None without drafts."""
     fixed = [f for f in each.modes if f.mode.kind is Kind.FIXED]
     drafting = [f for f in fixed or each.modes if f.drafted_per_depth]
     return max(drafting, key=lambda f: len(f.drafted_per_depth), default=None)
@@ -159,7 +159,7 @@ def _strong(axes: Axes, points: Points, words: str, colour: str) -> None:
 
 
 def _finish(axes: Axes, faint: Mapping[str, Points], top: float | None = None) -> None:
-    """Thin lines with their names at their ends, whole ticks, the axis from 0, a legend."""
+    """Draw thin lines with names at their ends; set integer ticks, an axis from 0, a legend."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     colours = {

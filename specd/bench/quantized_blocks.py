@@ -1,4 +1,4 @@
-"""Weights as a GGUF holds them: rows of blocks, 32 weights each, in the types a target comes in."""
+"""Weights as a GGUF stores them: rows of blocks of 32 weights, in three types."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-#: Weights per block; F16 has no blocks of its own, and is counted in these all the same.
+#: Weights per block.  F16 has no blocks; it is counted in these too.
 BLOCK = 32
-#: A prime number of blocks, so that no two rows of a matrix repeat each other.
+#: A prime number, so that no two rows of a matrix are equal.
 _N_NOISE_BLOCKS = 65_521
 _NOISE_DEVIATION = 0.02
 
-#: As they lie in the file: [rows, blocks per row, bytes per block].
+#: Stored weights: [rows, blocks per row, bytes per block].
 Blocks = npt.NDArray[np.uint8]
 
 
 class FileType(StrEnum):
-    """What the large matrices are written in."""
+    """The type of a padded model's large matrices."""
 
     Q8_0 = "Q8_0"
     Q4_0 = "Q4_0"
@@ -42,17 +42,17 @@ class FileType(StrEnum):
 
     @property
     def n_parts(self) -> int:
-        """How many weights of this type it takes to say one of Q8_0 (see `parts`)."""
+        """The number of weights of this type whose sum is one of Q8_0 (see `parts`)."""
         return 3 if self is FileType.Q4_0 else 1
 
     @property
     def vocabulary(self) -> FileType:
-        """The type of embedding and output: a row that is looked up cannot be a sum of parts."""
+        """The type of embedding and output; their rows cannot be sums of parts."""
         return FileType.Q8_0 if self is FileType.Q4_0 else self
 
 
 def parts(source: Blocks, file_type: FileType) -> list[Blocks]:
-    """Blocks of `file_type` whose sum is the weights of these Q8_0 blocks.
+    """Return blocks of `file_type` whose sum is the weights of these Q8_0 blocks.
 
     Exact in Q8_0 and Q4_0; F16 rounds a product of 18 bits to 11, a relative error under 2⁻¹¹.
     """
@@ -62,7 +62,7 @@ def parts(source: Blocks, file_type: FileType) -> list[Blocks]:
     if file_type is FileType.F16:
         values = scales.astype(np.float32) * weights
         return [values.astype(np.float16).view(np.uint8)]
-    # w = 16 high + middle - low, each within the -8 to 7 that four bits can say.
+    # w = 16 high + middle - low, each from -8 to 7, the range of four bits.
     high = np.clip(np.rint(weights / 16), -8, 7).astype(np.int16)
     rest = weights - 16 * high
     middle = np.clip(rest, -8, 7)
@@ -89,11 +89,11 @@ class Noise:
         self._next = 0
 
     def take(self, n_rows: int, n_blocks: int) -> Blocks:
-        """[n_rows, n_blocks, bytes per block], the caller's own."""
+        """Return the next blocks, [n_rows, n_blocks, bytes per block], owned by the caller."""
         n = n_rows * n_blocks
         data = np.empty((n, self._table.shape[1]), dtype=np.uint8)
         n_done = 0
-        # Whole runs of the table: gathering block by block would be slower than a disk.
+        # Copy whole runs of the table: block by block would be slower than a disk.
         while n_done < n:
             run = self._table[self._next :][: n - n_done]
             data[n_done : n_done + len(run)] = run

@@ -1,4 +1,4 @@
-"""A workload's prompts as one model wants to read them."""
+"""A workload's prompts in the chat template of one model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from specd.store.gguf_metadata import read_metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renderer:
-    """chat_template None: turns are written out in words.  adds_bos: the vocabulary's own rule."""
+    """Renders prompts for one model.
+
+    chat_template: None writes turns as `User:` and `Assistant:`.
+    adds_bos: whether the tokenizer adds a BOS token.
+    """
 
     chat_template: str | None = None
     bos_token: str = ""
@@ -24,7 +28,7 @@ class Renderer:
 
     @classmethod
     def of(cls, target: Path) -> Self:
-        """What the file says of itself.  StoreError."""
+        """Return the renderer for a GGUF, by its metadata.  Raises StoreError."""
         facts = read_metadata(target)
         return cls(
             chat_template=facts.chat_template,
@@ -34,9 +38,9 @@ class Renderer:
         )
 
     def render(self, form: Form, prompt: Prompt) -> str:
-        """The text to send, to us and to a peer alike: both add the BOS that belongs before it.
+        """Return the text to send to specd and peers, which both add the BOS token.
 
-        Raises InvalidRequest with the template's own words.
+        Raises InvalidRequest with the template's own message.
         """
         if form is Form.RAW:
             return prompt.text + prompt.begins

@@ -1,4 +1,4 @@
-"""All that a bench found, with all that its figures mean nothing without."""
+"""The result of a bench: runs, comparisons and the conditions they were measured under."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from specd.bench.runs import Run
 from specd.bench.subject import Subject
 from specd.store.gguf_metadata import GgufMetadata
 
-#: The layout of the JSON file; raised when a reader would have to change.
+#: Version of the JSON file; raise it when a reader would have to change.
 JSON_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """began, ended: with their time zone.  facts: the target's header.
+    """The result of a bench.
 
-    notes: what was left out, and why.
+    began, ended: with time zone.  facts: the target's metadata.  notes: what was left out, and why.
     """
 
     subject: Subject
@@ -47,7 +47,7 @@ class Report:
     notes: Sequence[str] = ()
 
     def parts(self) -> Iterator[tuple[float, int, list[Comparison], Mix | None]]:
-        """Temperature, streams, what was compared there, and the mix of it where there is one."""
+        """Yield (temperature, streams, comparisons, their mix or None)."""
         keys = dict.fromkeys((each.temperature, each.streams) for each in self.comparisons)
         for key in keys:
             belong = [each for each in self.comparisons if (each.temperature, each.streams) == key]
@@ -56,7 +56,7 @@ class Report:
 
 
 def to_json(report: Report) -> Mapping[str, Any]:
-    """Everything, down to the single run; a mode is its name."""
+    """Return the report as JSON's types, with every run; a mode is its name."""
     return {
         "format": JSON_FORMAT,
         "began": report.began.isoformat(),
@@ -94,7 +94,7 @@ def to_json(report: Report) -> Mapping[str, Any]:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    """A dataclass as JSON's own types."""
+    """Return a dataclass as JSON's types."""
     return {name: _value(getattr(record, name)) for name in record.__dataclass_fields__}
 
 

@@ -1,4 +1,4 @@
-"""Runs laid out for comparing: of one workload, a row per prompt and a column per mode."""
+"""The runs of one workload as a grid: a row per prompt, a column per mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 from specd.bench.mode import PLAIN, Kind, Mode
 from specd.bench.runs import Run
 
-#: Answers with fewer timed tokens say more about the clock than about the mode.
+#: Shorter answers are not compared: the clock dominates their speed.
 MIN_TIMED = 8
 
 
@@ -25,16 +25,17 @@ class MedianRange:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self | None:
-        """None of no values."""
+        """Return the range of the values, None where there are none."""
         known = sorted(values)
         return cls(statistics.median(known), known[0], known[-1]) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """rows: prompt → mode → run, every row with every mode, all long enough to be timed.
+    """The comparable runs of one workload at one temperature and number of streams.
 
-    n_left_out: prompts that were not.
+    rows: prompt → mode → run; every row has every mode, with MIN_TIMED tokens or more.
+    n_left_out: prompts without such a row.
     """
 
     workload: str
@@ -46,11 +47,11 @@ class Grid:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Self:
-        """Runs of one workload, temperature and number of streams."""
+        """Return the grid of runs that share workload, temperature and number of streams."""
         rows: dict[int, dict[Mode, Run]] = {}
         for run in runs:
             rows.setdefault(run.prompt, {})[run.mode] = run
-        modes = sorted({run.mode for run in runs}, key=lambda mode: mode.place)
+        modes = sorted({run.mode for run in runs}, key=lambda mode: mode.sort_key)
         timed = {
             prompt: row
             for prompt, row in rows.items()
@@ -69,25 +70,28 @@ class Grid:
         return [mode for mode in self.modes if mode.kind in kinds]
 
     def ratios(self, mode: Mode, other: Mode) -> list[float]:
-        """tokens/s of the one over those of the other, prompt by prompt."""
+        """Return tokens/s of `mode` over tokens/s of `other`, for each prompt."""
         return [row[mode].tokens_per_s / row[other].tokens_per_s for row in self.rows.values()]
 
     def ratio(self, mode: Mode, other: Mode) -> float:
-        """The median of the ratios; there must be rows."""
+        """Return the median of the ratios; there must be rows."""
         return statistics.median(self.ratios(mode, other))
 
     def best(self, modes: Iterable[Mode]) -> Mode | None:
-        """The mode with the highest median ratio to plain decoding; None of none."""
+        """Return the mode with the highest median ratio to plain decoding, None of no modes."""
         return max(modes, key=lambda mode: self.ratio(mode, PLAIN), default=None)
 
     def speed(self, mode: Mode) -> float:
-        """All its tokens over all its seconds."""
+        """Return tokens per second over all prompts."""
         runs = [row[mode] for row in self.rows.values()]
         return sum(run.n_timed for run in runs) / sum(run.seconds for run in runs)
 
 
 def grids(runs: Iterable[Run]) -> tuple[Grid, ...]:
-    """In the order of the runs; one without a timed prompt is among them, with no rows."""
+    """Return a grid per workload, temperature and number of streams, in run order.
+
+    A grid may have no rows.
+    """
     sorted_out: dict[tuple[int, float, str], list[Run]] = {}
     for run in runs:
         sorted_out.setdefault((run.streams, run.temperature, run.workload), []).append(run)

@@ -1,4 +1,4 @@
-"""One currency for all that is measured: what an answer took, whoever gave it."""
+"""The measurements of answers, in one form for specd and peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specd.bench.mode import Mode
 
 
 class PeerAnswer(Protocol):
-    """What a peer's server says of one answer; generate_ns begins with the first token."""
+    """The measurements of a peer's answer; generate_ns begins with the first token."""
 
     @property
     def text(self) -> str: ...
@@ -31,14 +31,14 @@ class PeerAnswer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One answer, or as many at once as there are streams.
+    """The measurements of one answer, or of simultaneous answers, one per stream.
 
-    prompt: its number in the workload; of several streams the number of their group.
-    repeat: which of the bench's repetitions it belongs to.
+    prompt: number of the prompt in the workload; with several streams, of the group.
+    repeat: number of the bench's repetition.
     texts: the answers, one per stream.
-    seconds: of one stream the server's own clock from the first token on, so that it covers
-    n_timed = n_generated − 1 tokens; of several the wall's, prompts included, and all tokens.
-    native_s: the part of `seconds` spent in target passes; None where nobody says.
+    seconds: with one stream the server's time from the first token on, which covers n_timed =
+    n_generated − 1 tokens; with several streams wall time, prompts and all tokens included.
+    native_s: the part of `seconds` spent in target passes; None where unknown.
     n_looked_up: the part of n_drafted that prompt lookup found.
     """
 
@@ -68,12 +68,12 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float:
-        """0 where nothing was timed."""
+        """Tokens per second; 0 where nothing was timed."""
         return self.n_timed / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def overhead_ms(self) -> float | None:
-        """Milliseconds per token outside of target passes; None where nobody says."""
+        """Milliseconds per token outside of target passes; None where unknown."""
         if self.native_s is None or self.n_timed <= 0:
             return None
         return (self.seconds - self.native_s) / self.n_timed * 1e3
@@ -81,7 +81,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer as it came, of either kind of server."""
+    """One answer of the engine or of a peer."""
 
     text: str
     usage: core.Usage
@@ -111,7 +111,7 @@ def combine_answers(
     mode: Mode,
     wall_s: float,
 ) -> Run:
-    """The run of answers that were asked for at once."""
+    """Return the run of simultaneous answers."""
     usages = [answer.usage for answer in answers]
     stats = [answer.speculation for answer in answers]
     n_generated = sum(usage.n_generated for usage in usages)
@@ -138,16 +138,16 @@ def combine_answers(
         n_steps=sum(each.n_steps for each in stats),
         drafted_per_depth=sum_depths([each.drafted_per_depth for each in stats]),
         accepted_per_depth=sum_depths([each.accepted_per_depth for each in stats]),
-        state="" if mode.is_peer else _said({str(each.state) for each in stats}),
-        reason=_said({each.reason for each in stats}),
+        state="" if mode.is_peer else _join({str(each.state) for each in stats}),
+        reason=_join({each.reason for each in stats}),
     )
 
 
 def sum_depths(depths: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Depth by depth; the shorter ones count nothing beyond their ends."""
+    """Return the sums by depth; shorter sequences count as 0 beyond their ends."""
     longest = max(map(len, depths), default=0)
     return tuple(sum(each[i] for each in depths if i < len(each)) for i in range(longest))
 
 
-def _said(words: set[str]) -> str:
+def _join(words: set[str]) -> str:
     return ", ".join(sorted(words - {""}))

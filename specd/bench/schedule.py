@@ -1,4 +1,4 @@
-"""What a bench runs, in which order, over which processes."""
+"""The runs of a bench, their order and the processes that they share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specd.bench.mode import Kind, Mode
 from specd.bench.workload import HOSTILE, WORKLOADS, Form, Prompt, Workload, order
 from specd.errors import InvalidRequest
 
-#: The workload that several streams at once are said to be.
+#: The workload name of a group with prompts of several workloads.
 MIXED = "mixed"
-#: A pass of every width and a few drafts: enough to page the weights in.
+#: Tokens of a warm-up answer: enough to page in the weights.
 N_WARM_UP_TOKENS = 16
-#: Prompts for the useless drafter, at the least: what it costs is less than one answer's noise.
+#: Least number of prompts for the useless drafter: its cost is below the noise of one answer.
 _N_HOSTILE = 6
-#: Of prompts, to guess how long they take; vocabularies differ.
+#: Estimates the tokens of a prompt from its length; vocabularies differ.
 _LETTERS_PER_TOKEN = 3
 
 Render = Callable[[Form, Prompt], str]
@@ -34,7 +34,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What is asked at once; number: its place among those of its workload."""
+    """Prompts that are sent at once.  number: its index among the groups of its workload."""
 
     workload: str
     number: int
@@ -44,11 +44,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
-    """All runs of one set of processes, an engine and perhaps peers, each with `streams` slots.
+    """All runs of one set of processes: an engine and any peers, each with `streams` slots.
 
-    One set per number of streams: a slot that nobody asks for would keep earlier prompts, and
-    would be paid for by those who do not use it.  drafters: who may guess, unless a mode says who.
-    hostile: the drafter is made useless.
+    Each number of streams has its own set, since an idle slot keeps earlier prompts and costs
+    time.  drafters: the kinds that may draft, unless a mode names them.
+    hostile: whether the drafter is made useless.
     """
 
     streams: int
@@ -68,7 +68,7 @@ class RunSet:
         return [mode for mode in self.modes if mode.is_peer]
 
     def seconds(self, facts: core.EngineFacts) -> float:
-        """About how long its runs take, warm-up included, if nobody gained anything by drafting."""
+        """Estimate the seconds of all runs, warm-up included, as if drafting gained nothing."""
         n_ways = len(self.temperatures) * len(self.modes)
         n_passes = len(self) * self.n_tokens + n_ways * min(self.n_tokens, N_WARM_UP_TOKENS)
         texts = [item.text for group in self.groups for item in group.items]
@@ -78,7 +78,7 @@ class RunSet:
     def request(
         self, item: Item, mode: Mode, temperature: float, n_tokens: int
     ) -> core.EngineRequest:
-        """A user's request, but for what the mode changes."""
+        """Return a user's request with the changes of the mode."""
         return mode.applied(
             core.EngineRequest(
                 prompt=(item.text,),
@@ -90,13 +90,13 @@ class RunSet:
         )
 
     def runs(self) -> Iterator[tuple[Group, Mode, float]]:
-        """Every mode on every group at every temperature, the modes of a group close together."""
+        """Yield every mode on every group at every temperature, a group's modes close in time."""
         for temperature in self.temperatures:
             for group, mode in order(len(self.groups), len(self.modes)):
                 yield self.groups[group], self.modes[mode], temperature
 
     def warm_ups(self) -> Iterator[tuple[Group, Mode, float]]:
-        """Every mode once at every temperature, on prompts that do not count."""
+        """Yield every mode once at every temperature, on prompts of their own."""
         for temperature in self.temperatures:
             for i, mode in enumerate(self.modes):
                 texts = (self.warm_up[(i + n) % len(self.warm_up)] for n in range(self.streams))
@@ -105,12 +105,12 @@ class RunSet:
 
 
 def _row_s(facts: core.EngineFacts) -> float:
-    """Seconds of one token of a prompt: a row of the widest measured pass."""
+    """Return the seconds of one prompt token: a row of the widest measured pass."""
     return min((s / width for width, s in facts.costs.target_s), default=0.0)
 
 
 def _pass_s(facts: core.EngineFacts, n_rows: int) -> float:
-    """Seconds of the narrowest measured pass that is wide enough, or of a plain one."""
+    """Return the seconds of the narrowest measured pass with n_rows, or of a plain one."""
     enough = [seconds for width, seconds in facts.costs.target_s if width >= n_rows]
     return min(enough, default=1.0 / facts.plain_tokens_per_s)
 
@@ -120,7 +120,10 @@ def _pass_s(facts: core.EngineFacts, n_rows: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """n_prompts: of each workload in each of n_repeats.  streams: each a leg of its own."""
+    """The workloads, modes and sizes of a bench.
+
+    n_prompts: of each workload in each of n_repeats.  streams: each value has its own run set.
+    """
 
     workloads: Sequence[Workload]
     modes: Sequence[Mode]
@@ -133,9 +136,9 @@ class BenchPlan:
 
 
 def make_run_sets(bench_plan: BenchPlan, render: Render) -> Iterator[RunSet]:
-    """The hostile leg comes last; it compares plain and auto, ours alone.
+    """Yield the run sets.  The hostile one comes last, with specd's plain and auto alone.
 
-    InvalidRequest where the workloads have too few prompts.
+    Raises InvalidRequest where the workloads have too few prompts.
     """
     usual = [workload for workload in bench_plan.workloads if workload.name != HOSTILE]
     for streams in bench_plan.streams:
@@ -157,8 +160,8 @@ def _run_set(
     groups = tuple(_groups(bench_plan, workloads, streams, render))
     if len(groups) < 2:
         raise InvalidRequest(
-            f"it takes {2 * streams} prompts to ask {streams} at once, so that none meets its own"
-            " cache: ask for more prompts or more workloads"
+            f"it takes {2 * streams} prompts to ask {streams} at once, so that no prompt is in the"
+            " cache: raise --prompts or name more workloads"
         )
     return RunSet(
         streams=streams,
@@ -174,7 +177,7 @@ def _run_set(
 def _groups(
     bench_plan: BenchPlan, workloads: Sequence[Workload], streams: int, render: Render
 ) -> Iterator[Group]:
-    """Neighbours are of different workloads, where there are several; a rest is left out."""
+    """Yield groups of `streams` prompts, the workloads in turn; an incomplete group is dropped."""
     numbers: defaultdict[str, Iterator[int]] = defaultdict(count)
     for repeat in range(bench_plan.n_repeats):
         pool = _pool(bench_plan, workloads, repeat, render)
@@ -193,7 +196,7 @@ def _groups(
 def _pool(
     bench_plan: BenchPlan, workloads: Sequence[Workload], repeat: int, render: Render
 ) -> list[tuple[str, Item]]:
-    """The prompts of one repeat, the workloads taking turns."""
+    """Return (workload, item) of one repeat, the workloads in turn."""
     n = bench_plan.n_prompts
     parts = [workload.part(repeat * n, n) for workload in workloads]
     return [

@@ -1,4 +1,4 @@
-"""One bench from the question to the report: load what each leg needs, run everything."""
+"""One bench: loads the processes of each run set, runs everything and returns the report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ from specd.store.gguf_metadata import read_metadata
 
 @dataclass(frozen=True, slots=True)
 class BenchStep:
-    """Seconds of work done and expected in all, as if nothing were drafted.  run: the last one."""
+    """The progress of a bench.
+
+    done_s, total_s: seconds of work done and expected, as if nothing were drafted.
+    run: the last one, None before the first.
+    """
 
     done_s: float
     total_s: float
@@ -45,9 +49,10 @@ async def run_bench(
     on_step: Callable[[BenchStep], None] = lambda _: None,
     run_sets: Sequence[RunSet] | None = None,
 ) -> Report:
-    """Run every leg; `on_step` hears the estimate, then each run as it ends.
+    """Run every run set and return the report.
 
-    legs: other ones than the question comes to.
+    on_step: receives the estimate, then each run as it ends.
+    run_sets: replace those of the config.
     Raises LoadFailed, EngineError, InvalidRequest where the engine cannot use the drafter.
     """
     return await _Session(config, subject, settings, on_step, run_sets).report()
@@ -62,7 +67,7 @@ class _Session:
         on_step: Callable[[BenchStep], None],
         run_sets: Sequence[RunSet] | None,
     ) -> None:
-        self._question = config
+        self._config = config
         self._subject = subject
         self._on_step = on_step
         self._machine = MachineInfo.read()
@@ -71,7 +76,7 @@ class _Session:
             n_threads=config.n_threads or self._machine.n_cores,
             n_gpu_layers=config.n_gpu_layers,
         )
-        self._legs = config.run_sets(subject) if run_sets is None else run_sets
+        self._run_sets = config.run_sets(subject) if run_sets is None else run_sets
         self._facts: core.EngineFacts | None = None
         self._step = BenchStep(0.0, 0.0)
         self._runs: list[Run] = []
@@ -79,7 +84,7 @@ class _Session:
 
     async def report(self) -> Report:
         began = datetime.now(UTC).astimezone()
-        for run_set in self._legs:
+        for run_set in self._run_sets:
             try:
                 spec = replace(
                     self._spec, n_slots=run_set.streams, drafter=await self._drafter(run_set)
@@ -96,22 +101,22 @@ class _Session:
             engine=self._facts,
             facts=read_metadata(self._subject.target),
             machine=self._machine,
-            workloads=self._question.names(self._subject),
-            n_prompts=self._question.n_prompts,
-            n_repeats=self._question.n_repeats,
-            n_tokens=self._question.n_tokens,
+            workloads=self._config.names(self._subject),
+            n_prompts=self._config.n_prompts,
+            n_repeats=self._config.n_repeats,
+            n_tokens=self._config.n_tokens,
             began=began,
             ended=datetime.now(UTC).astimezone(),
             load_average_after=os.getloadavg()[0],
             runs=self._runs,
             comparisons=compare(self._runs),
             mixes=mixes(self._runs),
-            peer=self._question.peer,
+            peer=self._config.peer,
             notes=self._notes,
         )
 
     async def _drafter(self, run_set: RunSet) -> str | None:
-        """The subject's own, or one that guesses nothing.  StoreError where none can be made."""
+        """Return the pair's drafter, or a useless copy for a hostile set.  Raises StoreError."""
         if self._subject.drafter is None or not run_set.hostile:
             return self._spec.drafter
         return str(await asyncio.to_thread(noise_drafter, self._subject.drafter))
@@ -125,9 +130,9 @@ class _Session:
             await self._measure(run_set, engine, peers)
 
     def _expect(self, facts: core.EngineFacts) -> None:
-        """What the first engine says of itself makes the estimate."""
+        """Report the estimate, from the pass costs that the first engine measured."""
         self._facts = facts
-        self._step = BenchStep(0.0, sum(run_set.seconds(facts) for run_set in self._legs))
+        self._step = BenchStep(0.0, sum(run_set.seconds(facts) for run_set in self._run_sets))
         self._on_step(self._step)
 
     async def _measure(self, run_set: RunSet, engine: Engine, peers: Mapping[Mode, Peer]) -> None:
@@ -142,14 +147,14 @@ class _Session:
     async def _peers(
         self, run_set: RunSet, spec: core.EngineSpec
     ) -> AsyncIterator[Mapping[Mode, Peer]]:
-        """A server for every peer mode of the leg, loaded as the engine is."""
+        """Yield a server for every peer mode of the run set, configured as the engine is."""
         async with AsyncExitStack() as stack:
             servers: dict[Mode, Peer] = {}
             for mode in run_set.peer_modes:
-                assert self._question.peer is not None
+                assert self._config.peer is not None
                 servers[mode] = await stack.enter_async_context(
                     peer_server(
-                        self._question.peer,
+                        self._config.peer,
                         target=Path(spec.weights),
                         drafter=Path(spec.drafter) if spec.drafter and mode.n_draft else None,
                         n_draft_max=mode.n_draft,

@@ -1,4 +1,4 @@
-"""Which pair is benched: files, a model of the store with its drafter, or the demo made large."""
+"""The pair that a bench measures: files, a local model with its drafter, or the demo pair."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from specd.settings import Settings
 from specd.store import Library
 from specd.store.demo import stored_demo
 
-#: Of each slot: long enough for every prompt of the workloads and the command's longest answer.
+#: Context of each slot, tokens: enough for every prompt and the longest answer.
 N_CTX = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """detail: why there is no drafter.  padded: the target was made large for the bench."""
+    """The pair that a bench measures.
+
+    detail: why there is no drafter.  padded: whether the target was padded for the bench.
+    """
 
     name: str
     target: Path
@@ -37,12 +40,12 @@ class Subject:
         progress: Callable[[float], None],
         file_type: FileType = FileType.Q8_0,
     ) -> Subject:
-        """The same pair, its target padded to that size.  StoreError where it cannot be."""
+        """Return the pair with its target padded to that size.  Raises StoreError."""
         target = cached(self.target, n_parameters, progress, file_type=file_type)
         return replace(self, target=target, padded=True)
 
     def spec(self, settings: Settings, *, n_threads: int, n_gpu_layers: int) -> core.EngineSpec:
-        """As the daemon would load it; the number of slots is the leg's."""
+        """Return the specification with which the daemon would load the pair, with one slot."""
         return core.EngineSpec(
             weights=str(self.target),
             drafter=str(self.drafter) if self.drafter else None,
@@ -63,9 +66,9 @@ class Subject:
 def find_subject(
     model: str, target: Path | None, drafter: Path | None, settings: Settings
 ) -> Subject:
-    """A model of the store, a file, or the demo pair where neither is named.
+    """Return the pair of a local model or file, or the demo pair where neither is named.
 
-    drafter: used instead of the one that the daemon would choose.
+    drafter: replaces the one that the daemon would choose.  Raises InvalidRequest.
     """
     if model and target is not None:
         raise InvalidRequest("give a model or --target, not both")
@@ -86,6 +89,7 @@ def find_subject(
 
 
 def demo_subject() -> Subject:
+    """Return the demo pair.  Raises InvalidRequest where the installation has none."""
     stored = stored_demo()
     if stored is None:
         raise InvalidRequest("this installation lacks the demo pair: name a model to bench")
@@ -99,7 +103,7 @@ def demo_subject() -> Subject:
 
 
 def _of_store(model: str, settings: Settings) -> Subject:
-    # The demo can be benched by its name whatever the store holds.
+    # The demo pair can be named even where the store does not list it.
     library = Library(settings.models, demo=True)
     pair = Pairs(library, load_rules(settings.pairs_file)).pair(library.resolve(model))
     subject = Subject(name=pair.target.name, target=pair.target.weights, detail=pair.detail)

@@ -1,4 +1,4 @@
-"""A bench in sentences: what was measured, and what it means.  Every figure was measured."""
+"""A bench in sentences: what was measured, and what it means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORTH_IT = 1.3
 
 
 def heading(report: Report) -> Iterator[str]:
-    """What was measured, where, and with what."""
+    """Yield lines that say what was measured, where and with what."""
     machine, spec = report.machine, report.spec
     accelerators = ", ".join(machine.accelerators) or "no accelerator"
     load = f"{machine.load_average:.1f} before, {report.load_average_after:.1f} after"
@@ -73,7 +73,7 @@ def title(temperature: float, streams: int) -> str:
 
 
 def verdict(report: Report, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[str]:
-    """What the table of one temperature and number of streams means."""
+    """Yield the conclusions for one temperature and number of streams."""
     if mix is not None:
         yield from _auto(mix, [each for each in compared if each.workload != HOSTILE])
         yield from _drafter_value(report, mix)
@@ -122,7 +122,7 @@ def _lowest(compared: Sequence[Comparison]) -> str:
 
 
 def _drafter_value(report: Report, mix: Mix) -> Iterator[str]:
-    """Whether the drafter is worth its memory, where other prompts would say the same."""
+    """Yield whether the drafter is worth its memory, unless the gain is clearly high enough."""
     memory, gain = report.engine.drafter, mix.auto_to_plain
     if memory is None or gain is None:
         return
@@ -189,13 +189,13 @@ def _cautions(compared: Sequence[Comparison]) -> Iterator[str]:
 
 
 def format_range(spread: MedianRange, digits: int = 2) -> str:
-    """Median (smallest–largest)."""
+    """Return `median (smallest–largest)`."""
     low, high = f"{spread.low:.{digits}f}", f"{spread.high:.{digits}f}"
     return f"{spread.median:.{digits}f} ({low}–{high})"
 
 
 def format_ratio(ratio: Ratio) -> str:
-    """Value [90 % interval]."""
+    """Return `value [low–high]` with the 90 % interval, or the value alone."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}"
     return f"{ratio.value:.2f} [{ratio.low:.2f}–{ratio.high:.2f}]"

@@ -1,10 +1,12 @@
-"""A target of real size that says what a small one says: the same function, padded with weights.
+"""A target of real size, padded from a small model, that gives the small model's text.
 
-Time and memory are those of a dense model of that many parameters, the text is the small model's.
-In Q8_0 and Q4_0 every weight of the small model is kept exactly: in Q4_0 as a sum of three parts,
-and its vocabulary's matrices stay in Q8_0, as they are in most files called Q4_0 (0.8 % of the
-bytes of a padded demo target of 1 B).  F16 rounds each weight to 11 bits, and kernels for it
-do not round what is multiplied with it to 8: the text may part from the small model's at near ties.
+Time and memory are those of a dense model with that many parameters.
+
+- Q8_0 keeps every weight of the small model exactly.
+- Q4_0 does too, as a sum of three parts.  The vocabulary's matrices stay in Q8_0, as in most files
+  called Q4_0 (0.8 % of the bytes of a padded demo target of 1 B).
+- F16 rounds each weight to 11 bits, and its kernels do not round inputs to 8 bits.  The text may
+  differ from the small model's where two tokens are almost equally likely.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from specd.bench.llama_shape import LlamaShape, scaled
 from specd.bench.quantized_blocks import FileType, Noise
 from specd.errors import SpecdError, StoreError
 
-#: Part of a cached file's name: raise it when the same shape would be filled differently.
+#: Part of a cached file's name; raise it when the contents for a shape change.
 _FORMAT = 2
 
 TensorPlan = list[padding.Matrix | padding.Norm]
@@ -42,9 +44,9 @@ def write_synthetic(
     *,
     file_type: FileType = FileType.Q8_0,
 ) -> LlamaShape:
-    """Write the padded model; `progress` hears the written share.  The shape that it got.
+    """Write the padded model and return its shape.  progress: receives the written share, 0 to 1.
 
-    StoreError: a source that is no dense llama in Q8_0, or no room or right to write the result.
+    Raises StoreError where the source is not a dense Llama in Q8_0 or the result cannot be written.
     """
     reader = open_gguf(source)
     small = read_shape(reader, source)
@@ -64,7 +66,7 @@ def cached(
     *,
     file_type: FileType = FileType.Q8_0,
 ) -> Path:
-    """The padded model of that size and type from the cache, written on first use."""
+    """Return the cached padded model of that size and type, written on first use."""
     small = read_shape(open_gguf(source), source)
     large = scaled(padding.padded_shape(small, file_type), n_parameters)
     sizes = f"{large.n_embd}x{large.n_layers}x{large.n_ff}"
@@ -76,10 +78,10 @@ def cached(
 
 
 def parse_count(text: str) -> int:
-    """A number of parameters: `1e9`, `1b`, `350M`, `1000000`.  ValueError for anything else."""
+    """Return the number of parameters in `1e9`, `1b`, `350M` or `1000000`.  Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kmb]?)", text.strip().lower())
     if match is None:
-        raise ValueError(f"{text!r} is no number of parameters; try 1b or 350m")
+        raise ValueError(f"{text!r} is not a number of parameters; try 1b or 350m")
     count = int(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[match[2]])
     if count <= 0:
         raise ValueError("the number of parameters must be positive")
@@ -87,7 +89,7 @@ def parse_count(text: str) -> int:
 
 
 def read_shape(reader: Any, source: Path) -> LlamaShape:
-    """Sizes of a dense llama.  StoreError for every other architecture."""
+    """Return the shape of a dense Llama.  Raises StoreError for every other architecture."""
 
     def value(key: str, default: int | None = None) -> int:
         field = reader.get_field(key)
@@ -137,7 +139,7 @@ def _write(
     progress: Progress,
     file_type: FileType,
 ) -> None:
-    """One tensor at a time, so that memory holds no more than the largest."""
+    """Write one tensor at a time, so that memory holds only the largest."""
     inner = padding.padded_shape(small, file_type)
     writer = gguf.GGUFWriter(path, "llama")
     try:
@@ -169,7 +171,7 @@ def _add_metadata(
     plan: TensorPlan,
     file_type: FileType,
 ) -> None:
-    """The source's own, its tokenizer and template included, but for the sizes and the name."""
+    """Copy the source's metadata, tokenizer and template included, and set sizes and name."""
     count, text = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.STRING
     sizes = {
         "embedding_length": large.n_embd,
@@ -202,7 +204,7 @@ def _add_metadata(
 
 
 def _description(plan: TensorPlan, file_type: FileType) -> str:
-    """What was done to the small weights, and what share of the bytes is of another type."""
+    """Return a description: how weights are kept, and the share of bytes of another type."""
     n_bytes = sum(entry.n_bytes for entry in plan)
     n_others = n_bytes - sum(
         entry.n_bytes
@@ -234,7 +236,7 @@ def _main(
     parameters: Annotated[str, typer.Option(help="how many: 1e9, 1b, 350m")] = "1b",
     target_type: Annotated[FileType, typer.Option(case_sensitive=False)] = FileType.Q8_0,
 ) -> None:
-    """Write a padded copy of a small model: the same text at a large model's price."""
+    """Write a padded copy of a small model: the same text at a large model's speed."""
     try:
         large = write_synthetic(source, destination, parse_count(parameters), file_type=target_type)
     except (SpecdError, ValueError) as error:

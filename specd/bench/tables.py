@@ -1,8 +1,8 @@
-"""A bench as tables: the workloads side by side, and each with all its modes."""
+"""The tables of a bench, for terminals and Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,17 +12,19 @@ from rich.table import Table as RichTable
 from specd.bench.comparison import Comparison, ModeFigures
 from specd.bench.mix import Mix, Ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
+from specd.bench.report import Report
 from specd.bench.run_grid import MedianRange
-from specd.bench.summary import format_range, format_ratio
+from specd.bench.summary import format_range, format_ratio, heading, verdict
+from specd.bench.summary import title as part_title
 
 _DETAILS = ("mode", "tokens/s", "÷ plain", "accepted", "mean\ndraft", "same\ntext")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """headers and rows of one length; the first column is words, the others are figures.
+    """A table of figures whose first column is text.
 
-    bold: numbers of the rows that matter most.
+    headers, rows: of one length.  bold: indexes of the rows that matter most.
     """
 
     title: str
@@ -54,7 +56,7 @@ class Table:
 
 
 def overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Table:
-    """A row per workload: plain tokens/s, our other modes as multiples of it, what auto missed."""
+    """Return a row per workload: plain tokens/s, and specd's other modes as multiples of it."""
     modes = [mode for mode in _modes(compared) if not mode.is_peer and mode != PLAIN]
     headers = ["workload", "plain\ntokens/s", *(mode.name for mode in modes)]
     headers += ["auto ÷\nbest", "auto\naccepts", "same\ntext"]
@@ -80,7 +82,7 @@ def overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Tab
 
 
 def peer_overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Table | None:
-    """A row per workload: the peer's modes as multiples of our plain one, and auto over its best.
+    """Return a row per workload: the peer's modes over specd's plain, and auto over the peer's.
 
     None where no peer ran.
     """
@@ -111,11 +113,11 @@ def peer_overview(title: str, compared: Sequence[Comparison], mix: Mix | None) -
 
 def _modes(compared: Sequence[Comparison]) -> list[Mode]:
     found = {figures.mode for each in compared for figures in each.modes}
-    return sorted(found, key=lambda mode: mode.place)
+    return sorted(found, key=lambda mode: mode.sort_key)
 
 
 def _ratios(part: Comparison | Mix, modes: Sequence[Mode]) -> list[str]:
-    """To plain, mode by mode; empty where a mode did not run."""
+    """Return the ratio to plain of each mode, "" where a mode did not run."""
     known = {figures.mode: figures.ratio for figures in part.modes}
     return [_figure(known.get(mode)) for mode in modes]
 
@@ -133,13 +135,13 @@ def _share(figures: ModeFigures | None) -> str:
 
 
 def _same(compared: Sequence[Comparison]) -> str:
-    """Our own answers that are plain's; a peer draws with other random numbers."""
+    """Return the count of specd's answers with plain's text; a peer has other random numbers."""
     ours = [f for each in compared for f in each.modes if not f.mode.is_peer and f.mode != PLAIN]
     return f"{sum(f.n_same_text for f in ours)}/{sum(f.n_answers for f in ours)}"
 
 
 def details(title: str, comparison: Comparison) -> Table:
-    """A row per mode, with spreads."""
+    """Return a row per mode, with ranges."""
     best = {AUTO, comparison.hindsight}
     bold = {i for i, figures in enumerate(comparison.modes) if figures.mode in best}
     rows = tuple(map(_cells, comparison.modes))
@@ -159,7 +161,7 @@ def _cells(figures: ModeFigures) -> tuple[str, ...]:
 
 
 def mixed(title: str, mix: Mix) -> Table:
-    """A row per mode over all workloads, with the interval that a repetition should fall into."""
+    """Return a row per mode over all workloads, with 90 % intervals."""
     rows = tuple(
         (each.mode.name, f"{each.tokens_per_s:.1f}", format_ratio(each.ratio)) for each in mix.modes
     )
@@ -169,7 +171,7 @@ def mixed(title: str, mix: Mix) -> Table:
 
 
 def overviews(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[Table]:
-    """Ours and the peer's, narrow enough for a terminal; nothing of a single workload."""
+    """Yield the overviews of specd and the peer; none for a single workload."""
     if len(compared) > 1:
         yield overview(title, compared, mix)
         if (peers := peer_overview(title, compared, mix)) is not None:
@@ -177,10 +179,24 @@ def overviews(title: str, compared: Sequence[Comparison], mix: Mix | None) -> It
 
 
 def all_tables(title: str, compared: Sequence[Comparison], mix: Mix | None) -> Iterator[Table]:
-    """The overview where there are several workloads, and then every workload's own."""
+    """Yield the overviews, the mix and a table per workload."""
     yield from overviews(title, compared, mix)
     if mix is not None and len(mix.workloads) > 1:
         yield mixed(f"{title}, all workloads", mix)
     for each in compared:
         if each.modes:
             yield details(f"{title}, {each.workload}", each)
+
+
+def markdown_document(report: Report, plots: Mapping[str, str] | None = None) -> str:
+    """Return the bench as a Markdown document.  plots: caption → file beside the document."""
+    lines = [f"- {line}" for line in heading(report)]
+    for temperature, streams, compared, mix in report.parts():
+        name = part_title(temperature, streams)
+        lines += ["", f"### {name.capitalize()}", ""]
+        lines += [f"- {sentence}" for sentence in verdict(report, compared, mix)]
+        for table in all_tables(name, compared, mix):
+            lines += ["", f"{table.title.capitalize()}:", "", *table.markdown()]
+    for caption, file in (plots or {}).items():
+        lines += ["", f"![{caption}]({file})"]
+    return "\n".join(lines) + "\n"

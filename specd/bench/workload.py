@@ -1,4 +1,4 @@
-"""What is asked in a bench: prompts that occur nowhere twice, in an order that favours no mode."""
+"""The workloads: prompts without repetition, in an order that favours no mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from specd.errors import InvalidRequest
 
-#: In the order in which they are run and shown.  Each has a file of its name.
+#: In the order of runs and tables; each is a file in workloads/.
 WORKLOADS = (
     "code_completion",
     "code_description",
@@ -24,7 +24,7 @@ WORKLOADS = (
     "edit",
     "hostile",
 )
-#: Here the drafter itself is made useless, so it takes an engine of its own.
+#: The workload with a useless drafter, which needs its own engine.
 HOSTILE = "hostile"
 
 
@@ -35,7 +35,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """begins: the first words of the answer, given away so that it takes the wanted form."""
+    """One prompt.  begins: the first words of the answer, given so that it has the wanted form."""
 
     text: str
     begins: str = ""
@@ -47,7 +47,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """title: what it stands for.  warm_up: prompts of their own, for runs that nobody counts."""
+    """Prompts of one kind.  title: the kind.  warm_up: prompts of runs that are not measured."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Workload:
     warm_up: tuple[Prompt, ...]
 
     def part(self, first: int, n: int) -> Workload:
-        """Prompts from number `first` on.  InvalidRequest where there are fewer."""
+        """Return n prompts from index `first` on.  Raises InvalidRequest where there are fewer."""
         if first + n > len(self.prompts):
             raise InvalidRequest(
                 f"the workload {self.name} has {len(self.prompts)} prompts, not {first + n}"
@@ -66,7 +66,7 @@ class Workload:
 
 @cache
 def load_workload(name: str) -> Workload:
-    """One of WORKLOADS.  InvalidRequest for every other name."""
+    """Return one of WORKLOADS.  Raises InvalidRequest for every other name."""
     if name not in WORKLOADS:
         raise InvalidRequest(f"no workload is called {name!r}: there are {', '.join(WORKLOADS)}")
     file = resources.files("specd.bench") / "workloads" / f"{name}.toml"
@@ -81,10 +81,10 @@ def load_workload(name: str) -> Workload:
 
 
 def order(n_prompts: int, n_modes: int) -> Iterator[tuple[int, int]]:
-    """(prompt, mode), each combination once.
+    """Yield (prompt, mode), each combination once.
 
-    Two prompts take turns, so that none meets its own cache, and stay together, so that a prompt's
-    modes are compared within a short time.  Each next two begin with another mode.
+    Prompts alternate in twos, so that no prompt finds itself in the cache and its modes run close
+    in time.  Each two begin with another mode.
     """
     groups = [[i, i + 1] for i in range(0, n_prompts - 1, 2)] or [[0]]
     if n_prompts % 2 and n_prompts > 1:

@@ -272,19 +272,19 @@ class _OutputFiles:
             )
 
     def write_report(self, report: Report) -> None:
-        from specd.bench import markdown as document
         from specd.bench.plots import draw_plots
         from specd.bench.report import to_json
+        from specd.bench.tables import markdown_document
         from specd.cli.formatting import make_console
 
         if self.json_file is not None:
             text = json.dumps(to_json(report), indent=1, ensure_ascii=False)
             self.json_file.write_text(text + "\n", encoding="utf-8")
         if self.folder is not None:
-            text = document.markdown(report, draw_plots(report, self.folder))
+            text = markdown_document(report, draw_plots(report, self.folder))
             (self.folder / "report.md").write_text(text, encoding="utf-8")
         if self.markdown:
-            typer.echo(document.markdown(report), nl=False)
+            typer.echo(markdown_document(report), nl=False)
         else:
             _print(report, make_console())
 

@@ -139,5 +139,5 @@ def test_workloads_that_cannot_be_filled_are_refused(settings: Settings) -> None
 
 def test_only_a_hostile_workload_needs_a_drafter(settings: Settings, tmp_path: Path) -> None:
     config = BenchConfig(target=write_llama(tmp_path / "alone.gguf"), workloads=("hostile",))
-    with pytest.raises(InvalidRequest, match="hostile takes a drafter"):
+    with pytest.raises(InvalidRequest, match="hostile needs a drafter"):
         config.run_sets(subject_of(config, settings))

@@ -39,7 +39,7 @@ def test_modes_are_values_that_can_be_looked_up() -> None:
 
 def test_they_stand_as_tables_show_them() -> None:
     modes = [Mode.peer_draft(1), AUTO, Mode.fixed(10), Mode.fixed(2), PEER_PLAIN, PLAIN]
-    assert [mode.name for mode in sorted(modes, key=lambda mode: mode.place)] == [
+    assert [mode.name for mode in sorted(modes, key=lambda mode: mode.sort_key)] == [
         "plain",
         "k = 2",
         "k = 10",

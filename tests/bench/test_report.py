@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from specd.bench.markdown import markdown
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
 from specd.bench.peer import PeerBinary
 from specd.bench.report import Report, to_json
 from specd.bench.summary import heading, verdict
-from specd.bench.tables import Table, details, overview, overviews
+from specd.bench.tables import Table, details, markdown_document, overview, overviews
 from tests.bench.report_builders import K1, K3, N1, report, run, runs
 
 SLOW = report(runs({"plain": [20], "k = 3": [21], "auto": [22]}))
@@ -102,7 +101,7 @@ def test_overhead_is_told_in_milliseconds_per_token() -> None:
 
 def test_a_synthetic_target_is_called_one_everywhere() -> None:
     assert "synthetic target" in "\n".join(heading(FAST))
-    assert "synthetic target" in markdown(FAST)
+    assert "synthetic target" in markdown_document(FAST)
     assert to_json(FAST)["subject"]["synthetic"] is True
     assert "synthetic" not in "\n".join(heading(report(FAST.runs, padded=False)))
 
@@ -195,7 +194,7 @@ def test_details_have_one_row_per_mode_as_rich_prints_them() -> None:
 
 
 def test_every_markdown_table_is_one() -> None:
-    blocks = markdown(BOTH).split("\n\n")
+    blocks = markdown_document(BOTH).split("\n\n")
     tables = [block.splitlines() for block in blocks if block.startswith("|")]
     assert len(tables) == 4  # the overview, the mix, and a table for each of two workloads
     assert all(len({row.count("|") for row in rows}) == 1 for rows in tables)
@@ -203,7 +202,7 @@ def test_every_markdown_table_is_one() -> None:
 
 
 def test_plots_are_shown_below() -> None:
-    assert "![Cost](cost.svg)" in markdown(FAST, {"Cost": "cost.svg"})
+    assert "![Cost](cost.svg)" in markdown_document(FAST, {"Cost": "cost.svg"})
 
 
 # ------------------------------------------------------------------ for machines
