@@ -1,6 +1,6 @@
 """One request, end to end: resolve → pair → render → lease → stream → parse.
 
-`generation.py` is the file to read first.
+Read `generation.py` first.
 """
 
 from specd.generation.generation import Generation

@@ -1,4 +1,4 @@
-"""A chat made to fit its context: without the fewest of its oldest turns that do it."""
+"""Make a chat fit its context by leaving out as few of its oldest turns as possible."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from specd.generation.resolved_request import RenderedPrompt, ResolvedRequest
 from specd.generation.truncation_search import TruncationSearch
 from specd.scheduler import Lease
 
-#: An answer and the results of its calls, which cannot stand without it.
+#: Most further turns to leave out: the results of tool calls need the answer that made the calls.
 _MAX_EXTRA_TURNS: Final = 16
-#: What an image counts as before the projector is asked: Ollama's 768 tokens of 4 bytes.
+#: Estimated bytes of an image, before its tokens are known: Ollama's 768 tokens of 4 bytes.
 _IMAGE_BYTES: Final = 768 * 4
 
 
 async def fit_to_context(resolved: ResolvedRequest, lease: Lease) -> RenderedPrompt:
-    """The prompt; of a chat too long for the context, without the fewest oldest turns that do it.
+    """Return the prompt, without as few of a chat's oldest turns as make it fit the context.
 
-    The last turn, the user's last and every system turn stay: where they alone are too long, the
+    The last turn, the user's last turn and all system turns stay.  If these are too long, the
     engine decides.
     """
     _, whole = await asyncio.to_thread(_render_without, resolved, 0)
     n_ctx, most = resolved.n_ctx(lease.facts.n_ctx), len(resolved.droppable_turns)
-    # No text has more tokens than bytes, but for BOS and a leading space: spare the round trip.
+    # A text has at most as many tokens as bytes, plus BOS and a leading space.
     n_bytes = len(whole.text.encode())
     if most == 0 or (not whole.images and n_bytes + 2 <= n_ctx):
         return whole
@@ -46,7 +46,7 @@ async def fit_to_context(resolved: ResolvedRequest, lease: Lease) -> RenderedPro
 def _render_without(resolved: ResolvedRequest, n_dropped: int) -> tuple[int, RenderedPrompt]:
     """Return the prompt and how many turns it lacks.
 
-    Many templates insist that a user begins: then a few turns more are left out.
+    Many templates require a user's turn first: then a few more turns are left out.
     """
     most = len(resolved.droppable_turns)
     last = min(n_dropped + _MAX_EXTRA_TURNS, most) if n_dropped else 0
@@ -57,9 +57,9 @@ def _render_without(resolved: ResolvedRequest, n_dropped: int) -> tuple[int, Ren
 
 
 def _sizes(resolved: ResolvedRequest, n_bytes: int) -> list[float]:
-    """About how many bytes each droppable turn adds to the prompt, which has n_bytes.
+    """Return about how many bytes each droppable turn adds to the prompt, which has `n_bytes`.
 
-    What the template puts around the turns is shared among them equally.
+    The text that the template adds is divided equally among the turns.
     """
     turns = resolved.messages
     sizes = [_size(turn) for turn in turns]
@@ -68,9 +68,7 @@ def _sizes(resolved: ResolvedRequest, n_bytes: int) -> list[float]:
 
 
 def _size(turn: core.Message) -> int:
-    return len(turn.content.encode()) + sum(
-        len(str(resolved.arguments)) for resolved in turn.tool_calls
-    )
+    return len(turn.content.encode()) + sum(len(str(call.arguments)) for call in turn.tool_calls)
 
 
 def _image_bytes(images: tuple[bytes, ...]) -> int:

@@ -1,4 +1,4 @@
-"""Texts to vectors: all of a request's texts share one lease, and the engine's passes."""
+"""Embed all texts of a request with one lease."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import asyncio
 from specd import core, errors
 from specd.scheduler import Lease
 
-#: Texts of one request that the engine has at the same time: more than it takes into a pass.
+#: Texts of one request that are sent at the same time: more than the engine takes into a pass.
 MAX_IN_FLIGHT = 128
 
 
 async def embed_all(
     request: core.EmbedRequest, lease: Lease, n_ctx: int | None
 ) -> tuple[core.Embedding, ...]:
-    """One entry per text, in order; the first failure takes the others along.
+    """Return one embedding per text, in order; the first failure cancels the other texts.
 
-    n_ctx: tokens of one text, as the request says it; None is the context that is loaded.  A model
-    is loaded with at least 4, but no text gets more than the request says.
-    Raises InvalidRequest in Ollama's words for a text that is too long and may not be cut.
+    n_ctx: most tokens of one text, as requested; None is the context that is loaded.  The loaded
+    context may be longer than the requested one.
+    Raises InvalidRequest, in Ollama's words, for a text that is too long and may not be cut.
     """
     found: dict[int, core.Embedding] = {}
     waiting = iter(enumerate(request.texts))
@@ -35,9 +35,6 @@ async def embed_all(
                 group.create_task(work())
     except ExceptionGroup as failures:
         error = failures.exceptions[0]
-        if isinstance(error, errors.EngineCrashed):
-            # Until it is gone, the scheduler would grant it again.
-            await lease.engine.ended()
         if isinstance(error, errors.ContextLengthExceeded):
             raise errors.InvalidRequest("the input length exceeds the context length") from error
         raise error from None

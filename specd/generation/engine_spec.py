@@ -1,4 +1,4 @@
-"""How a model's engine is to be loaded, from the pair, the options and the settings."""
+"""Build the spec of an engine from the pair, the options and the settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from specd import core, errors
 from specd.options import Options
 from specd.settings import Settings
 
-#: No model has so many layers, and no machine so many GPUs.
+#: Bounds that no model's layers and no machine's GPUs reach.
 _MAX_LAYERS, _MAX_GPUS = 9999, 1024
 
 
 def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
-    """Who may guess for a request."""
+    """Return the kinds of drafters that a request may use."""
     if not settings.speculative_decode:
         return ()
     lookup = (core.DrafterKind.LOOKUP,) if settings.prompt_lookup else ()
@@ -21,9 +21,10 @@ def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
 def engine_spec(
     pair: core.Pair, options: Options, settings: Settings, *, embeds: bool = False
 ) -> core.EngineSpec:
-    """What is automatic (context, threads) the scheduler fills in.
+    """Return the spec; the scheduler fills in automatic values (context, threads).
 
-    embeds: vectors are asked of a model that may give text as well.
+    embeds: the request asks for embeddings; the model may also generate text.
+    Raises InvalidOption.
     """
     embeds = embeds or pair.target.is_embedding_only
     target, drafter = pair.target, None if embeds else pair.drafter
@@ -40,7 +41,7 @@ def engine_spec(
         no_pair_reason=reason,
         no_pair_detail=detail,
         n_ctx=requested_ctx(target, options),
-        # Ollama's rule; what is asked at the same time shares passes all the same.
+        # Ollama's rule; simultaneous texts share passes in any case.
         n_slots=1 if embeds else settings.num_parallel,
         n_batch=options.num_batch,
         n_gpu_layers=min(max(options.num_gpu, -1), _MAX_LAYERS),
@@ -68,7 +69,7 @@ def requested_ctx(target: core.ModelRef, options: Options) -> int:
 
 
 def _no_drafter_reason(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:
-    """Reason and sentence; what gives text as well may be loaded to embed."""
+    """Return the reason for no drafter and a sentence; a chat model may be loaded to embed."""
     if not embeds or pair.reason in {core.NoPair.EMBEDS, core.NoPair.DISABLED_BY_USER}:
         return pair.reason or "", pair.detail
     name = pair.target.name

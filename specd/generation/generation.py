@@ -1,7 +1,7 @@
 """One request, end to end: resolve → pair → render → lease → stream → parse.  Read this first.
 
-Dialects hand in a `core.GenerateRequest` and get `core.Delta`s and one final `core.Done`; whatever
-goes wrong is a `SpecdError`.  Nothing here knows HTTP, and nothing below knows dialects.
+Dialects pass a `core.GenerateRequest` and get `core.Delta`s and one final `core.Done`; every
+failure is a `SpecdError`.  Nothing here knows HTTP, and nothing below knows dialects.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from specd import core, errors
 from specd.generation.context_fit import fit_to_context
 from specd.generation.embedding import embed_all
 from specd.generation.engine_spec import drafters, engine_spec
-from specd.generation.prompt_token_count import count_prompt_tokens
-from specd.generation.resolved_request import ResolvedRequest
+from specd.generation.resolved_request import RenderedPrompt, ResolvedRequest
 from specd.generation.retry import Models, RetryPolicy, with_retries
 from specd.metrics import current_record
 from specd.options import Options
@@ -32,13 +31,13 @@ log = logging.getLogger(__name__)
 
 
 class Pairing(Protocol):
-    """Which drafter serves a target: `pairs.Pairs`."""
+    """Finds the drafter of a target: `pairs.Pairs`."""
 
     def pair(self, target: core.ModelRef) -> core.Pair: ...
 
 
 class Leasing(Protocol):
-    """Who may use a resident model: `scheduler.SchedulerLoop`."""
+    """Lends loaded models: `scheduler.SchedulerLoop`."""
 
     def lease(
         self,
@@ -52,11 +51,13 @@ class Leasing(Protocol):
 
 
 class Generation:
-    """clock: seconds; random_seed: for requests that ask for any seed.
+    """Answers requests with the models of the library.
 
-    render_jinja: where the models' templates run.  on_leased: is told which pair is in use.
-    on_answered: is told of each whole answer the pair, and the drafter's weights that the engine
-    was loaded with; not where the request allowed no drafts.
+    clock: seconds.  random_seed: returns a seed for requests that set none.
+    render_jinja: renders the models' Jinja templates.
+    on_leased: called with the pair of each lease.
+    on_answered: called for each complete answer that allowed drafts, with the pair and the weights
+    of the drafter that the engine was loaded with, or None.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class Generation:
         self._on_answered = on_answered
 
     def adjust(self, settings: Settings) -> None:
-        """For the requests from now on."""
+        """Use these settings for later requests."""
         self._settings = settings
 
     async def generate(
         self, request: core.GenerateRequest
     ) -> AsyncGenerator[core.Delta | core.Done, None]:
-        """Deltas, then exactly one Done, or SpecdError.  Closing it early frees the slot."""
+        """Yield Deltas, then one Done; raise SpecdError.  Closing it early frees the slot."""
         started = self._clock()
         retry_policy = RetryPolicy(self._library, request.model)
         answered = False
@@ -97,7 +98,7 @@ class Generation:
             try:
                 model = await asyncio.to_thread(retry_policy.resolve)
                 current_record().begin_answer(model.name)
-                async with aclosing(self._answer(self._call(request, model), started)) as events:
+                async with aclosing(self._answer(self._resolve(request, model), started)) as events:
                     async for event in events:
                         answered = True
                         yield event
@@ -136,16 +137,13 @@ class Generation:
                             record.done = replace(event, load_ns=load_ns, speculation=stats)
                             yield record.done
                         case core.Failed():
-                            if event.kind is core.FailureKind.CRASHED:
-                                # Until it is gone, the scheduler would grant it again.
-                                await lease.engine.ended()
                             raise event.error()
 
     async def count_tokens(self, request: core.GenerateRequest) -> int:
-        """Of its whole prompt, as the model's vocabulary cuts it; loads the model to ask it."""
+        """Return the number of tokens of the whole prompt; loads the model."""
 
         async def count(model: core.ModelRef) -> int:
-            return await self._count(self._call(request, model))
+            return await self._count(self._resolve(request, model))
 
         return await with_retries(self._library, request.model, count)
 
@@ -154,10 +152,15 @@ class Generation:
             lease,
             _,
         ):
-            return await count_prompt_tokens(resolved, lease)
+            text = await asyncio.to_thread(resolved.render)
+            rendered = RenderedPrompt(text, tuple(resolved.images()))
+            request = resolved.engine_request(rendered, lease.facts.n_ctx, lambda: 0)
+            pieces = [piece for piece in request.prompt if not isinstance(piece, int)]
+            n_ids = len(request.prompt) - len(pieces)
+            return n_ids + len(await lease.tokenize(*pieces, add_bos=request.add_bos))
 
     async def embed(self, request: core.EmbedRequest) -> core.Embeddings:
-        """One vector per text; EmbeddingsUnsupported where the model gives none."""
+        """Return one vector per text; raise EmbeddingsUnsupported if the model cannot embed."""
         started = self._clock()
 
         async def embed(model: core.ModelRef) -> core.Embeddings:
@@ -185,7 +188,7 @@ class Generation:
         options: Mapping[str, object] | None = None,
         keep_alive_s: float | None = None,
     ) -> None:
-        """Returns once the model is ready."""
+        """Load the model; return once it is ready."""
 
         async def load(found: core.ModelRef) -> None:
             merged = Options.merge(found.parameters, options or {})
@@ -195,39 +198,34 @@ class Generation:
         await with_retries(self._library, model, load)
 
     async def unload(self, model: str) -> None:
-        """Let it go once it is idle; ModelNotFound where there is none of that name."""
+        """Unload the model once it is idle; raise ModelNotFound if the name is unknown."""
         self._scheduler.unload(await asyncio.to_thread(self._library.resolve, model))
 
     async def pair(self, model: core.ModelRef) -> core.Pair:
-        """What would draft for it if it were loaded now, or why nothing would."""
+        """Return the model with its drafter, or with the reason why it has none."""
         return await asyncio.to_thread(self._pairs.pair, model)
 
     async def render(self, request: core.GenerateRequest) -> str:
-        """Return the prompt before anything is left out of it; `[img-0]` is the first image.
+        """Return the whole prompt as text; `[img-0]` stands for the first image.
 
-        Only the tokens of a `context` need the model to be loaded.
+        The model is loaded only if the request has a `context`, to turn its tokens into text.
         """
 
         async def render(model: core.ModelRef) -> str:
-            resolved = self._call(request, model)
+            resolved = self._resolve(request, model)
             text = await asyncio.to_thread(resolved.readable_prompt)
-            return await self._readable_prompt(resolved) + text if resolved.context else text
+            return await self._context_text(resolved) + text if resolved.context else text
 
         return await with_retries(self._library, request.model, render)
 
-    async def _readable_prompt(self, resolved: ResolvedRequest) -> str:
+    async def _context_text(self, resolved: ResolvedRequest) -> str:
         async with self._lease(resolved.model, resolved.options, resolved.request.keep_alive_s) as (
             lease,
             _,
         ):
-            try:
-                return await lease.detokenize(resolved.context)
-            except errors.EngineCrashed:
-                # Until it is gone, the scheduler would grant it again.
-                await lease.engine.ended()
-                raise
+            return await lease.detokenize(resolved.context)
 
-    def _call(self, request: core.GenerateRequest, model: core.ModelRef) -> ResolvedRequest:
+    def _resolve(self, request: core.GenerateRequest, model: core.ModelRef) -> ResolvedRequest:
         options = Options.merge(model.parameters, request.options)
         return ResolvedRequest(
             request=request,
@@ -259,10 +257,10 @@ class Generation:
 def _pair_stats(
     stats: core.SpeculationStats, pair: core.Pair, lease: Lease
 ) -> core.SpeculationStats:
-    """The same in the words of this request's pair, as far as they are true of the engine.
+    """Return the statistics with the names and reasons of this request's pair, where they apply.
 
-    Models over the same weights share an engine, which knows the first one's pair alone; and a
-    pair may change while it is loaded.
+    Models with the same weights share an engine, which knows only the first one's pair.  A pair may
+    also change while the engine is loaded.
     """
     facts, own = lease.facts, pair.drafter
     if facts.no_pair_reason == core.NoPair.NOT_EXACT:
@@ -278,7 +276,7 @@ def _pair_stats(
         return replace(stats, reason=reason, detail=pair.detail)
     if stats.reason == core.NoPair.DISABLED_BY_USER:
         return stats
-    # Prompt lookup may have reasons of its own to rest; those of the load are asked for first.
+    # Prompt lookup may have its own reason not to draft; the reason of the load comes first.
     reason = stats.reason if is_parked else facts.no_pair_reason or stats.reason
     detail = facts.no_pair_detail
     if lease.drafter is None and facts.no_pair_reason != core.NoPair.NO_VRAM:
@@ -287,7 +285,7 @@ def _pair_stats(
 
 
 def _delta(token: core.Token, parser: AnswerParser | None) -> core.Delta | None:
-    """None while the parser holds back what may be part of a tag."""
+    """Return the parsed text; None while the parser holds back what may be part of a tag."""
     delta = core.Delta(content=token.text) if parser is None else parser.feed(token.text)
     if token.logprobs:
         delta = replace(delta, logprobs=token.logprobs)

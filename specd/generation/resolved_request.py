@@ -1,4 +1,4 @@
-"""A request whose model is known: its prompt as text, and what its engine is asked."""
+"""A request with its model: renders the prompt and builds the engine's request."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from specd.generation.engine_spec import requested_ctx
 from specd.options import Options
 from specd.prompt import AnswerFormat, RenderJinja, chat_prompt, text_prompt
 
-# Ollama's bound on a model that never stops, in contexts.
+#: Ollama's limit for an answer that does not end, in contexts.
 MAX_PREDICTED_CONTEXTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """secret: what no caller's text can hold; marks of images are made of it."""
+    """A request, its model and its options.
+
+    drafters: the kinds that may draft for it.
+    secret: random text for the markers of images, which no caller's text can contain.
+    """
 
     request: core.GenerateRequest
     model: core.ModelRef
@@ -28,7 +32,7 @@ class ResolvedRequest:
 
     @property
     def messages(self) -> tuple[core.Message, ...]:
-        """A chat's turns with the Modelfile's before them; its SYSTEM only where there is none."""
+        """The Modelfile's turns and the chat's; the Modelfile's SYSTEM if the chat has none."""
         prompt, model = self.request.prompt, self.model
         asked = prompt.messages if isinstance(prompt, core.ChatPrompt) else ()
         has_system = bool(asked) and asked[0].role == "system"
@@ -40,7 +44,7 @@ class ResolvedRequest:
     def droppable_turns(self) -> list[int]:
         """Indices of the turns that may be left out, oldest first.
 
-        What the user asked last stays too: of the many turns of an agent it is the first.
+        The user's last turn stays: an agent may have added many turns after it.
         """
         if not (isinstance(self.request.prompt, core.ChatPrompt) and self.request.truncate):
             return []
@@ -49,14 +53,14 @@ class ResolvedRequest:
         return [i for i, turn in enumerate(turns[:-1]) if turn.role != "system" and i != asked]
 
     def remaining_messages(self, n_dropped: int) -> list[core.Message]:
-        """A chat's turns without so many of the oldest."""
+        """Return the chat's turns without the `n_dropped` oldest droppable ones."""
         dropped = set(self.droppable_turns[:n_dropped])
         return [turn for i, turn in enumerate(self.messages) if i not in dropped]
 
     def render(self, n_dropped: int = 0) -> str:
-        """The prompt as text, without so many of the oldest turns.
+        """Return the prompt as text, without the `n_dropped` oldest droppable turns.
 
-        Raises InvalidRequest with the template's own words.
+        Raises InvalidRequest with the template's message.
         """
         prompt, think, mark = self.request.prompt, self.request.think, self.image_marker
         if isinstance(prompt, core.ChatPrompt):
@@ -73,7 +77,7 @@ class ResolvedRequest:
         )
 
     def image_marker(self, number: int) -> str:
-        """What stands for an image in the prompt's text."""
+        """Return the text that stands for an image in the prompt."""
         return f"<image {self.secret} {number}>"
 
     @property
@@ -83,7 +87,7 @@ class ResolvedRequest:
         return prompt.context if isinstance(prompt, core.TextPrompt) else ()
 
     def readable_prompt(self) -> str:
-        """Return the prompt as a person may read it, but for its `context`."""
+        """Return the prompt with readable image markers, without its `context`."""
         text = re.sub(self._any_mark, r"[img-\1]", self.render())
         return text.removeprefix(self.model.bos_token) if self.context else text
 
@@ -101,20 +105,23 @@ class ResolvedRequest:
         return AnswerFormat.of(self.model, tools=prompt.tools, think=self.request.think)
 
     def images(self, n_dropped: int = 0) -> list[bytes]:
-        """In the order of their marks in the prompt."""
+        """Return the images in the order of their numbers in the markers."""
         prompt = self.request.prompt
         if isinstance(prompt, core.TextPrompt):
             return list(prompt.images)
         return [image for turn in self.remaining_messages(n_dropped) for image in turn.images]
 
     def n_ctx(self, n_slot: int) -> int:
-        """Of a slot of so many tokens those that the request asked for: all, where automatic."""
+        """Return the requested context in tokens, at most `n_slot`; all of it if automatic."""
         return min(requested_ctx(self.model, self.options) or n_slot, n_slot)
 
     def engine_request(
         self, rendered: RenderedPrompt, n_slot: int, seed: Callable[[], int]
     ) -> core.EngineRequest:
-        """n_slot: tokens of the slot that it will have."""
+        """Return the request for the engine.
+
+        n_slot: tokens of the engine's slots.  seed: returns a random seed.
+        """
         n_ctx = self.n_ctx(n_slot)
         request, options, text = self.request, self.options, rendered.text
         bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
@@ -122,7 +129,7 @@ class ResolvedRequest:
         # Deepseek2's attention cannot be shifted; Ollama's default says so too.
         can_shift = self.model.architecture != "deepseek2"
         return core.EngineRequest(
-            # An earlier answer brings its own BOS, and so do many templates.
+            # An earlier answer has its own BOS, and so have many templates.
             prompt=(*context, *self.pieces(rendered, cut_bos=bool(context))),
             add_bos=not context and not (bos and text.startswith(bos)),
             sampling=options.sampling(seed),
@@ -143,7 +150,7 @@ class ResolvedRequest:
     def pieces(
         self, rendered: RenderedPrompt, *, cut_bos: bool = False
     ) -> Iterator[str | core.Image]:
-        """The text cut at its marks, with the images in their places."""
+        """Yield the text between the image markers, and the images in their places."""
         bos = self.model.bos_token
         text = rendered.text.removeprefix(bos) if cut_bos else rendered.text
         if not rendered.images:
@@ -165,7 +172,7 @@ class ResolvedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """text: with a mark for each image."""
+    """A rendered prompt.  text: with a marker for each image."""
 
     text: str
     images: tuple[bytes, ...] = ()

@@ -1,4 +1,4 @@
-"""When a request that failed is tried again, and with which model."""
+"""Decide whether a failed request is tried again, and with which model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of one request, whose model is written again and again.  The last error is then the answer.
+#: Most retries of one request because its model changed.
 _MAX_CHANGES: Final = 8
 
 
 class Models(Protocol):
-    """Where models lie: `store.Library`."""
+    """The store of models: `store.Library`."""
 
     def resolve(self, name: str) -> core.ModelRef: ...
 
@@ -26,11 +26,11 @@ class Models(Protocol):
 
 
 class RetryPolicy:
-    """Decide whether one request is tried again after an error, before its answer has begun.
+    """The rule by which one request is tried again after an error, before its answer has begun.
 
-    There are two reasons.  Its engine died, often while it was idle: a new one may well answer.
-    Once: a request that kills must not kill for ever.  Or its model was deleted or replaced, so
-    that its files were gone before they were read: the next attempt finds the new model, or none.
+    There are two reasons.  If its engine died, the request is tried once more: the engine may have
+    died while idle, but the request may also be the cause.  If its model was deleted or replaced
+    before its files were read, the next attempt finds the new model, or none.
     """
 
     def __init__(self, models: Models, name: str) -> None:
@@ -41,15 +41,15 @@ class RetryPolicy:
         self._n_changes = 0
 
     def resolve(self) -> core.ModelRef:
-        """Return the model as it is now.  Reads files.  Raises like `Library.resolve`."""
+        """Return the model as it is now.  Reads files.  Raises what `Library.resolve` raises."""
         self._version = self._models.version(self._name)
         return self._models.resolve(self._name)
 
     async def should_retry(self, error: errors.SpecdError) -> bool:
-        """Say whether to begin again with `resolve`."""
+        """Return whether to start again with `resolve`."""
         if isinstance(error, errors.EngineCrashed) and not self._has_crashed:
             self._has_crashed = True
-            log.warning("%s: the engine died before it answered, trying once more", self._name)
+            log.warning("%s: the engine crashed before it answered, trying once more", self._name)
             return True
         if not isinstance(error, errors.StoreError | errors.LoadFailed):
             return False
@@ -58,14 +58,14 @@ class RetryPolicy:
         self._n_changes += 1
         if self._n_changes > _MAX_CHANGES:
             return False
-        log.info("%s was deleted or replaced while it was asked for, trying once more", self._name)
+        log.info("%s was deleted or replaced during the request, trying once more", self._name)
         return True
 
 
 async def with_retries(
     models: Models, name: str, act: Callable[[core.ModelRef], Awaitable[T]]
 ) -> T:
-    """Return what `act` makes of the model of that name, which it is given anew if it fails."""
+    """Resolve the model and return the result of `act`; repeat both as RetryPolicy decides."""
     retry_policy = RetryPolicy(models, name)
     while True:
         try:

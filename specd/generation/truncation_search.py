@@ -1,8 +1,8 @@
-"""How many of a chat's oldest turns to leave out, found with few prompts.
+"""Find how many of a chat's oldest turns to leave out, with few prompts.
 
-A prompt is expensive: a template renders it, and the time llama.cpp takes to tokenize it grows with
-the square of its control tokens.  So each guess follows from the sizes of the turns and from the
-tokens of the prompts tried before.
+A prompt is expensive: a template renders it, and llama.cpp's time to tokenize it grows with the
+square of its control tokens.  So each guess uses the sizes of the turns and the token counts of the
+prompts tried before.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-#: Before anything is counted.  Many, so that a chat that may fit is tried whole.
+#: Assumed before the first count.  High, so that a chat that may fit is tried whole.
 _BYTES_PER_TOKEN: Final = 4.0
-#: Every so many guesses ignore the sizes, which may mislead for ever.
+#: One guess in this many ignores the sizes, which may be misleading.
 _IGNORE_SIZES_EVERY: Final = 3
 
 
 class TruncationSearch:
-    """Find the smallest number of dropped turns whose prompt fits.
+    """The search for the smallest number of dropped turns with which the prompt fits.
 
-    It assumes that a prompt with more turns dropped has no more tokens.  To drop all of them is the
-    last resort and is not tried.
+    It assumes that dropping more turns never adds tokens.  Dropping all of them is the last resort
+    and is not tried.
     """
 
     def __init__(self, sizes: Sequence[float], n_bytes: float, n_ctx: int) -> None:
-        """Begin with nothing tried.
+        """Start the search.
 
         sizes: about how many bytes each droppable turn adds to the prompt, the oldest turn first.
-        n_bytes: of the prompt with all turns.  n_ctx: tokens that fit.
+        n_bytes: bytes of the prompt with all turns.  n_ctx: tokens that fit.
         """
-        #: Bytes that a prompt saves, by the number of turns dropped.
+        #: Bytes saved, by the number of turns dropped.
         self._saved = [0.0, *accumulate(sizes)]
         self._n_bytes = n_bytes
         self._n_ctx = n_ctx
@@ -60,10 +60,10 @@ class TruncationSearch:
         return min(max(guess, first), last)
 
     def fits(self, n_dropped: int, n_tokens: int, *, n_rendered: int) -> bool:
-        """Take note of the tokens of a prompt and say whether it fits.
+        """Record the tokens of a prompt and return whether it fits.
 
-        n_rendered: the turns that the prompt lacks.  They are more than n_dropped where the
-        template refused so few: the prompt then stands for all numbers in between.
+        n_rendered: the number of turns that the prompt lacks.  It exceeds n_dropped if the template
+        refused n_dropped: the prompt then counts for all numbers in between.
         """
         does_fit = n_tokens <= self._n_ctx
         if does_fit:
@@ -74,7 +74,7 @@ class TruncationSearch:
         return does_fit
 
     def _estimate(self) -> int:
-        """The smallest number of dropped turns that should fit, by the sizes."""
+        """Return the smallest number of dropped turns that should fit, by the sizes."""
         if not self._tried:
             n_bytes = self._n_bytes - self._n_ctx * _BYTES_PER_TOKEN
             return bisect_left(self._saved, n_bytes)
@@ -84,7 +84,7 @@ class TruncationSearch:
         return bisect_left(self._saved, self._saved[n_dropped] + n_bytes)
 
     def _bytes_per_token(self, nearest: Sequence[tuple[int, int]]) -> float:
-        """Measured between the two prompts nearest to the context, or on the only one."""
+        """Return bytes per token, from the two prompts nearest to the context or the only one."""
         n_dropped, n_tokens = nearest[0]
         for other_dropped, other_tokens in nearest[1:]:
             if other_tokens != n_tokens:

@@ -1,4 +1,4 @@
-"""The daemon's side of one engine process."""
+"""Runs an engine process and talks to it."""
 
 from specd.runner.probe import probe
 from specd.runner.process import PairHistoryStore, Process, State

@@ -1,6 +1,7 @@
-"""The requests of one engine that are under way: submit, stream, cancel.
+"""The pending requests of one engine: submit, stream, cancel.
 
-Knows messages, not processes; whoever reads the channel calls `deliver`, and `close` at its end.
+Knows messages, not processes.  The reader of the channel calls `deliver` for each message, and
+`close` when the engine has ended.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from specd import core, errors
 from specd.ipc import messages
 from specd.ipc.codec import BadFrame
 
-# An answer may run this far ahead of its reader, one for each token and each of its logprobs.
-# Waiting for the reader instead would stall every other slot of the engine.
+#: Most tokens and logprobs of an answer that wait for its reader.  To make the engine wait instead
+#: would stall all its other slots.
 MAX_UNREAD = 65_536
 
 T = TypeVar("T")
 
 
 class Channel(Protocol):
-    """What the client needs of `ipc.channel.DaemonChannel`."""
+    """The part of `ipc.channel.DaemonChannel` that the client uses."""
 
     async def send(self, message: messages.ToEngine) -> None: ...
     def send_nowait(self, message: messages.ToEngine) -> None: ...
 
 
 class _Answer:
-    """The events of one request that its reader has not taken yet."""
+    """The events of one request that were not read yet."""
 
     def __init__(self) -> None:
         self._events: deque[core.Event] = deque()
@@ -61,6 +62,8 @@ def _weight(event: core.Event) -> int:
 
 
 class EngineClient:
+    """The pending requests of one engine; sends them and hands each its messages."""
+
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._ids = itertools.count(1)
@@ -69,22 +72,25 @@ class EngineClient:
         self._detokenized: dict[int, asyncio.Future[str]] = {}
         self._embedded: dict[int, asyncio.Future[core.Embedding]] = {}
         self._end: core.Failed | None = None
-        self._asked = asyncio.Event()  # something is owed, or was until a moment ago
-        self._is_settled = True  # whether it has moved since somebody left
-        self._n_steps = 0  # as the engine last said
-        #: Signs of life: whatever it said, and each step that it said it made.
+        self._asked = asyncio.Event()  # set when a request is sent or cancelled
+        self._is_settled = True  # the engine has shown a sign of life since the last cancel
+        self._n_steps = 0  # in the engine's last Pong
+        #: Messages of the engine; a Pong counts only if it reports new steps.
         self.n_signs_of_life = 0
 
-    # ----------------------------------------------------------------------- what is owed
+    # ----------------------------------------------------------------------- pending work
 
     @property
     def has_pending_work(self) -> bool:
-        """Answers; or to take note of who left: callers that come and go must not hide a stall."""
+        """Whether the engine has a request to answer, or a cancel to react to.
+
+        Cancels count, so that callers that come and go do not hide a stall.
+        """
         waiting = self._answers or self._tokenized or self._detokenized or self._embedded
         return bool(waiting) or not self._is_settled
 
     async def wait_for_pending_work(self) -> None:
-        """Wait until something is owed."""
+        """Wait until the engine has something to do."""
         if not self.has_pending_work:
             self._asked.clear()
             await self._asked.wait()
@@ -109,14 +115,14 @@ class EngineClient:
     # ----------------------------------------------------------------------- requests
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Started and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Yield Started and Tokens, then one Done or Failed.  Closing it early frees the slot."""
         request_id, answer = next(self._ids), _Answer()
         self._answers[request_id] = answer
         self._asked.set()
         try:
-            yield_first = await self._submit(request_id, request)
-            if yield_first is not None:
-                yield yield_first
+            failed = await self._submit(request_id, request)
+            if failed is not None:
+                yield failed
                 return
             while True:
                 event = await answer.get()
@@ -124,12 +130,12 @@ class EngineClient:
                 if isinstance(event, core.Done | core.Failed):
                     return
         finally:
-            # Still listed: no terminal event has come, so the engine is still at work on it.
+            # Still listed: no final event has come, so the engine is still working on it.
             if self._answers.pop(request_id, None) is not None and self._end is None:
                 self._cancel(request_id)
 
     async def _submit(self, request_id: int, request: core.EngineRequest) -> core.Failed | None:
-        """None once the engine has it; a Failed where it never will."""
+        """Send a request; return None, or a Failed if it cannot be sent."""
         if self._end is not None:
             return self._end
         try:
@@ -138,13 +144,14 @@ class EngineClient:
             del self._answers[request_id]
             return core.Failed(kind=core.FailureKind.INVALID, message=f"prompt too large: {error}")
         except OSError:
-            pass  # the engine has just died: whoever reads the channel says how, by `close`
+            pass  # the engine has just died: the reader of the channel will call `close`
         return None
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        """Tokens of a prompt.
+        """Return the tokens of a prompt.
 
-        EngineCrashed, or InvalidRequest for a prompt beyond any frame or an image that is none.
+        Raises EngineCrashed, or InvalidRequest if the prompt is too large for a frame or an image
+        is not valid.
         """
         if self._end is not None:
             raise errors.EngineCrashed(self._end.message)
@@ -154,7 +161,7 @@ class EngineClient:
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens.
 
-        EngineCrashed, or InvalidRequest for an id that the model does not have.
+        Raises EngineCrashed, or InvalidRequest for an id that the model does not have.
         """
         if self._end is not None:
             raise errors.EngineCrashed(self._end.message)
@@ -164,7 +171,7 @@ class EngineClient:
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         """Return the vector of `text`.
 
-        Raises ContextLengthExceeded, InvalidRequest, or what became of the engine.
+        Raises ContextLengthExceeded, InvalidRequest, or the error with which the engine ended.
         """
         if self._end is not None:
             raise self._end.error()
@@ -176,9 +183,9 @@ class EngineClient:
         request: messages.Tokenize | messages.Detokenize | messages.Embed,
         waiting: dict[int, asyncio.Future[T]],
     ) -> T:
-        """Return what comes for `request`, which stands in `waiting` until then.
+        """Send `request` and return its answer; `waiting` holds its future until then.
 
-        Leaving early takes it out of the engine's queue.
+        If the caller is cancelled, so is the request in the engine.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         waiting[request.request_id] = answer
@@ -204,7 +211,7 @@ class EngineClient:
             pass  # as in `_submit`
 
     def deliver(self, message: messages.ToDaemon) -> None:
-        """Hand one message to whom it concerns; words about the departed are dropped."""
+        """Hand a message to its request; drop it if the request is gone."""
         self._note(message)
         match message:
             case messages.Started(request_id, n_prompt, n_cached):
@@ -226,7 +233,7 @@ class EngineClient:
             case messages.Embedded(request_id, embedding):
                 _fulfil(self._embedded.pop(request_id, None), embedding)
             case _:
-                pass  # Pong; or LoadProgress after a load: nobody waits for it
+                pass  # Pong, or LoadProgress after a load
 
     def _deliver_token(self, request_id: int, token: core.Token) -> None:
         answer = self._answers.get(request_id)
@@ -240,7 +247,7 @@ class EngineClient:
             answer.put(core.Failed(kind=core.FailureKind.ENGINE, message=message))
 
     def close(self, end: core.Failed) -> None:
-        """The engine answers no more: every request, outstanding or later, gets `end`."""
+        """End all pending and later requests with `end`."""
         self._end = end
         for answer in self._answers.values():
             answer.put(end)
@@ -257,7 +264,7 @@ class EngineClient:
 
 
 def _fulfil(waiting: asyncio.Future[T] | None, result: T) -> None:
-    """None: who asked has left."""
+    """Set the result, unless the caller has gone (None) or been cancelled."""
     if waiting is not None and not waiting.done():
         waiting.set_result(result)
 

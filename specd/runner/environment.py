@@ -1,4 +1,4 @@
-"""What an engine process inherits: the daemon's environment, and which GPUs it may see."""
+"""The environment variables of an engine process, with the GPUs that it may see."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from specd import core
 
-#: libgomp's threads wait for each other some hundred times in a pass, and spin for milliseconds
-#: before they sleep.  Where another process wants the cores as well, the spinner holds the one that
-#: its partner needs: 1 B parameters on two busy cores gave 0.3 tokens/s, with this 14, and the same
-#: 30 as before on idle ones.
+#: libgomp's threads wait for each other some hundred times in a pass and spin for milliseconds
+#: before they sleep.  On busy cores a spinning thread occupies the core that its partner needs.
+#: Measured with 1 B parameters on two cores: 0.3 tokens/s before and 14 with this on busy cores,
+#: 30 in both cases on idle cores.
 THREAD_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
-#: A backtrace means a forked gdb and seconds of delay.
+#: A backtrace would start gdb and take seconds.
 FIXED = {"GGML_NO_BACKTRACE": "1"}
 
-#: What an engine has no use for, and strangers' models none at all.
+#: Secrets that engines do not need: they run models from unknown sources.
 SECRETS = frozenset({"SPECD_API_KEYS", "OLLAMA_API_KEY"})
 
-#: Hides all devices of AMD, whose lists end before the first that there is not, and of Vulkan.
+#: Hides all devices of AMD and Vulkan.  AMD's lists end at the first unknown index, here -1.
 _HIDE_OTHER_GPUS = {
     "HIP_VISIBLE_DEVICES": "-1",
     "ROCR_VISIBLE_DEVICES": "-1",
@@ -27,15 +27,18 @@ _HIDE_OTHER_GPUS = {
 
 
 def environment(devices: Sequence[str] | None = None) -> dict[str, str]:
-    """devices: as in `core.EngineSpec`; None leaves to llama.cpp what the daemon may see."""
+    """Return the environment of an engine.
+
+    devices: as in `core.EngineSpec`; None lets it see all GPUs that the daemon sees.
+    """
     own = {name: value for name, value in os.environ.items() if name not in SECRETS}
     return THREAD_DEFAULTS | own | FIXED | visibility_variables(devices)
 
 
 def visibility_variables(devices: Sequence[str] | None) -> dict[str, str]:
-    """The variables that hide all GPUs but `devices`.
+    """Return the variables that hide all GPUs but `devices`.
 
-    An engine opens what it sees, and an open GPU has some hundred MiB less.
+    An engine opens each GPU that it sees, which takes some hundred MiB of it.
     """
     if devices is None or not all(device.startswith(core.NVIDIA_UUID) for device in devices):
         return {}

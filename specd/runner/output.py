@@ -1,4 +1,4 @@
-"""The output of a process that works for specd, line by line, and its end."""
+"""Read the output of a helper process line by line, and end the process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 async def iter_lines(process: Process, stall_s: float) -> AsyncIterator[bytes]:
-    """What it writes, line by line, without empty ones; the end of an overlong line alone.
+    """Yield the process's non-empty lines; of an overlong line only the end.
 
-    Raises TimeoutError where nothing comes for so long.
+    Raises TimeoutError if nothing is written for `stall_s` seconds.
     """
     assert process.stdout is not None
     rest = b""
@@ -39,7 +39,7 @@ async def _read_with_stall_check(
         while not read.done():
             await asyncio.wait({read}, timeout=stall_detector.check_interval_s)
             if cause := stall_detector.check(has_progressed=read.done()):
-                log.warning("the process %d is ended: %s", process.pid, cause)
+                log.warning("ending process %d: %s", process.pid, cause)
                 raise TimeoutError(cause)
         return read.result()
     finally:
@@ -47,7 +47,7 @@ async def _read_with_stall_check(
 
 
 async def ended(process: Process) -> None:
-    """Kill the process if it runs; return when it is gone."""
+    """Kill the process if it is running; return when it has ended."""
     if process.returncode is None:
         process.kill()
     await process.wait()

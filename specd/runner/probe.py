@@ -1,4 +1,4 @@
-"""Asks llama.cpp, in a process of its own, which GPUs it can use."""
+"""Ask llama.cpp, in a separate process, which GPUs it can use."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from specd.runner.supervisor import ENGINE
 
 log = logging.getLogger(__name__)
 
-#: CUDA takes a second for each GPU whose driver sleeps; a driver that hangs takes for ever.
+#: CUDA takes a second for each GPU whose driver sleeps; a driver that hangs never answers.
 TIMEOUT_S = 15.0
-#: By then somebody should know what the daemon waits for.
+#: After this time a warning says what the daemon waits for.
 SLOW_S = 5.0
-#: A process that is killed and held by a driver is not waited for any longer.
+#: Longest wait for the end of a killed process, which a driver may block.
 _KILL_TIMEOUT_S = 1.0
 
 DeviceList = tuple[core.BackendDevice, ...]
 
 
 def probe(command: Sequence[str] = ENGINE, *, timeout_s: float = TIMEOUT_S) -> DeviceList | None:
-    """None where it cannot be found out, with a warning that says why.  Blocks.
+    """Return the GPUs; None, with a warning in the log, if they cannot be listed.  Blocks.
 
-    Where a GPU was too full to be opened, all are known by their names alone.
+    If a GPU has too little free memory to be opened, the entries have only names.
     """
     try:
         process = subprocess.Popen(
@@ -40,30 +40,31 @@ def probe(command: Sequence[str] = ENGINE, *, timeout_s: float = TIMEOUT_S) -> D
             process_group=0,  # a terminal's Ctrl-C is for the daemon alone
         )
     except OSError as error:
-        log.warning("llama.cpp cannot be asked for its GPUs: %s", error)
+        log.warning("cannot start llama.cpp to list its GPUs: %s", error)
         return None
-    output, words, failure = _read_output(process, timeout_s)
+    output, last_line, failure = _read_output(process, timeout_s)
     found = _last_list(output.splitlines())
-    if found == () and words and not failure:  # a backend that found its driver too old, as a rule
-        log.warning("llama.cpp finds no GPU: %s", words)
+    if found == () and last_line and not failure:  # mostly a driver that is too old
+        log.warning("llama.cpp finds no GPU: %s", last_line)
     if found is None:
-        log.warning("llama.cpp does not say which GPUs it can use: %s", failure or "no list")
+        log.warning("llama.cpp did not list its GPUs: %s", failure or "no list")
     elif failure:
         log.warning("llama.cpp could not open its GPUs, only their names are known: %s", failure)
     return found
 
 
 def _read_output(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, str, str]:
-    """What it wrote to stdout, the last line on stderr, and what went wrong."""
+    """Return its stdout, the last line of its stderr, and what failed, or ""."""
     try:
-        output, said = _read_warnings(process, timeout_s)
+        output, stderr = _read_warnings(process, timeout_s)
     except subprocess.TimeoutExpired as error:
         _end(process)
         return error.output or b"", "", f"it took more than {timeout_s:g} s"
-    words = said.decode(errors="replace").strip().rpartition("\n")[2]
+    last_line = stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if process.returncode == 0:
-        return output, words, ""
-    return output, words, ": ".join(filter(None, (f"exit status {process.returncode}", words)))
+        return output, last_line, ""
+    failure = ": ".join(filter(None, (f"exit status {process.returncode}", last_line)))
+    return output, last_line, failure
 
 
 def _read_warnings(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bytes]:
@@ -71,8 +72,8 @@ def _read_warnings(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[
     try:
         return process.communicate(timeout=slow_s)
     except subprocess.TimeoutExpired:
-        words = "llama.cpp was asked for its GPUs and is silent: a driver may hang; %g s more"
-        log.warning(words, timeout_s - slow_s)
+        message = "llama.cpp has not listed its GPUs yet, a driver may hang; waiting %g s more"
+        log.warning(message, timeout_s - slow_s)
     return process.communicate(timeout=timeout_s - slow_s)
 
 
@@ -86,7 +87,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_list(lines: Iterable[bytes]) -> DeviceList | None:
-    """The last line that is a list of devices: libraries may write to stdout as well."""
+    """Return the last line that is a list of devices: libraries may also write to stdout."""
     found: DeviceList | None = None
     for line in lines:
         with contextlib.suppress(msgspec.MsgspecError):

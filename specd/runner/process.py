@@ -1,6 +1,6 @@
 """One engine process as a state machine: starting → ready → stopping → stopped, or crashed.
 
-`_run` is the only writer of the state.  Others ask it to act and wait for what comes true.
+Only `_run` writes the state.  The other methods signal it and wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNEXPECTED_STOP = (
     " or an internal error, check ollama server logs for details"
 )
 
-#: Between the end of its socket and that of a process that dies.
+#: Longest time between the closing of its socket and the end of a dying process.
 EXIT_TIMEOUT_S = 2.0
 
 
@@ -43,20 +43,22 @@ class State(StrEnum):
 
 
 class PairHistoryStore(Protocol):
-    """Where what is learned of one pair outlives the engine."""
+    """The store of one pair's history."""
 
     async def read(self) -> core.PairHistory | None:
-        """What is known of the pair by now; never fails."""
+        """Return the pair's history, None if there is none; never fails."""
 
     def write(self, history: core.PairHistory) -> None:
-        """Keep it in place of what was written before; returns at once and never fails."""
+        """Replace the stored history; return at once and never fail."""
 
 
 class Process:
-    """load_timeout_s: silence that is allowed while loading.  timeout_s: how long an engine that
-    owes something may make no step.  grace_s: see `ChildProcess.end`.
+    """One engine process, from its start to its end.
 
-    notebook: None begins with nothing and keeps nothing, as a bench must.
+    load_timeout_s: longest time without progress while loading.
+    timeout_s: longest time without progress while a request is pending.
+    grace_s: see `ChildProcess.end`.
+    history_store: None starts without history and stores none, as a benchmark needs.
     """
 
     def __init__(
@@ -92,25 +94,28 @@ class Process:
 
     @property
     def is_stuck(self) -> bool:
-        """Its process was given up and is still there: not even SIGKILL ends it."""
+        """Whether the process was given up and still exists: not even SIGKILL ended it."""
         is_over = self._state in {State.STOPPED, State.CRASHED}
         return is_over and self._child is not None and self._child.is_alive
 
     async def ready(self) -> core.EngineFacts:
-        """Facts once it is loaded.  LoadFailed, LoadStalled, or ShuttingDown after `stop`."""
+        """Wait for the load and return its facts.
+
+        Raises LoadFailed, LoadStalled, or ShuttingDown after `stop`.
+        """
         return await asyncio.shield(self._facts)
 
     async def ended(self) -> State:
-        """STOPPED or CRASHED, once the process is gone."""
+        """Wait for the end of the process; return STOPPED or CRASHED."""
         await asyncio.wait({self._run_task})
         return self._state
 
     def stop(self) -> None:
-        """Ask for the end, in any state; `ended` tells when it has come."""
+        """Ask the engine to end, in any state; `ended` waits for it."""
         self._stop_asked.set()
 
     def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Started and Tokens, then exactly one Done or Failed.  Closing it early frees the slot."""
+        """Yield Started and Tokens, then one Done or Failed.  Closing it early frees the slot."""
         assert self._client is not None, "generate before ready"
         return self._client.generate(request)
 
@@ -126,14 +131,14 @@ class Process:
         assert self._client is not None, "embed before ready"
         return await self._client.embed(text, truncate=truncate, n_ctx=n_ctx)
 
-    # ----------------------------------------------------------------------- the one writer
+    # ----------------------------------------------------------------------- the life cycle
 
     async def _run(self) -> None:
-        """The life of the process, from top to bottom."""
+        """Start, load, run and end the process."""
         try:
             self._child = child = await ChildProcess.start(self._command, self._spec.devices)
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread to wait for it
-            self._facts.set_exception(errors.LoadFailed(f"the engine cannot be started: {error}"))
+            self._facts.set_exception(errors.LoadFailed(f"cannot start the engine: {error}"))
             self._set_state(State.CRASHED)
             return
         self._client = client = EngineClient(child.channel)
@@ -143,7 +148,7 @@ class Process:
             if facts is not None:
                 self._set_state(State.READY)
                 self._facts.set_result(facts)
-                # Not cut off by a stop: what it learned is the last thing that an engine says.
+                # A stop does not end this reader: the history is an engine's last message.
                 listening = child.listen(self._listen(child, client))
                 cause = await self._run_unless_stopped(self._wait_for_end(child, client, listening))
         except errors.SpecdError as error:
@@ -168,24 +173,24 @@ class Process:
                     case None:
                         break
                     case _:
-                        cause = "it speaks out of turn"
+                        cause = "it sent an unexpected message"
                         break
-        except _Stalled as still:
-            log.warning("engine %d does not load: %s", child.pid, still)
-            said = f"timed out waiting for the engine to start - progress {progress:.2f}"
-            raise errors.LoadStalled(said) from None
+        except _Stalled as stalled:
+            log.warning("engine %d stalled while loading: %s", child.pid, stalled)
+            timeout = f"timed out waiting for the engine to start - progress {progress:.2f}"
+            raise errors.LoadStalled(timeout) from None
         except OSError:
             pass  # it has just died
         except BadFrame as error:
-            cause = f"its words cannot be read: {error}"
-        words, was_killed = await self._reap(child, cause)
-        # Killed while it took memory, and not by us: the kernel had none left.
-        is_out_of_memory = errors.is_out_of_memory_message(words) or was_killed
+            cause = f"it sent an invalid message: {error}"
+        ending, was_killed = await self._reap(child, cause)
+        # Killed by another process while it allocated memory: probably by the kernel.
+        is_out_of_memory = errors.is_out_of_memory_message(ending) or was_killed
         kind = errors.OutOfMemory if is_out_of_memory else errors.LoadFailed
-        raise kind(f"engine process has terminated: {words}")
+        raise kind(f"engine process has terminated: {ending}")
 
     async def _next_while_loading(self, child: ChildProcess) -> messages.ToDaemon | None:
-        """What it says next, None where it has gone.  Raises _Stalled."""
+        """Return the next message, None if the engine has ended.  Raises _Stalled."""
         stall_detector = StallDetector(self._load_timeout_s, child.is_stopped)
         receiving = asyncio.ensure_future(child.channel.receive())
         leaving = asyncio.ensure_future(child.wait_for_exit())
@@ -209,7 +214,7 @@ class Process:
     async def _wait_for_end(
         self, child: ChildProcess, client: EngineClient, listening: asyncio.Task[str]
     ) -> str:
-        """Wait for it: why the engine is to be ended, "" where it ends by itself."""
+        """Wait until the engine ends or has to be ended; return why, "" if it ends by itself."""
         leaving = asyncio.ensure_future(child.wait_for_exit())
         watching = asyncio.ensure_future(self._watch(child, client))
         try:
@@ -224,7 +229,7 @@ class Process:
             await asyncio.gather(leaving, watching, return_exceptions=True)
 
     async def _watch(self, child: ChildProcess, client: EngineClient) -> str:
-        """Why it is given up, once it owes something and does not move."""
+        """Wait until the engine stalls while work is pending; return the cause."""
         stall_detector = StallDetector(self._timeout_s, child.is_stopped)
         if math.isinf(self._timeout_s):
             await child.wait_for_exit()
@@ -241,7 +246,7 @@ class Process:
                 client.ping()
 
     async def _listen(self, child: ChildProcess, client: EngineClient) -> str:
-        """Until it says no more, or ("why") nothing that can be understood."""
+        """Read messages until the end; return "", or why a message could not be read."""
 
         def deliver(message: messages.ToDaemon) -> None:
             if not isinstance(message, messages.PairHistoryUpdate):
@@ -252,23 +257,23 @@ class Process:
         try:
             await child.channel.listen(deliver)
         except BadFrame as error:
-            return f"its words cannot be read: {error}"
+            return f"it sent an invalid message: {error}"
         return ""
 
     async def _reap(self, child: ChildProcess, cause: str) -> tuple[str, bool]:
-        """Its last words, or why it was ended; and whether another than we killed it.
+        """End the process; return its last message or `cause`, and whether another killed it.
 
-        why: "" where its end of the socket is closed, and it is dying, as a rule.
+        cause: "" if its socket is closed, which mostly means that it is dying.
         """
         if not cause and not await child.wait_for_exit(EXIT_TIMEOUT_S):
             cause = "it closed its connection"
         ended_itself = not child.is_alive
         await child.kill()
-        words = child.exit_message() if ended_itself or child.is_alive else cause
-        return words, ended_itself and child.was_killed
+        message = child.exit_message() if ended_itself or child.is_alive else cause
+        return message, ended_itself and child.was_killed
 
     async def _finish(self, child: ChildProcess, client: EngineClient, cause: str) -> None:
-        """Every outstanding request is told and the process is reaped, whatever happened."""
+        """Fail all pending requests and reap the process."""
         if not self._facts.done() and not self._stop_asked.is_set():
             self._facts.set_exception(errors.LoadFailed("internal error while loading"))
         asked = self._stop_asked.is_set()
@@ -278,7 +283,7 @@ class Process:
             client.close(core.Failed(kind=core.FailureKind.SHUTDOWN, message=stop_message))
             if not self._facts.done():
                 self._facts.set_exception(errors.ShuttingDown(stop_message))
-                await child.kill()  # a load that nobody waits for has nothing to save
+                await child.kill()  # an engine that is still loading has nothing to save
             child.channel.send_nowait(messages.Shutdown())
             await child.end(self._grace_s)
         else:
@@ -287,16 +292,16 @@ class Process:
 
     async def _fail(self, child: ChildProcess, client: EngineClient, cause: str) -> None:
         loaded = self._facts.exception() is None
-        words, was_killed = await self._reap(child, cause)
-        if was_killed:  # most often by the kernel, which tells nobody why
-            words += ", perhaps because the system is out of memory"
+        ending, was_killed = await self._reap(child, cause)
+        if was_killed:  # most often by the kernel, which gives no reason
+            ending += ", perhaps because the system is out of memory"
         if loaded:
-            log.error("engine %d (%s) is gone: %s", child.pid, self._spec.weights, words)
-        message = f"{UNEXPECTED_STOP}: {words}"
+            log.error("engine %d (%s) has crashed: %s", child.pid, self._spec.weights, ending)
+        message = f"{UNEXPECTED_STOP}: {ending}"
         client.close(core.Failed(kind=core.FailureKind.CRASHED, message=message))
 
     async def _run_unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
-        """What `work` returns; None as soon as a stop is asked for, and `work` is dropped."""
+        """Return what `work` returns; cancel it and return None once a stop is requested."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_asked.wait())
         try:
@@ -311,8 +316,8 @@ class Process:
         log.debug("engine %s: %s → %s", self._spec.weights, self._state, state)
         self._state = state
         if self._facts.done() and not self._facts.cancelled():
-            self._facts.exception()  # seen: nobody may be waiting for it any more
+            self._facts.exception()  # marks it as retrieved, in case no caller waits for it
 
 
 class _Stalled(Exception):
-    """Nothing moves in a load; in words."""
+    """A load made no progress; the message says for how long."""

@@ -1,4 +1,4 @@
-"""Has a GGUF quantized by an engine process, which costs nobody else anything when it dies."""
+"""Quantize a GGUF in a separate engine process, so that a crash affects nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specd.runner.supervisor import ENGINE, strip_source_folders
 log = logging.getLogger(__name__)
 
 _PROGRESS: Final = re.compile(rb"(\d+)/(\d+)")
-#: Written to see whether anything can be.
+#: Bytes written to test whether the disk accepts any.
 _PROBE_BYTES: Final = 2**20
 
 
@@ -33,10 +33,10 @@ async def quantize(
     command: Sequence[str] = ENGINE,
     stall_s: float = math.inf,
 ) -> AsyncGenerator[tuple[int, int], None]:
-    """Write `source` to `target` in that type; yields (tensors done, all tensors).
+    """Write `source` to `target` in that type; yield (tensors done, all tensors).
 
-    stall_s: how long it may say nothing; it says something at each tensor.
-    Closing it early ends the process.  Raises EngineError with its last words.
+    stall_s: longest time without output; there is a line for each tensor.
+    Closing it early ends the process.  Raises EngineError with the process's last line.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -49,7 +49,7 @@ async def quantize(
             process_group=0,  # a terminal's Ctrl-C is for the daemon alone
         )
     except OSError as error:
-        raise EngineError(f"the engine cannot be started: {error}") from error
+        raise EngineError(f"cannot start the engine: {error}") from error
     last_line = b""
     try:
         async for line in iter_lines(process, stall_s):
@@ -59,22 +59,22 @@ async def quantize(
                 last_line = line
         code = await process.wait()
     except TimeoutError as error:
-        said = f"quantizing to {file_type} failed: no progress for {stall_s:.0f} s"
-        log.warning("%s", said)
-        raise EngineError(said) from error
+        message = f"quantizing to {file_type} failed: no progress for {stall_s:.0f} s"
+        log.warning("%s", message)
+        raise EngineError(message) from error
     finally:
         await ended(process)
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal: {signal.Signals(-code).name}"
-        words = strip_source_folders(last_line.decode(errors="replace"))
-        words = words.removeprefix("failed to quantize: ")
-        cause = await asyncio.to_thread(_disk_error, target) or words or how
+        message = strip_source_folders(last_line.decode(errors="replace"))
+        message = message.removeprefix("failed to quantize: ")
+        cause = await asyncio.to_thread(_disk_error, target) or message or how
         log.warning("quantizing to %s failed: %s", file_type, cause)
         raise EngineError(f"quantizing to {file_type} failed: {cause}")
 
 
 def _disk_error(target: Path) -> str:
-    """Why no more can be written there, else "": llama.cpp only says that it could not write."""
+    """Return why `target` cannot be written, or "": llama.cpp does not report the reason."""
     try:
         with target.open("ab") as file:
             file.write(bytes(_PROBE_BYTES))

@@ -1,14 +1,13 @@
-"""When an engine that owes something is given up: by how often it was looked at, not by a clock.
+"""Detect an engine that makes no progress, by counting checks instead of reading a clock.
 
-A look that comes late counts as one.  So it does where the daemon itself was stopped, where the
-machine slept or its clock was set, and where the processors were busy with others: in that time the
-engine may have had no chance either, and what it said meanwhile has not been read yet.
+A check that comes late counts once.  It is late if the daemon was stopped, the machine slept, its
+clock was set, or the processors were busy.  In that time the engine may not have run either, and
+its messages have not been read yet.
 
-Only SIGSTOP is found out sooner than by the limit.  That a process uses no processor time proves
-nothing: it may wait for a GPU that is at work, which blocks in the driver without any, or for a
-page of its weights from a slow disk.  One that is stopped computes nothing whatever it waits for,
-and nothing but another signal wakes it; the pauses that a system makes (a frozen cgroup, a laptop
-that sleeps) are other states, and a debugger's is another too.
+Only SIGSTOP is detected before the limit.  A process that uses no processor time need not be
+stuck: it may wait for a GPU, which blocks in the driver, or for weights from a slow disk.  A
+stopped process computes nothing until another signal wakes it.  A frozen cgroup, a sleeping laptop
+and a debugger leave a process in other states.
 """
 
 from __future__ import annotations
@@ -16,16 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-#: Seconds between two looks, at most.
+#: Most seconds between two checks.
 CHECK_INTERVAL_S = 5.0
-#: Looks within the limit, at least.
+#: Least number of checks within the limit.
 CHECKS_PER_LIMIT = 10
-#: How long a process may be stopped while it owes something, in looks of `LOOK_S`.
+#: Number of checks in a row that a process with pending work may be stopped.
 MAX_STOPPED_CHECKS = 6
 
 
 class StallDetector:
-    """limit_s: how long nothing may move; inf is for ever.  is_stopped: whether SIGSTOP was."""
+    """Counts the checks of one process without progress.
+
+    limit_s: longest time without progress; inf for no limit.
+    is_stopped: returns whether SIGSTOP has stopped the process.
+    """
 
     def __init__(self, limit_s: float, is_stopped: Callable[[], bool]) -> None:
         self.check_interval_s = min(limit_s / CHECKS_PER_LIMIT, CHECK_INTERVAL_S)
@@ -34,7 +37,10 @@ class StallDetector:
         self._n_stalled = self._n_stopped = 0
 
     def check(self, *, has_progressed: bool) -> str:
-        """Why it is over, or "".  Call it every `look_s`; moved: anything, since the last time."""
+        """Return why the process is stuck, or "".  Call it every `check_interval_s` seconds.
+
+        has_progressed: whether there was progress since the last call.
+        """
         if has_progressed or math.isinf(self._limit_s):
             self._n_stalled = self._n_stopped = 0
             return ""
@@ -43,5 +49,5 @@ class StallDetector:
         if self._n_stopped >= MAX_STOPPED_CHECKS:
             return f"it was stopped by a signal for {self._n_stopped * self.check_interval_s:.0f} s"
         if self._n_stalled * self.check_interval_s >= self._limit_s * (1 - 1e-9):
-            return f"nothing in it moved for {self._limit_s:g} s"
+            return f"it made no progress for {self._limit_s:g} s"
         return ""

@@ -1,4 +1,4 @@
-"""The operating system's side of an engine: start it, keep its last words, make it end."""
+"""Start an engine process, keep its last output, and end it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 ENGINE = (sys.executable, "-m", "specd.engine")
 N_LAST_LINES = 20
 MAX_LINE_BYTES = 4096
-#: Of a source file and its line, as GGML_ASSERT writes them.
+#: The folders before a source file and its line, as GGML_ASSERT writes them.
 _SOURCE_FOLDERS = re.compile(r"\S*/(?=[\w.+-]+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|inc):\d+)")
 OUTPUT_TIMEOUT_S = 1.0
-#: After SIGKILL.  A process that is not gone by then is held by the kernel: a driver, a disk.
+#: Longest wait after SIGKILL; a process that still exists is blocked in a driver or a disk.
 KILL_TIMEOUT_S = 10.0
-#: How a line of the engine's own log begins that its user should see.
+#: The start of a line that the engine logs as a warning.
 _WARNING = "WARNING "
 
 
@@ -54,22 +54,25 @@ class ChildProcess:
     async def start(
         cls, command: Sequence[str], devices: Sequence[str] | None = None
     ) -> ChildProcess:
-        """devices: see `environment`.  OSError where the command cannot be started."""
+        """Start the command and return it; raise OSError if that fails.
+
+        devices: see `environment`.
+        """
         with contextlib.ExitStack() as unless_started:
             ours, theirs = socket.socketpair()
             unless_started.callback(ours.close)
             with theirs:
-                # Not a pipe of asyncio's: that is open for as long as a grandchild holds it.
-                output, pipe, said = await _pipe()
+                # A pipe made by asyncio would stay open as long as a grandchild holds it.
+                output, pipe, write_end = await _pipe()
                 unless_started.callback(pipe.close)
-                with said:
+                with write_end:
                     process = await asyncio.create_subprocess_exec(
                         *command,
                         "--fd",
                         str(theirs.fileno()),
                         pass_fds=(theirs.fileno(),),
                         stdin=asyncio.subprocess.DEVNULL,
-                        stdout=said,  # native code writes to both when it dies
+                        stdout=write_end,  # native code writes to both when it dies
                         stderr=asyncio.subprocess.STDOUT,
                         env=environment(devices),
                         # Its own group: a terminal's Ctrl-C is for the daemon alone.
@@ -88,7 +91,7 @@ class ChildProcess:
         return self._process.returncode is None
 
     def listen(self, reader: Coroutine[object, object, str]) -> asyncio.Task[str]:
-        """Run what reads the channel; `end` and `kill` let it hear the last word."""
+        """Run the reader of the channel; `end` and `kill` let it read the last message."""
         task = asyncio.create_task(reader)
         self._readers.add(task)
         return task
@@ -97,7 +100,7 @@ class ChildProcess:
         return is_stopped(self.pid)
 
     async def wait_for_exit(self, timeout_s: float | None = None) -> bool:
-        """Whether it has ended by itself in that time, however long its output is held open."""
+        """Wait for the end of the process; return whether it has ended.  Output may stay open."""
         await asyncio.wait({self._exit}, timeout=timeout_s)
         return not self.is_alive
 
@@ -119,39 +122,39 @@ class ChildProcess:
 
     @property
     def was_killed(self) -> bool:
-        """By SIGKILL, whoever sent it: after `kill` or `end` only."""
+        """Whether SIGKILL ended it, from any sender; valid only after `kill` or `end`."""
         return self._process.returncode == -signal.SIGKILL
 
     def exit_message(self) -> str:
-        """How it ended, and the last line it wrote: after `kill` or `end` only."""
+        """Return how it ended and its last line; valid only after `kill` or `end`."""
         code = self._process.returncode
         if code is None:
             return "it cannot be ended"
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
-        # What it only warned of is not what it died of.
+        # A warning is not the cause of its end.
         lines = [line for line in self._last_lines if not line.startswith(_WARNING)]
         return ": ".join([how, *map(strip_source_folders, lines[-1:])])
 
     async def end(self, grace_s: float) -> None:
-        """Wait `grace_s` for an exit that was asked for, as long after SIGTERM, then `kill`."""
+        """Wait `grace_s` seconds for the exit, again after SIGTERM, then `kill`."""
         try:
             for kill_if_alive in (signal.SIGTERM, signal.SIGKILL):
                 if await self.wait_for_exit(grace_s):
                     return
-                log.warning("engine %d does not end: %s", self.pid, kill_if_alive.name)
+                log.warning("engine %d does not end, sending %s", self.pid, kill_if_alive.name)
                 self._signal(kill_if_alive)
         finally:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL unless it has gone; returns when it is reaped and its output read.
+        """Send SIGKILL if it runs; return when it is reaped and its output is read.
 
-        Or when it is given up, after `DEATH_S`: then it is still alive.
+        It is given up after KILL_TIMEOUT_S: then it is still alive.
         """
         self._signal(signal.SIGKILL)
         if not await self.wait_for_exit(KILL_TIMEOUT_S):
             log.error("engine %d cannot be ended, not even by SIGKILL", self.pid)
-        # A grandchild may hold pipe and socket open for ever: its words are not waited for.
+        # A grandchild may hold pipe and socket open for ever, so the wait is limited.
         await asyncio.wait(self._readers, timeout=OUTPUT_TIMEOUT_S)
         for reader in self._readers:
             reader.cancel()
@@ -159,7 +162,7 @@ class ChildProcess:
         await self.channel.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        """Not by asyncio's own `kill`: that reaps a child just dead, and its status is lost."""
+        """Send a signal.  asyncio's own `kill` may reap a dead child and lose its exit status."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -171,14 +174,14 @@ def strip_source_folders(line: str) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped it (SIGSTOP), as far as can be seen."""
+    """Return whether SIGSTOP has stopped the process; False if that cannot be read."""
     with contextlib.suppress(psutil.Error, OSError):
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     return False
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, asyncio.BaseTransport, BinaryIO]:
-    """What is read, what closes that end, and the end to write to."""
+    """Return the reader of a pipe, the transport that closes it, and the end to write to."""
     ours, theirs = os.pipe()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from specd import core
+from specd import core, errors
 
 
 class Engine(Protocol):
@@ -44,7 +44,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to use a loaded model.
+    """The right to use a loaded model.  If the engine crashes, errors come after its end.
 
     facts: of the load; a prompt must fit facts.n_ctx.
     count: called with the Done of each answer that completed.
@@ -57,17 +57,32 @@ class Lease:
     drafter: str | None = None
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
+        """Yield the engine's events, as `Engine.generate`."""
         async with aclosing(self.engine.generate(request)) as events:
             async for event in events:
                 if isinstance(event, core.Done):
                     self.count(event)
+                elif isinstance(event, core.Failed) and event.kind is core.FailureKind.CRASHED:
+                    await self.engine.ended()
                 yield event
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        return await self.engine.tokenize(*pieces, add_bos=add_bos)
+        async with self._waits_if_crashed():
+            return await self.engine.tokenize(*pieces, add_bos=add_bos)
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        return await self.engine.detokenize(tokens)
+        async with self._waits_if_crashed():
+            return await self.engine.detokenize(tokens)
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
-        return await self.engine.embed(text, truncate=truncate, n_ctx=n_ctx)
+        async with self._waits_if_crashed():
+            return await self.engine.embed(text, truncate=truncate, n_ctx=n_ctx)
+
+    @asynccontextmanager
+    async def _waits_if_crashed(self) -> AsyncIterator[None]:
+        """Wait for the end of a crashed engine: until then the scheduler would grant it again."""
+        try:
+            yield
+        except errors.EngineCrashed:
+            await self.engine.ended()
+            raise

@@ -100,7 +100,7 @@ async def test_a_quantization_that_fails_costs_one_create(
 async def test_no_engine_to_quantize_with(shop: Workshop, files: Path) -> None:
     shop.creator = Creator(shop.writer, check_template=refuse_broken, command=("/nowhere",))
     digest = shop.upload(files / "target.gguf")
-    with pytest.raises(EngineError, match="the engine cannot be started"):
+    with pytest.raises(EngineError, match="cannot start the engine"):
         await shop.make(files={"target.gguf": digest}, quantize="Q8_0")
 
 

@@ -114,7 +114,7 @@ async def test_an_engine_that_cannot_be_started_is_a_sentence(tmp_path: Path) ->
             async with daemon.generate("a", stream=False) as response:
                 assert response.status == 500
                 error = (await response.json())["error"]
-            assert error.startswith("the engine cannot be started: [Errno 2]")
+            assert error.startswith("cannot start the engine: [Errno 2]")
         async with daemon.http.get("/api/ps") as response:
             assert (await response.json())["models"] == []
 
@@ -137,7 +137,7 @@ async def test_a_machine_without_room_for_a_process_fails_the_load_alone(
     with monkeypatch.context() as full:
         full.setattr(asyncio, "create_subprocess_exec", refuse)
         process = Process(core.EngineSpec(weights="w"))
-        with pytest.raises(errors.LoadFailed, match="the engine cannot be started"):
+        with pytest.raises(errors.LoadFailed, match="cannot start the engine"):
             await process.ready()
         await process.ended()
     await asyncio.sleep(0)  # transports are closed in the next turn of the loop

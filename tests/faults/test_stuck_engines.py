@@ -76,5 +76,5 @@ async def test_a_start_that_waits_for_a_driver_says_so_and_goes_on(tmp_path: Pat
             daemon.terminate()
             _, said = await daemon.communicate()
     log = said.decode()
-    assert "llama.cpp was asked for its GPUs and is silent: a driver may hang; 10 s more" in log
-    assert "llama.cpp does not say which GPUs it can use: it took more than 15 s" in log
+    assert "llama.cpp has not listed its GPUs yet, a driver may hang; waiting 10 s more" in log
+    assert "llama.cpp did not list its GPUs: it took more than 15 s" in log

@@ -63,7 +63,7 @@ def test_why_there_is_none_is_passed_on(caplog: pytest.LogCaptureFixture) -> Non
 @pytest.mark.usefixtures("said")
 def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE) is None
-    assert "does not say which GPUs" in caplog.text
+    assert "did not list its GPUs" in caplog.text
 
 
 @pytest.mark.parametrize("said", ["hang"], indirect=True)

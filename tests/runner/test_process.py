@@ -95,7 +95,7 @@ async def test_a_load_that_ends_for_want_of_memory_is_told_apart(
 
 async def test_a_command_that_does_not_exist_is_a_failed_load() -> None:
     process = Process(core.EngineSpec(weights="w"), command=("/nonexistent/engine",))
-    with pytest.raises(errors.LoadFailed, match="cannot be started"):
+    with pytest.raises(errors.LoadFailed, match="cannot start the engine"):
         await process.ready()
     assert await process.ended() is State.CRASHED
 

@@ -22,7 +22,7 @@ async def test_an_engine_that_owes_an_answer_and_does_not_move_is_ended() -> Non
         hanging = process.generate(asking("!block"))
         failed = failure_of([event async for event in hanging])
         assert failed.kind is core.FailureKind.CRASHED
-        assert "nothing in it moved for 0.3 s" in failed.message
+        assert "it made no progress for 0.3 s" in failed.message
         assert not errors.is_out_of_memory_message(failed.message)
         assert await process.ended() is State.CRASHED
         assert not process.is_stuck
@@ -60,7 +60,7 @@ async def test_a_stopped_engine_is_ended_sooner() -> None:
 @pytest.mark.parametrize(
     "fault, words",
     [
-        ("garbage", "its words cannot be read"),
+        ("garbage", "it sent an invalid message"),
         ("huge", "exceeds 67108864"),
         ("half", "signal: SIGKILL"),
         ("hang-up", "it closed its connection"),
