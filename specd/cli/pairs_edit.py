@@ -145,7 +145,7 @@ def _print_matching_models(path: Path, target: str, local_models: _LocalModels) 
         if found is not None and not (
             found.file == path and key_of(found.winning_pattern) == key_of(target)
         ):
-            typer.echo(f"For {name} another rule has priority: {found.said}")
+            typer.echo(f"For {name} another rule has priority: {found.label}")
 
 
 def _warn_of_own_drafters(target: str, local_models: _LocalModels) -> None:
@@ -163,7 +163,7 @@ def _print_deciding_rule(rules: RuleBook, target: str) -> None:
     names = _LocalModels.open().names_like(target)
     for name in names or ([] if has_wildcards(target) else [parse(target).short]):
         found = rules.rule_for(name)
-        rule = f"this rule applies now: {found.said}" if found is not None else "no rule is left"
+        rule = f"this rule applies now: {found.label}" if found is not None else "no rule is left"
         typer.echo(f"For {name} {rule}")
 
 

@@ -1,4 +1,4 @@
-"""The nouns all rooms speak.  Frozen values only: no I/O, no clocks, no dialects.
+"""The types that all packages share.  Frozen values only: no I/O, no clocks, no dialects.
 
 Sizes are bytes (`*_bytes`), counts are `n_*`, durations `*_ns` on the wire and `*_s` elsewhere.
 """

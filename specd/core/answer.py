@@ -1,4 +1,4 @@
-"""What comes back: tokens, and one end."""
+"""The events of an answer: tokens, then one end; and embeddings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from specd.core.token_id import TokenId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLogprob:
+    """One of the likeliest tokens at a position.  bytes: the token's UTF-8, perhaps partial."""
+
     token: str
     bytes: tuple[int, ...]
     logprob: float
@@ -20,6 +22,8 @@ class TopLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
+    """A chosen token with its log probability.  top: the likeliest tokens in its place."""
+
     token: str
     bytes: tuple[int, ...]
     logprob: float
@@ -28,9 +32,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """n_prompt includes n_cached; durations are nanoseconds of engine time.
+    """Counts and durations of an answer; durations are nanoseconds of engine time.
 
-    native_ns: the part of generate_ns that passes of both models took; the rest is ours.
+    n_prompt: tokens of the prompt.  n_cached: the part of n_prompt that was in the cache.
+    native_ns: the part of generate_ns that llama.cpp's passes took, of both models.
     """
 
     n_prompt: int = 0
@@ -43,22 +48,25 @@ class Usage:
 
 class SpeculationState(StrEnum):
     ACTIVE = "active"  # drafting when the request ended
-    PARKED = "parked"  # switched off by measurement, probing now and then
-    OFF = "off"  # never drafted: no drafter, or the user said so
+    PARKED = "parked"  # switched off by measurement, with a trial now and then
+    OFF = "off"  # nothing was drafted: there is no drafter, or the user switched it off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationStats:
-    """What speculation did for one request (SPECULATION.md 4).
+    """The statistics of speculative decoding for one request.
 
-    lookup_n, lookup_n_accepted: the part of draft_n and draft_n_accepted that prompt lookup found.
-    reason: why nothing is drafted at the end, or was at all; while it is ACTIVE and something was,
-    why there is no draft model beside prompt lookup, else "".
-    speedup: seconds that plain passes would have taken for its tokens ÷ those that were taken,
-    plain ones as measured of late with as many requests at a time.  None while unknown.
-    threshold: the share of drafted tokens, from 0 to 1, that must be accepted: the user's own
-    number, or the share at which drafting breaks even, by the costs known at the end of the request
-    (`CostModel.break_even`).  None if nothing can be drafted, or no wide pass was measured yet.
+    draft_n, draft_n_accepted: drafted tokens, accepted ones.
+    lookup_n, lookup_n_accepted: the part of these that prompt lookup found.
+    rounds: drafts.  n_steps: passes of the target.
+    reason, detail: why nothing is drafted, as a name and a sentence; if prompt lookup drafts, why
+    there is no draft model; else "".
+    speedup: estimated seconds of plain decoding ÷ measured seconds, None if unknown.  The estimate
+    uses recent plain passes with as many requests at a time.
+    accepted_per_depth, drafted_per_depth: tokens by their position in the draft.
+    threshold: the share of drafted tokens, from 0 to 1, that must be accepted: the user's setting,
+    or the break-even share by the costs at the end of the request (`CostModel.break_even`).  None
+    if nothing can be drafted or no wide pass was measured yet.
     """
 
     drafter: str | None = None
@@ -93,7 +101,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The request has left the queue for a slot, which has n_cached of its n_prompt tokens."""
+    """The request has got a slot.  n_cached: the part of its n_prompt tokens in the cache."""
 
     n_prompt: int = 0
     n_cached: int = 0
@@ -101,7 +109,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """Text that is safe to show: whole UTF-8, and no part of a stop string."""
+    """Text that can be shown: whole UTF-8 and no part of a stop string; may be several tokens."""
 
     text: str
     n_tokens: int = 1
@@ -110,7 +118,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """context: prompt and answer as token ids, where they were asked for."""
+    """The end of a complete answer.
+
+    context: prompt and answer as token ids, if requested.  load_ns: time until the model was ready.
+    """
 
     reason: StopReason
     usage: Usage
@@ -120,7 +131,7 @@ class Done:
 
 
 class FailureKind(StrEnum):
-    INVALID = "invalid"  # the request's own fault
+    INVALID = "invalid"  # the request is not valid
     CONTEXT_LENGTH = "context_length"
     ENGINE = "engine"  # decode failed; the engine lives
     CRASHED = "crashed"  # the engine process is gone
@@ -129,13 +140,15 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
+    """The end of an answer that failed.  n_prompt, n_ctx: tokens, for CONTEXT_LENGTH."""
+
     kind: FailureKind
     message: str
     n_prompt: int = 0
     n_ctx: int = 0
 
     def error(self) -> errors.SpecdError:
-        """The same, to be raised."""
+        """Return the failure as an exception."""
         if self.kind is FailureKind.CONTEXT_LENGTH:
             return errors.ContextLengthExceeded(self.n_prompt, self.n_ctx)
         return _ERRORS[self.kind](self.message)
@@ -154,9 +167,9 @@ Event = Started | Token | Done | Failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """A parsed piece of an answer, as dialects send it; each part may be empty.
+    """A parsed piece of an answer; each part may be empty.
 
-    tool_calls come whole, never in pieces.
+    tool_calls: complete calls, never parts of one.
     """
 
     content: str = ""
@@ -167,7 +180,10 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
-    """One text's vector as the model pools it, not normalised; n_tokens with special ones."""
+    """The embedding of one text.
+
+    vector: as the model pools it, not normalised.  n_tokens: includes special tokens.
+    """
 
     vector: tuple[float, ...]
     n_tokens: int
@@ -175,7 +191,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embeddings:
-    """One entry per text, in order."""
+    """The embeddings of a request, one per text, in order."""
 
     entries: tuple[Embedding, ...]
     load_ns: int = 0

@@ -1,4 +1,4 @@
-"""Tells sound files from images by their first bytes."""
+"""Tell sound files from images by their first bytes."""
 
 from __future__ import annotations
 

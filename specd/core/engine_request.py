@@ -1,4 +1,4 @@
-"""A rendered request, as an engine is given it."""
+"""A rendered request for an engine."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ BUILTIN = "builtin"
 
 
 class DrafterKind(StrEnum):
-    """Who may guess for a request."""
+    """A source of drafts."""
 
     MODEL = "model"
-    LOOKUP = "lookup"  # what followed the same tokens earlier in prompt or answer
+    LOOKUP = "lookup"  # prompt lookup: the tokens that followed the same tokens earlier
 
 
 class SpeculationMode(StrEnum):
     AUTO = "auto"
-    FIXED = "fixed"  # always draft n_max tokens: for benches, never for users
+    FIXED = "fixed"  # always draft n_draft_max tokens: for benchmarks only
 
 
 class GrammarKind(StrEnum):
     JSON = "json"  # any JSON object, no text needed
     JSON_SCHEMA = "json_schema"
-    GBNF = "gbnf"  # llama.cpp's notation, begins at its rule `root`
+    GBNF = "gbnf"  # llama.cpp's notation; starts at its rule `root`
     REGEX = "regex"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What an answer must be, from its first byte to its last; text is in the kind's notation.
+    """The grammar that a whole answer must match.
 
-    thinking: the tags around what may be thought before, free in its words.  An empty first tag:
-    the prompt has opened it already, so that the answer begins inside; None: nothing stands before.
+    text: the grammar, in the notation of `kind`.
+    thinking: the tags around free text before the answer, None if there is none.  An empty first
+    tag means that the prompt has opened it, so that the answer starts inside.
     """
 
     kind: GrammarKind
@@ -46,7 +47,7 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture (or a sound) at its place in a prompt: the file's bytes, as they were sent."""
+    """An image, or a sound, at its place in a prompt.  data: the file's bytes, as sent."""
 
     data: bytes
 
@@ -55,14 +56,15 @@ class Image:
 class EngineRequest:
     """A rendered request for one slot.
 
-    prompt: text pieces, token ids and images, in order; ids are checked by the engine.
-    visible: control tokens whose text is part of the answer; that of all others is left out.
-    add_bos: let the vocabulary's own rule add BOS before the first piece.
-    n_predict: < 0 is without limit.  n_keep: tokens that a context shift never drops.
-    grammar: None is free text.
-    n_ctx: tokens that it may fill of its slot; 0 is the whole slot.
-    n_draft_max: None is the controller's own bound, 0 is plain decoding.
-    drafters: who may guess; the first one alone where the mode is FIXED.
+    prompt: text pieces, token ids and images, in order; the engine checks the ids.
+    add_bos: add BOS before the first piece if the vocabulary has that rule.
+    n_predict: most tokens of the answer; < 0 means no limit.
+    n_keep: tokens at the start that a context shift never drops.
+    visible: control tokens whose text is part of the answer; the text of all others is left out.
+    grammar: None allows any text.
+    n_ctx: tokens of its slot that it may fill; 0 means the whole slot.
+    n_draft_max: longest draft in tokens; None is the controller's limit, 0 is plain decoding.
+    drafters: the kinds that may draft; with the mode FIXED only the first one.
     """
 
     prompt: tuple[str | TokenId | Image, ...]

@@ -1,19 +1,20 @@
-"""What an engine learned of its pair."""
+"""The measurements that an engine makes of its pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The controller's bands of temperature, by number, in words.
+#: The controller's bands of temperature, by number, as text.
 TEMPERATURE_BANDS = ("0", "0 to 0.5", "0.5 to 1", "above 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandHistory:
-    """What one drafter came to in one band of temperatures.  Whoever reads it may ignore any part.
+    """The measurements of one drafter in one band of temperatures.
 
     drafter: "model" or "lookup".  by_confidence, by_depth: (mean acceptance, observations) per bin.
-    parked: why drafting was off in the end, "" where it was on.  gain: tokens/s ÷ plain tokens/s.
+    parked: why drafting was off in the end, "" if it was on.
+    gain: tokens/s ÷ plain tokens/s, None if unknown.
     """
 
     drafter: str
@@ -29,10 +30,10 @@ class BandHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairHistory:
-    """What an engine learned of its pair, to start from when it is loaded again.
+    """The measurements of a pair, from which an engine starts when it is loaded again.
 
-    device: where the target lay; the worker fills it in, and believes no other device's history.
-    target_s: (rows of a pass, its seconds) as last measured, to be shown and never believed.
+    device: the target's device; an engine ignores the history of another device.
+    target_s: (rows of a pass, its seconds) as last measured; for display only.
     """
 
     bands: tuple[BandHistory, ...] = ()

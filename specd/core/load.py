@@ -1,4 +1,4 @@
-"""How an engine process loads, and what came true of it."""
+"""The settings of a load, and the facts that it reports."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from enum import StrEnum
 
 #: Number formats of a KV cache, as llama.cpp spells them.
 KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-#: Most slots that one engine can have: llama.cpp's limit on sequences.
+#: Most slots of one engine: llama.cpp's limit on sequences.
 MAX_SLOTS = 256
-#: How the names of NVIDIA's GPUs begin, and of parts of them; others are llama.cpp's own.
+#: Prefixes of the UUIDs of NVIDIA's GPUs and of their MIG instances.
 NVIDIA_UUID = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """All that decides how an engine process loads; two equal specs may share one process.
+    """All settings of a load; two equal specs may share one process.
 
     n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
     acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
-    trace_dir: where the controller's calls are written down, "" for nowhere.
-    adapters: LoRA files, applied to the target.  projector: what turns images into embeddings.
-    embeds: the engine gives vectors instead of answers.
-    main_gpu: the device that the caller asked for, by its number among those of the daemon.
-    max_draft: no draft is longer; None is the controller's own bound.
+    trace_dir: the folder for traces of the controller's calls, "" for none.
+    adapters: LoRA files, applied to the target.  projector: turns images into embeddings.
+    embeds: the engine returns vectors instead of answers.
+    main_gpu: the requested device, by its number among those of the daemon.
+    max_draft: longest draft in tokens; None is the controller's limit.
     exact: the text for a seed must not depend on drafts, on other requests, or on the prompt cache.
 
-    What placement decides: devices are the accelerators that the engine may see, in its own order
-    (NVIDIA's by UUID, others by llama.cpp's name); () is none, None whatever llama.cpp finds.
-    tensor_split: the share of the target's layers on each of them, () is llama.cpp's choice.
-    draft_device: the drafter's, by its place in `devices`; None is beside the target.
-    draft_on_cpu: the drafter lies in main memory, wherever the target does.
+    Set by placement:
+    devices: the accelerators that the engine may see, in its order (NVIDIA's by UUID, others by
+    llama.cpp's name); () means none, None all that llama.cpp finds.
+    tensor_split: the share of the target's layers on each device; () is llama.cpp's choice.
+    draft_device: the drafter's device, as an index into `devices`; None is the target's.
+    draft_on_cpu: the drafter is in main memory, wherever the target is.
     """
 
     weights: str
@@ -64,16 +65,21 @@ class EngineSpec:
 
 
 def smallest_ctx(*, sees: bool) -> int:
-    """No context is shorter: Ollama's own 4, or what one image may need (contract 2.4)."""
+    """Return the shortest context in tokens: Ollama's 4, or what one image may need.
+
+    sees: whether the model has a projector.
+    """
     return 2048 if sees else 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMemory:
-    """Bytes one model took, by where they lie; `device` names the accelerator or "CPU".
+    """The memory that one model takes.
 
-    by_device: llama.cpp's name of each device, and the bytes there.  weights, cache (with running
-    states) and scratch are parts of total_bytes.
+    device: the accelerator's name, or "CPU".  vram_bytes: the part of total_bytes on accelerators.
+    by_device: (llama.cpp's name of a device, bytes there).
+    weights_bytes, cache_bytes, scratch_bytes: parts of total_bytes; cache_bytes includes recurrent
+    states.
     """
 
     device: str
@@ -87,10 +93,10 @@ class ModelMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassCosts:
-    """What passes took when they were measured at load.
+    """The duration of passes, measured at load.
 
-    target_s: (rows of a target pass, its seconds).  draft_step_s: one drafted token; 0 without a
-    drafter.
+    target_s: (rows of a target pass, its seconds).
+    draft_step_s: seconds for one drafted token; 0 without a drafter.
     """
 
     target_s: tuple[tuple[int, float], ...] = ()
@@ -99,10 +105,10 @@ class PassCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exactness:
-    """Which conditions cannot change the text for a seed.
+    """The conditions that cannot change the text for a seed.
 
-    speculation: whether and how far anything is drafted.  parallel: requests in other slots, at the
-    same time or before.  prompt_cache: whether the prompt was read anew or found in the cache.
+    speculation: drafts and their length.  parallel: requests in other slots, now or earlier.
+    prompt_cache: whether the prompt is processed anew or found in the cache.
     enforced: what SPECD_EXACT changed to make all three true, see `Enforced`.
     """
 
@@ -113,7 +119,7 @@ class Exactness:
 
 
 class Enforced(StrEnum):
-    """What SPECD_EXACT costs a model where the self-check finds that rows depend on their pass."""
+    """A restriction that SPECD_EXACT adds if the rows of a pass depend on the other rows."""
 
     NO_DRAFTS = "no_drafts"
     CACHE_PER_SLOT = "cache_per_slot"
@@ -124,9 +130,11 @@ class Enforced(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What came true after a load.  drafter None: the reason and its sentence say why.
+    """The facts that an engine reports after a load.
 
-    exact: None where it could not be found out, and for a model that gives vectors.
+    drafter: None if there is none; no_pair_reason and no_pair_detail then say why.
+    plain_tokens_per_s: measured speed without drafts.
+    exact: None if it could not be measured, and for embeddings.
     threshold: as in `SpeculationStats`, by the costs measured at load.
     """
 

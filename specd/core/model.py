@@ -1,4 +1,4 @@
-"""Models of the store, and the pairs they make."""
+"""Models of the store, and pairs of target and drafter."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Final
 
 from specd.core.request import Message
 
-#: What configs and GGUFs call gpt-oss.
+#: The architecture of gpt-oss, as configs and GGUFs spell it.
 GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
-#: The PARSER of a model that writes its answers as gpt-oss does, whatever its architecture.
+#: The PARSER of models that answer in gpt-oss's format, with any architecture.
 HARMONY: Final = "harmony"
 
 
 class Templating(StrEnum):
-    """What turns messages into a prompt (contract 7.1)."""
+    """The template language that turns messages into a prompt."""
 
-    JINJA = "jinja"  # the GGUF's chat template; ChatML where it has none
+    JINJA = "jinja"  # the GGUF's chat template; ChatML if it has none
     GO = "go"  # the manifest's template layer
 
     def choose_template(self, jinja: str | None, go: str | None) -> str | None:
-        """Of a model's two templates the one that chats are rendered with."""
+        """Return the template that chats are rendered with."""
         return go if self is Templating.GO else jinja
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:
-    """A model of the store, resolved: its weights on disk and what the Modelfile says of it.
+    """A model of the store: its files, and the contents of its Modelfile.
 
     name: short display name, always with a tag.  digest: 64 hex digits, no prefix.
-    draft: the GGUF of the manifest's own draft layer, where it has one.
+    draft: the GGUF of the manifest's draft layer, if it has one.
     chat_template: the GGUF's Jinja text.  go_template: the manifest's template layer.
     parameters: the Modelfile's PARAMETERs.  messages: the Modelfile's MESSAGEs.
     capabilities: completion, tools, insert, vision, audio, embedding, thinking.
     templating: which of the two templates a chat is rendered with.
     adapters: LoRA files.  projector: the GGUF that turns images into embeddings.
-    family, renderer, parser: the config's words for how the model is spoken to; "" where silent.
-    infill: the GGUF's tokens before a text, before what follows its gap, and before the gap.
+    family, renderer, parser: the config's names of the prompt format; "" if it has none.
+    infill: the GGUF's tokens before the prefix, before the suffix, and before the text to fill in.
     """
 
     name: str
@@ -67,22 +67,22 @@ class ModelRef:
 
     @property
     def template(self) -> str | None:
-        """Of its two templates the one that counts."""
+        """The template that chats are rendered with."""
         return self.templating.choose_template(self.chat_template, self.go_template)
 
     @property
     def effective_go_template(self) -> str | None:
-        """The manifest's template, where that is the one that counts."""
+        """The manifest's template if chats are rendered with it, else None."""
         return self.templating.choose_template(None, self.go_template)
 
     @property
     def is_embedding_only(self) -> bool:
-        """It gives vectors, and no text."""
+        """Whether the model only returns vectors and generates no text."""
         return "embedding" in self.capabilities and "completion" not in self.capabilities
 
 
 class NoPair(StrEnum):
-    """Why a target is served without a drafter."""
+    """The reason why a target has no drafter."""
 
     NOT_FOUND = "drafter_not_found"
     VOCABULARY_DIFFERS = "vocabulary_differs"
@@ -99,9 +99,12 @@ class NoPair(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """name: what the user calls it.  max_draft: no draft is longer, where the rule says so.
+    """A drafter of a target.
 
-    source: who chose it: manifest, user, registry, or shelf (a compatible model that was there).
+    name: its name for the user.
+    source: where the choice comes from: manifest, user, registry, or shelf (a compatible model of
+    the local store).
+    max_draft: longest draft in tokens, if the rule limits it.
     """
 
     name: str
@@ -114,9 +117,9 @@ class Drafter:
 class SkippedDrafter:
     """A drafter that is not used because it made its target slower on this machine.
 
-    gain: tokens/s ÷ plain in its best temperature band.  n_requests: answers that were measured.
-    n_answers_left: answers of the target until it is tried again; None while another drafter pays.
-    n_retries: how often it was tried again so far.  detail: all this in a sentence.
+    gain: tokens/s ÷ plain in its best temperature band.  n_requests: measured answers.
+    n_answers_left: answers of the target until the next trial; None while another drafter pays.
+    n_retries: trials so far after the first.  detail: all this in a sentence.
     """
 
     name: str
@@ -134,12 +137,12 @@ class SkippedDrafter:
 class Pair:
     """A target with its drafter, or with the reason why it has none.
 
-    detail is one sentence for the user; empty when there is a drafter.
-    rule: the pattern that decided, "" where none did; beside a drafter from the shelf, the one
-    whose own were of no use.  expected: published gain (tokens/s ÷ plain) by task.
-    pull: drafters that could be pulled for it, the best first; beside one from the shelf, those
-    that a rule names, where none of them is here.
-    passed_over: drafters that would come before this one if they had not lost on this machine.
+    reason, detail: why there is no drafter, as a name and a sentence for the user.
+    rule: the rule that applies to the target, "" if none does.
+    expected: published gain (tokens/s ÷ plain) by task.
+    pull: drafters that could be pulled for it, the best first; with a drafter from the local store,
+    those that the rule names, if none of them is installed.
+    skipped_drafters: drafters that would be preferred if they had not lost on this machine.
     """
 
     target: ModelRef

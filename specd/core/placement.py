@@ -1,4 +1,4 @@
-"""Where an engine would lie on this machine, and what is asked to find that out."""
+"""The placement of an engine on this machine: query and result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from specd.core.load import EngineSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendDevice:
-    """A GPU that this build of llama.cpp can use, as it says so itself.
+    """A GPU that this build of llama.cpp lists.
 
-    name: llama.cpp's ("CUDA0").  backend: whose it is ("CUDA").  bus_id: on PCI, in lower case
-    ("0000:c1:00.0"), "" where it is not known.  Bytes are 0 where they are not known.
+    name: llama.cpp's name ("CUDA0").  backend: llama.cpp's backend ("CUDA").
+    bus_id: PCI address in lower case ("0000:c1:00.0"), "" if unknown.
+    total_bytes, free_bytes: 0 if unknown.
     """
 
     name: str
@@ -26,21 +27,23 @@ class BackendDevice:
 
 
 class GiveUp(IntEnum):
-    """What a model may do without, so that it is loaded at all; each allows those before it."""
+    """What a model may lose in order to be loaded; each level includes the ones before it."""
 
-    NOTHING = 0  # other models can leave first; but what no empty machine can have is not had
+    NOTHING = 0  # other models can be unloaded first
     DRAFTER = 1
-    ANYTHING = 2  # drafter, then context as far as `least_ctx`, then layers on the device
+    ANYTHING = 2  # drafter, then context down to `min_ctx`, then layers on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
-    """A model that wants to be loaded.
+    """A query for the placement of one model.
 
-    spec: with context and threads filled in.  least_ctx: tokens per slot below which it must not
-    go; spec.n_ctx where the caller chose it.  beside: engines that are there, as they were loaded.
-    n_refusals: how often memory was refused to it while the same callers waited; n_refused_alone:
-    how often of these nobody was beside it.  name: what people call it, "" where nobody said.
+    spec: with context and threads filled in.
+    min_ctx: least tokens per slot; spec.n_ctx if the caller chose the context.
+    residents: the specs of the loaded engines.
+    n_refusals: how often it was refused memory while the same callers waited.
+    n_refused_alone: how often of these no other model was loaded.
+    name: the model's name, "" if unknown.
     """
 
     spec: EngineSpec
@@ -54,11 +57,12 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """spec: with nothing left open, what was given up left out and said in it.
+    """The placement of one model.
 
-    fits: False where somebody has to leave first; always True where anything may be given up.
-    bytes_by_device: what it is thought to take; the device "CPU" is main memory.
-    shortage: what it needs and what there is, in words, where it finds no room or is only tried.
+    spec: complete, without what was given up, and with the reasons for that.
+    fits: False if another model has to be unloaded first; always True with GiveUp.ANYTHING.
+    bytes_by_device: (device, estimated bytes); the device "CPU" is main memory.
+    shortage: what it needs and what is free, as text, if it does not fit or is tried anyway.
     """
 
     spec: EngineSpec

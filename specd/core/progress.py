@@ -1,4 +1,4 @@
-"""How far a long piece of work on the store has come."""
+"""The progress of a long operation on the store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One line of a pull, a push or a create, in Ollama's words.
+    """One status line of a pull, a push or a create.
 
-    digest: of the layer in work, with its `sha256:`; empty where the line is about none.
+    status: Ollama's text.  digest: of the current layer, with its `sha256:`; "" if there is none.
     total, completed: bytes; 0 is left out on the wire.
     """
 

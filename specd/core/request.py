@@ -1,4 +1,4 @@
-"""What a client asks, after its dialect has ended."""
+"""A client's request, independent of its dialect."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from specd.core.token_id import TokenId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A function that the model wants called.
+    """A call of a function, written by the model.
 
-    arguments: a JSON object; the order of its keys is the model's.  index: its place in the answer.
+    arguments: a JSON object; its keys keep the model's order.  index: its position in the answer.
     """
 
     name: str
@@ -24,10 +24,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of a chat; `role` is lower-case and not checked further.
+    """One turn of a chat.
 
-    images: files as they were sent (PNG, JPEG, ...; audio too); in the prompt they stand where the
-    content says `[img]`, or before it.
+    role: lower-case, not checked further.
+    images: files as sent (PNG, JPEG, ..., audio); the prompt has them in the places of `[img]` in
+    the content, or before it.
     """
 
     role: str
@@ -41,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
-    """tools: JSON objects in OpenAI's shape, {"type": "function", "function": {...}}."""
+    """A chat.  tools: JSON objects in OpenAI's shape, {"type": "function", "function": {...}}."""
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, object], ...] = ()
@@ -49,11 +50,11 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPrompt:
-    """`/api/generate`: one user turn to be rendered, or bare text when `raw`.
+    """The prompt of `/api/generate`: one user turn, or text to use unchanged if `raw`.
 
-    `context` holds token ids of an earlier answer, checked by the engine, not by the daemon.
-    `system` None means the Modelfile's.  suffix: what shall follow the answer (infill).
-    template: a Go template to render with in place of the model's own; None is the model's.
+    suffix: text that follows the answer (infill).  system: None means the Modelfile's.
+    template: a Go template in place of the model's; None is the model's.
+    context: token ids of an earlier answer, checked by the engine.
     """
 
     text: str
@@ -67,14 +68,14 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """A request after its dialect has ended.
+    """A request for text, independent of its dialect.
 
-    options: the request's own map, untyped; merged over the Modelfile's by `options.Options`.
+    options: the request's options, untyped; `options.Options` merges them over the Modelfile's.
     keep_alive_s: None keeps the runner's value, 0 unloads when idle, inf is for ever.
-    think: None is the model's default (on, where it can think); a string is an effort level.
+    think: None is the model's default (on, if it can think); a string is an effort level.
     shift: None is the model's default.
-    n_logprobs: None is off, 0 asks for the chosen token's alone.
-    grammar: what the answer must be, thinking excepted; None is free text.
+    n_logprobs: None means none, 0 only those of the chosen tokens.
+    grammar: the grammar of the answer without its thinking; None allows any text.
     """
 
     model: str
@@ -90,7 +91,7 @@ class GenerateRequest:
 
     @property
     def n_images(self) -> int:
-        """Return how many images, and sounds, the request sends."""
+        """The number of images and sounds in the request."""
         if isinstance(self.prompt, TextPrompt):
             return len(self.prompt.images)
         return sum(len(message.images) for message in self.prompt.messages)
@@ -102,11 +103,11 @@ def _ignore(_n_numbers: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
-    """Texts to be turned into vectors, one each.
+    """A request for embeddings, one vector per text.
 
-    options, keep_alive_s: as in GenerateRequest.  truncate: cut what does not fit the context;
-    without it such a text is ContextLengthExceeded.  on_vector: called with the numbers of each
-    vector as it comes; what it raises ends the request.
+    on_vector: called with the length of each vector as it arrives; its exceptions end the request.
+    options, keep_alive_s: as in GenerateRequest.
+    truncate: cut texts that do not fit the context; if False they raise ContextLengthExceeded.
     """
 
     model: str

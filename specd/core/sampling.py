@@ -1,4 +1,4 @@
-"""How tokens are drawn."""
+"""The parameters of sampling."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the next token is drawn; neutral values switch a filter off.
+    """The parameters of the sampler; neutral values switch a filter off.
 
-    Order of the filters is llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
-    `seed` is a real seed, 0 included; whoever builds this has already replaced −1 by a random one.
+    The order of the filters is llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
+    seed: the seed itself, including 0; −1 was replaced by a random seed before.
     """
 
     temperature: float = 0.8

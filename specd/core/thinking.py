@@ -1,8 +1,8 @@
-"""Between which tags models think: what templates show, and what answers are parsed by."""
+"""The tags around a model's thinking, in templates and in answers."""
 
 from __future__ import annotations
 
-#: Opening and closing tag of each family, the most usual first.
+#: Opening and closing tag of each family, the most common first.
 THINKING_TAGS = (
     ("<think>", "</think>"),
     ("<seed:think>", "</seed:think>"),
@@ -19,5 +19,5 @@ THINKING_TAGS = (
 
 
 def thinking_tags(template: str) -> tuple[str, str] | None:
-    """The first pair of which a template names both."""
+    """Return the first pair of tags that both occur in the template; None if there is none."""
     return next((pair for pair in THINKING_TAGS if all(tag in template for tag in pair)), None)

@@ -1,3 +1,3 @@
-"""Words too small for a class."""
+"""The type of token ids."""
 
 TokenId = int

@@ -1,4 +1,4 @@
-"""Which drafter serves which target, the reason where none does, and what came of it here."""
+"""Pairs targets with drafters, gives the reason if there is none, and keeps the measurements."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Whether a drafter's tokens mean to the target what they mean to the drafter.
+"""Decide whether the tokens of target and drafter have the same meaning.
 
 The rules are llama.cpp's (common/speculative.cpp, `common_speculative_are_compatible`): kind of
 vocabulary, BOS and EOS where they are added, sizes at most 128 apart, and equal text for every id
 from 5 on.  Pre-tokenizer and merges are compared as well, since equal token lists can still split
 one text differently.  Scores play no part: they change no token's text.
 
-In one thing llama.cpp is stricter: tokens that mark instead of saying something may differ.
+One rule is less strict than llama.cpp's: control tokens may differ, see `may_differ`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FIRST_COMPARED_ID: Final = 5
 #: GGUF's types of tokens (llama.cpp's LLAMA_TOKEN_TYPE_*).
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 MARKS: Final = frozenset({_UNKNOWN, _CONTROL, _UNUSED})
-"""Types of tokens that mark a turn or a place, or that fill the list up."""
+"""Types of tokens that are control tokens or unused entries, not text."""
 _ADDED: Final = MARKS | {_USER_DEFINED}
 
 
 def difference(target: Vocabulary, drafter: Vocabulary) -> str | None:
-    """Why the two do not fit, as the end of a sentence; None when they do."""
+    """Return why the two are incompatible, as the end of a sentence; None if they fit."""
     return (
         outline_difference(target.outline, drafter.outline)
         or _token_difference(target, drafter)
@@ -35,7 +35,7 @@ def difference(target: Vocabulary, drafter: Vocabulary) -> str | None:
 
 
 def outline_difference(target: Outline, drafter: Outline) -> str | None:
-    """What is seen without a look at the tokens."""
+    """Return the difference that shows without the tokens; None if there is none."""
     if not (target.size and drafter.size):
         which = "the drafter" if target.size else "the model"
         return f"{which} carries no vocabulary"
@@ -53,14 +53,13 @@ def merges_difference(target: Outline, drafter: Outline) -> str | None:
 
 
 def may_differ(ours: int, theirs: int) -> bool:
-    """Whether tokens of these types may have different texts under one id.
+    """Return whether tokens of these types may have different texts under one id.
 
-    Families are tuned apart by what they make of their spare ids: where one has a mark of a turn,
-    or `<think>`, the other has a reserved id that it never says.  So one of the two must be a mark
-    or a filler, and the other no piece of ordinary text.  Nothing is lost by it: a guess of such an
-    id is checked like any other, and the answer is the target's in every case.  Where the target
-    says one, the drafter reads a mark that it was not taught, and guesses worse for it: that costs
-    speed at most, is measured, and switches drafting off where it does not pay.
+    Fine-tunes of one family use spare ids differently: one has a control token or `<think>` where
+    the other has a reserved id.  So one of the two must be a control or unused token, and neither
+    may be ordinary text.  The answer stays correct: the target checks each drafted token.  The
+    drafter may draft worse after such a token, which costs speed at most, and drafting is switched
+    off if it does not pay.
     """
     return ours in _ADDED and theirs in _ADDED and (ours in MARKS or theirs in MARKS)
 

@@ -1,4 +1,4 @@
-"""The models on the shelf that could draft for a target, where no rule finds it a drafter."""
+"""Find models of the local store that could draft for a target without a rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CANNOT_DRAFT: Final = DIFFUSION | DRAFT_HEADS | NO_TEXT_GENERATION
 
 
 class Store(Protocol):
-    """What discovery asks of the store; `store.Library` is one."""
+    """The part of the store that discovery uses, such as `store.Library`."""
 
     def stored(self) -> Iterator[StoredModel]: ...
     def stamp(self) -> object: ...
@@ -28,7 +28,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that could draft."""
+    """A model of the local store that could draft."""
 
     name: str
     weights: Path
@@ -36,9 +36,9 @@ class LocalModel:
 
 
 class DrafterDiscovery:
-    """Looked through once per state of the store; the vocabularies say what each file is.
+    """The search for drafters in the local store, done once per state of the store.
 
-    on_gpu: says whether a GPU will compute.
+    on_gpu: returns whether models run on a GPU.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DrafterDiscovery:
         self._seen: tuple[object, tuple[LocalModel, ...]] | None = None
 
     def scan(self, should_stop: Callable[[], bool]) -> None:
-        """Read what nobody has read yet, until it is over."""
+        """Read all headers that are not cached yet, until `should_stop` returns True."""
         for stored in self._store.stored():
             if should_stop():
                 return
@@ -58,7 +58,10 @@ class DrafterDiscovery:
                 self._vocabularies.facts(stored.weights)
 
     def drafters_for(self, target: core.ModelRef) -> Iterator[LocalModel]:
-        """Those that speak its vocabulary and are small enough, the smallest first.  StoreError."""
+        """Yield the models with its vocabulary that are small enough, the smallest first.
+
+        Raises StoreError.
+        """
         whole = self._vocabularies.facts(target.weights)
         on_gpu = self._on_gpu()
         for model in self._models():
@@ -68,7 +71,7 @@ class DrafterDiscovery:
                 yield model
 
     def refusal_of(self, target: core.ModelRef) -> str | None:
-        """Why the target is not worth a search, as the end of a sentence.  StoreError."""
+        """Return why a search is useless, as the end of a sentence, or None; raise StoreError."""
         facts = self._vocabularies.facts(target.weights)
         if not is_too_fast_to_draft(facts, on_gpu=self._on_gpu()):
             return None
@@ -81,21 +84,21 @@ class DrafterDiscovery:
     def _fits(self, target: core.ModelRef, model: LocalModel) -> bool:
         try:
             return self._vocabularies.fits(target.weights, model.weights)
-        except StoreError:  # it has gone since
+        except StoreError:  # it was deleted meanwhile
             return False
 
     def _models(self) -> tuple[LocalModel, ...]:
         stamp = self._store.stamp()
         if self._seen is None or self._seen[0] != stamp:
-            # Of models under several names the first one's will do.
-            found = {model.weights: model for model in reversed(list(self._look()))}
+            # A model with several names appears under the first one.
+            found = {model.weights: model for model in reversed(list(self._scan_store()))}
             order = sorted(found.values(), key=lambda model: (model.facts.read_bytes, model.name))
             self._seen = stamp, tuple(order)
         return self._seen[1]
 
-    def _look(self) -> Iterator[LocalModel]:
+    def _scan_store(self) -> Iterator[LocalModel]:
         for stored in self._store.stored():
-            # One that adapters change is not what its weights say.
+            # With adapters a model behaves differently from its weights.
             if stored.config.remote_host or stored.paths("adapter"):
                 continue
             try:

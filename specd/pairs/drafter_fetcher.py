@@ -1,9 +1,8 @@
-"""Drafters that are pulled by themselves, beside the requests (SPECD_AUTO_PULL_DRAFTS).
+"""Pull missing drafters automatically in the background (SPECD_AUTO_PULL_DRAFTS).
 
-A target that is served without a drafter, or with one from the shelf, though one that a rule names
-could be pulled for it, has that one pulled: one at a time, none twice, and no request ever waits or
-fails for it.  Whether it fits is found out
-as of any drafter, when the target is paired again.
+If a rule names a drafter for a target that has none, or only one from the local store, that drafter
+is pulled.  Pulls run one at a time, each drafter once, and no request waits or fails because of
+them.  Whether the drafter fits is checked when the target is paired again.
 """
 
 from __future__ import annotations
@@ -24,21 +23,23 @@ from specd.pairs.rules import key_of
 
 log = logging.getLogger(__name__)
 
-#: Until a registry that was out of reach is asked again; each time it is twice as long.
+#: Wait before an unreachable registry is tried again; it doubles with each failure.
 _PAUSE_S: Final = 3600.0
 
 
 class Pull(Protocol):
-    """How a model is got: `registry.Registry.pull`.  Raises SpecdError."""
+    """A function that pulls a model: `registry.Registry.pull`.  Raises SpecdError."""
 
     def __call__(self, model: str, /) -> AsyncGenerator[core.Progress, None]: ...
 
 
 @dataclass(slots=True)
 class _Fetch:
-    """targets: who wants it, by full name.  outcome: a sentence for each when it is over.
+    """The pull of one drafter.
 
-    again_at: when it may be tried again, by the clock; None is never.
+    targets: the models that it is for, by full name.  outcome: the result for each, a sentence.
+    doing: the present state, a sentence; "" if it is over.
+    again_at: when it may be tried again, by the clock; None means never.
     """
 
     name: str
@@ -50,9 +51,11 @@ class _Fetch:
 
 
 class DrafterFetcher:
-    """Methods are called from the event loop and return at once, but for `close`.
+    """Pulls missing drafters in the background.
 
-    pair: finds a target's pair anew; it reads files and is called in a thread.
+    Call its methods from the event loop; all but `close` return at once.
+
+    pair: finds a target's pair again; it reads files and is called in a thread.
     """
 
     def __init__(
@@ -67,16 +70,16 @@ class DrafterFetcher:
         self._pair = pair
         self._enabled = enabled
         self._clock = clock
-        self._fetches: dict[str, _Fetch] = {}  # by the name that the rule has, in small letters
+        self._fetches: dict[str, _Fetch] = {}  # by the rule's name of the drafter, in lower case
         self._queue: deque[_Fetch] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def enable(self, enabled: bool) -> None:
-        """What is under way goes on; nothing new begins while it is off."""
+        """Allow or forbid new pulls; running ones continue."""
         self._enabled = enabled
 
     async def close(self) -> None:
-        """Stop what is under way; the next pull goes on from there."""
+        """Stop the running pull; a later pull continues where it stopped."""
         self._enabled = False
         self._queue.clear()
         if self._task is not None:
@@ -84,7 +87,7 @@ class DrafterFetcher:
             await asyncio.wait({self._task})
 
     def request_drafter(self, pair: core.Pair) -> None:
-        """A target is in use: see to it that its drafter comes, where one could be pulled."""
+        """Start to pull the drafter of a target in use, if one is missing."""
         if not self._enabled or not _lacks_chosen_drafter(pair):
             return
         name, target = pair.pull[0], pair.target
@@ -97,13 +100,13 @@ class DrafterFetcher:
             self._begin(fetch, target)
 
     def status_text(self, pair: core.Pair) -> str:
-        """What is being done about the pair's missing drafter, or came of it; "" for nothing."""
+        """Return a sentence about the pull of the pair's missing drafter; "" if there is none."""
         fetch = self._fetches.get(pair.pull[0].lower()) if _lacks_chosen_drafter(pair) else None
         if fetch is None:
             return ""
         return fetch.doing or fetch.outcome.get(pair.target.full_name, "")
 
-    # ----------------------------------------------------------------------- the one task
+    # ----------------------------------------------------------------------- the task
 
     def _begin(self, fetch: _Fetch, target: core.ModelRef) -> None:
         fetch.doing = f"{fetch.name} is waiting to be pulled."
@@ -121,7 +124,7 @@ class DrafterFetcher:
             except SpecdError as error:
                 self._give_up(fetch, error)
             except Exception as error:
-                # A fault of ours costs this drafter, and not those behind it.
+                # A bug with this drafter must not stop the pulls after it.
                 log.exception("%s could not be pulled", fetch.name)
                 self._give_up(fetch, error)
             finally:
@@ -152,36 +155,36 @@ class DrafterFetcher:
                 log.warning(status_text, fetch.name, target.name, why)
 
     def _give_up(self, fetch: _Fetch, error: Exception) -> None:
-        said = f"{fetch.name} could not be pulled: {error}"
-        fetch.outcome = dict.fromkeys(fetch.targets, said)
+        message = f"{fetch.name} could not be pulled: {error}"
+        fetch.outcome = dict.fromkeys(fetch.targets, message)
         fetch.again_at = None
         if isinstance(error, RegistryUnreachable):
             pause_s = _PAUSE_S * 2.0**fetch.n_failures
             fetch.n_failures += 1
             fetch.again_at = self._clock() + pause_s
-            log.warning("%s; it may be tried again in %.0f h", said, pause_s / 3600)
+            log.warning("%s; it may be tried again in %.0f h", message, pause_s / 3600)
         elif isinstance(error, SpecdError):
-            log.warning("%s", said)
+            log.warning("%s", message)
 
 
 def _lacks_chosen_drafter(pair: core.Pair) -> bool:
-    """None that was chosen for it, that is: one from the shelf may be better than nothing."""
-    from_shelf = pair.drafter is not None and pair.drafter.source == LOCAL_STORE
-    return bool(pair.pull) and (pair.reason is core.NoPair.NOT_FOUND or from_shelf)
+    """Return whether a pullable drafter is missing; one from the local store is a stopgap."""
+    is_stopgap = pair.drafter is not None and pair.drafter.source == LOCAL_STORE
+    return bool(pair.pull) and (pair.reason is core.NoPair.NOT_FOUND or is_stopgap)
 
 
 def _names(fetch: _Fetch) -> list[str]:
     return [target.name for target in fetch.targets.values()]
 
 
-def _next_tenth(told: dict[str, int], line: core.Progress) -> int | None:
-    """The tenth of its layer that a line reaches first, from 1 to 9.
+def _next_tenth(logged: dict[str, int], line: core.Progress) -> int | None:
+    """Return the tenth of its layer, from 1 to 9, that a line is the first to reach, or None.
 
-    told: the last tenth of each layer; what is here from the start is not worth a word.
+    logged: the last tenth of each layer; changed here.  The first line of a layer only sets it.
     """
     if not line.total:
         return None
     tenth = line.completed * 10 // line.total
-    before = told.setdefault(line.digest, tenth)
-    told[line.digest] = max(tenth, before)
+    before = logged.setdefault(line.digest, tenth)
+    logged[line.digest] = max(tenth, before)
     return tenth if before < tenth < 10 else None

@@ -1,8 +1,10 @@
-"""Finds a target its drafter: the manifest's own, else the closest rule's first that fits, else the
-smallest on the shelf that speaks its vocabulary.
+"""Find the drafter of a target.
 
-An unfit drafter never costs the target: the pair then carries the reason, in a sentence for the
-user, and the target is served plain.  So it is with one that was tried here and did not pay.
+The choice is the manifest's own drafter, else the first of the closest rule that fits, else the
+smallest model of the local store with the same vocabulary.
+
+If a drafter does not fit, or did not pay on this machine, the target is served without it.  The
+pair then has the reason, as a sentence for the user.
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ from specd.store.name import Name
 
 MANIFEST: Final = "manifest"
 LOCAL_STORE: Final = "shelf"
-#: Decisions that are remembered; more targets than anybody has.
+#: Most pairs to cache.
 _MAX_DECIDED: Final = 1000
 
-#: Drafters that are skipped because they lose, by their weights.
+#: Drafters that are skipped because they do not pay, by their weights.
 _Lost = dict[Path, tuple[Drafter, Verdict]]
 
 
 class Models(Store, Protocol):
-    """What pairs ask of the store; `store.Library` is one."""
+    """The part of the store that pairs use, such as `store.Library`."""
 
     def names(self) -> tuple[Name, ...]: ...
     def resolve(self, name: str) -> core.ModelRef: ...
@@ -45,7 +47,7 @@ class Models(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """seen: what it was decided by; as long as that is equal, so is the pair."""
+    """A cached pair.  seen: the inputs of the choice; the pair is valid while they are equal."""
 
     seen: object
     pair: Pair
@@ -54,11 +56,11 @@ class _Decided:
 class Pairs:
     """Pairs targets with drafters.
 
-    enabled: the user's switch for all of speculation; it may be turned.
-    history: of this machine's pairs.  machine: as in the history's keys.
-    vocabularies: else those that are kept beside the history.
-    on_gpu: says whether a GPU computes here, where small targets are not worth a drafter.
-    Methods read files: call them off the event loop.  Safe to call from several threads.
+    enabled: whether speculative decoding is on; may be changed.
+    history: measurements of pairs.  machine: this machine's name in the history's keys.
+    vocabularies: None uses those in the folder of the history.
+    on_gpu: returns whether models run on a GPU; a drafter does not pay for small targets there.
+    Methods read files: call them in a thread.  Safe to use from several threads.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Pairs:
         self._decided: dict[tuple[str, str], _Decided] = {}
 
     def pair(self, target: core.ModelRef) -> Pair:
-        """Never raises for a drafter's sake: what is wrong with it becomes reason and detail."""
+        """Return the target's pair; a fault of a drafter becomes its reason, not an exception."""
         refusal = refusals.of_target(target) if self.enabled else refusals.SWITCHED_OFF
         if refusal is not None:
             return Pair(target=target, reason=refusal.reason, detail=refusal.detail)
@@ -98,8 +100,9 @@ class Pairs:
         return replace(known.pair, target=target)
 
     def scan(self, should_stop: Callable[[], bool]) -> None:
-        """Read the headers of the whole store, which takes seconds on its first day: a request that
-        is the first to need a drafter from the shelf need not wait for them.
+        """Read the headers of the whole store, until `should_stop` returns True.
+
+        The first time this takes seconds.  Done in advance, it keeps requests from waiting.
         """
         if self.enabled:
             with contextlib.suppress(StoreError):
@@ -129,7 +132,7 @@ class Pairs:
             elif (refusal := self._refusal_of(target, candidate, lost)) is None:
                 return _paired(target, candidate, rule)
             first_refusal = first_refusal or refusal
-        shelf = ""
+        not_found = ""
         if _allows_discovery(rule, was_tried=first_refusal is not None):
             found = self._discover(target, lost)
             if isinstance(found, Drafter):
@@ -138,14 +141,14 @@ class Pairs:
             if isinstance(found, Refusal):
                 first_refusal = first_refusal or found
             else:
-                shelf = found
-        refusal = first_refusal or refusals.nothing_found(target.name, rule, shelf)
+                not_found = found
+        refusal = first_refusal or refusals.nothing_found(target.name, rule, not_found)
         return _unpaired(target, refusal, rule, self._missing(rule))
 
     # --------------------------------------------------------------- candidates
 
     def _candidates(self, target: core.ModelRef, rule: Rule | None) -> Iterator[Drafter | Refusal]:
-        """In order of preference; a rule without drafters of the user's own silences all others."""
+        """Yield candidates in order of preference; none if a user's rule forbids drafting."""
         if rule is not None and rule.origin == USER and not rule.drafters:
             return
         if target.draft is not None:
@@ -194,7 +197,7 @@ class Pairs:
         return unknown or does_not_pay or "no model here that is small enough speaks its vocabulary"
 
     def _missing(self, rule: Rule | None) -> tuple[str, ...]:
-        """Of what the rule would have pulled, what is not there."""
+        """Return the names that the rule would pull and that are not installed."""
         if rule is None:
             return ()
         installed = {name.short for name in self._library.names()}
@@ -213,7 +216,7 @@ class Pairs:
         if difference:
             return refusals.of_vocabularies(target.name, drafter.name, difference)
         if drafter.source == USER or _is_demo(target):
-            return None  # who asks for it by name, shall have it
+            return None  # the user has chosen it, whether or not it pays
         verdict = self._verdict(target, drafter)
         if verdict.outcome is PairOutcome.LOSES:
             return _skip_drafter(target, drafter, verdict, lost)
@@ -232,9 +235,9 @@ def _paired(
 ) -> Pair:
     if rule is None or drafter.source not in {rule.origin, LOCAL_STORE}:
         return Pair(target=target, drafter=drafter)
-    # What was published, was measured with the drafters of the rule.
+    # The published figures were measured with the rule's drafters.
     expected = rule.expected if drafter.source == rule.origin else {}
-    return Pair(target=target, drafter=drafter, rule=rule.said, expected=expected, pull=pull)
+    return Pair(target=target, drafter=drafter, rule=rule.label, expected=expected, pull=pull)
 
 
 def _skip_drafter(
@@ -270,14 +273,17 @@ def _unpaired(
         target=target,
         reason=refusal.reason,
         detail=refusal.detail,
-        rule=rule.said if rule is not None else "",
+        rule=rule.label if rule is not None else "",
         expected=rule.expected if rule is not None else {},
         pull=pull,
     )
 
 
 def _allows_discovery(rule: Rule | None, *, was_tried: bool) -> bool:
-    """A rule that forbids is final; so is a user's, once one of the drafters it names was there."""
+    """Return whether to search the local store.
+
+    Not if a rule forbids drafting, nor if a drafter of a user's rule is installed.
+    """
     if rule is None:
         return True
     return bool(rule.drafters) and not (rule.origin == USER and was_tried)
@@ -293,6 +299,6 @@ def _is_installed(drafter: Drafter | None) -> bool:
 
 
 def _can_be_cached(pair: Pair, rule: Rule | None) -> bool:
-    """Not what a file decided that may be mended, or exchanged, without the store's knowledge."""
+    """Return False if the pair depends on a file that may change without the store's stamp."""
     names_files = rule is not None and any(map(is_file, rule.drafters))
     return pair.reason is not NoPair.UNREADABLE and not names_files

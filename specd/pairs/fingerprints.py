@@ -1,7 +1,7 @@
-"""A vocabulary in kilobytes: enough to tell, nearly always, whether another one fits it.
+"""Fingerprints of vocabularies: a few kilobytes that nearly always decide compatibility.
 
-The tokens' texts are hashed in blocks, once as they are and once with the marks left out, so that
-vocabularies that differ in their marks alone are known as such without a look at their files.
+The tokens' texts are hashed in blocks, once with and once without control tokens.  So vocabularies
+that differ only in control tokens are recognised without reading their files.
 """
 
 from __future__ import annotations
@@ -32,23 +32,27 @@ _MARK: Final = b"\xff" * 8
 
 
 class Hashes(msgspec.Struct, frozen=True):
-    """Of one way to read the tokens' texts.
+    """The hashes of the tokens' texts, in blocks.
 
-    blocks: of the whole blocks, one after the other.  ends: of what stands behind the last whole
-    block, for each size from 128 below the vocabulary's own: what a smaller sibling has there.
+    blocks: the hashes of all whole blocks, concatenated.
+    ends: the hash of the tokens after the last whole block, for each size from 128 below the
+    vocabulary's: a compatible vocabulary may be that much smaller.
     """
 
     blocks: bytes
     ends: bytes
 
     def up_to(self, n: int, size: int) -> bytes:
-        """Of the first n tokens, one after the other; size: of the vocabulary."""
+        """Return the hashes of the first `n` tokens, concatenated.  size: of the vocabulary."""
         end = (n - max(size - MAX_SIZE_DIFFERENCE, 0)) * _HASH_BYTES
         return self.blocks[: n // _BLOCK * _HASH_BYTES] + self.ends[end : end + _HASH_BYTES]
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """texts: all of them.  plain: without those of the marks, but with their places."""
+    """The fingerprint of one vocabulary.
+
+    texts: hashes of all texts.  plain: hashes with a placeholder for each control token.
+    """
 
     outline: Outline
     texts: Hashes
@@ -62,12 +66,12 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Equal for vocabularies of equal content, wherever they lie."""
+        """A name that is equal for vocabularies of equal content."""
         return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()[:32]
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has a hash for everything that is asked of it."""
+        """Whether it has all its hashes."""
         size = self.outline.size
         lengths = size // _BLOCK * _HASH_BYTES, (min(size, MAX_SIZE_DIFFERENCE) + 1) * _HASH_BYTES
         return size >= 0 and all(
@@ -76,7 +80,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 def fits(target: Fingerprint, drafter: Fingerprint) -> bool | None:
-    """Whether `compatibility.difference` would find none; None where only the tokens can tell."""
+    """Return whether `compatibility.difference` would be None; None if that needs the tokens."""
     outlines = target.outline, drafter.outline
     if outline_difference(*outlines) or merges_difference(*outlines):
         return False
@@ -95,13 +99,13 @@ def fits(target: Fingerprint, drafter: Fingerprint) -> bool | None:
         if our_texts == their_texts or our_plain == their_plain:
             continue
         if our_texts == our_plain and their_texts == their_plain:
-            return False  # no mark there, in neither
+            return False  # a difference in a block without control tokens
         verdict = None
     return verdict
 
 
 def _hashes(tokens: Strings, marks: Sequence[int]) -> Hashes:
-    """marks: the tokens whose texts are left out."""
+    """Return the hashes.  marks: the tokens to replace with a placeholder."""
     size = len(tokens)
     begins = range(0, size - _BLOCK + 1, _BLOCK)
     whole = (_hash_to(tokens, marks, begin, [begin + _BLOCK]) for begin in begins)
@@ -114,7 +118,7 @@ def _hashes(tokens: Strings, marks: Sequence[int]) -> Hashes:
 
 
 def _hash_to(tokens: Strings, marks: Sequence[int], begin: int, ends: Sequence[int]) -> bytes:
-    """The hashes of what stands from `begin` to each of the ends, which ascend."""
+    """Return the hashes from `begin` to each of the ends, which ascend, concatenated."""
     hashed, at, digests = blake2b(digest_size=_HASH_BYTES), begin, []
     for end in ends:
         _feed(hashed, tokens, marks, max(at, FIRST_COMPARED_ID), end)

@@ -1,7 +1,8 @@
-"""What engines learned of their pairs on this machine: one file, kept across restarts.
+"""The history of pairs: measurements of this machine's engines, kept in one file.
 
-Its keys are contents and all that decides a speed, so that no figure is believed where it does not
-hold.  Nobody is refused an answer for its sake: a file that cannot be read or written is a warning.
+A key has the contents of the files and all settings that change the speed, so that figures are used
+only where they apply.  If the file cannot be read or written, that is logged as a warning and no
+request fails.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from specd.store.state_file import Stamp, StateFile, valid_rows
 
 log = logging.getLogger(__name__)
 
-#: Its name in the state directory.
+#: Name of the file in the state directory.
 HISTORY_FILE: Final = "history.json"
-#: More pairs than this, and those that were used longest ago are dropped.
+#: Most pairs that are kept; the least recently used ones are dropped.
 MAX_PAIRS: Final = 500
-#: Far above what so many pairs take: more is damage.
+#: Largest valid file, far above the size of so many pairs.
 MAX_BYTES: Final = 16 * 2**20
 _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
@@ -40,7 +41,10 @@ _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
 
 
 class HistoryKey(msgspec.Struct, frozen=True):
-    """target, drafter, adapters: as `identity_of` says; no drafter is "".  machine: its name."""
+    """What a history belongs to: a pair, the settings of its load, and a machine.
+
+    target, drafter, adapters: as `file_identity` returns; "" for no drafter.  machine: its name.
+    """
 
     target: str
     drafter: str
@@ -54,7 +58,7 @@ class HistoryKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: core.EngineSpec, machine: str) -> Self:
-        """OSError where a file is not there."""
+        """Return the key of a spec; raise OSError if a file is missing."""
         return cls(
             target=file_identity(Path(spec.weights)),
             drafter=file_identity(Path(spec.drafter)) if spec.drafter else "",
@@ -73,7 +77,7 @@ class HistoryKey(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """used_at: unix seconds of the last lesson."""
+    """The history of one key.  used_at: unix seconds of the last change."""
 
     key: HistoryKey
     used_at: Annotated[float, msgspec.Meta(ge=0, le=_MAX_COUNT)]
@@ -87,7 +91,10 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Rows(msgspec.Struct, frozen=True):
-    """retries: earlier versions write none.  What is damaged in them costs no more than them."""
+    """The file, not decoded further, so that damage in `retries` affects nothing else.
+
+    retries: earlier versions write none.
+    """
 
     version: int
     pairs: list[msgspec.Raw]
@@ -96,7 +103,7 @@ class _Rows(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a file says."""
+    """The content of the file."""
 
     pairs: dict[HistoryKey, HistoryEntry]
     retries: dict[PairKey, Retry]
@@ -106,9 +113,9 @@ _NOTHING: Final = _Known({}, {})
 
 
 class History:
-    """path None keeps everything in memory alone.  unix_time: seconds.
+    """The history of all pairs.  `put` returns at once; call all else from a thread.
 
-    `put` never waits.  All else works on the file, and belongs into a thread.
+    path: None keeps everything in memory only.  unix_time: returns seconds.
     """
 
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
@@ -165,13 +172,13 @@ class History:
                 _put_last(self._unsaved, key, msgspec.structs.replace(entry, history=history))
 
     def save(self) -> bool:
-        """Write what is not written yet; False where that fails, which is said once."""
+        """Write all changes; return False, with one warning in the log, if that fails."""
         with self._lock:
             unsaved, retries = dict(self._unsaved), dict(self._unsaved_retries)
         if self._file is None or not (unsaved or retries):
             return True
         try:
-            # Read again: another daemon may have learned, a person may have made it forget.
+            # Read again: another daemon, or `specd pairs --forget`, may have changed the file.
             known = self._read()
             counted = {
                 pair: newest(pair, known.retries.get(pair), retry)
@@ -179,7 +186,7 @@ class History:
             }
             self._write(_Known(known.pairs | unsaved, known.retries | counted))
         except OSError as error:
-            self._log_error("cannot keep what was learned of the pairs in %s: %s", error)
+            self._log_error("cannot write the history of pairs to %s: %s", error)
             return False
         with self._lock:
             for key, entry in unsaved.items():
@@ -195,15 +202,15 @@ class History:
         return self._file is None or not (self._unsaved or self._unsaved_retries)
 
     def in_state_dir(self, name: str) -> Path | None:
-        """Another file of the same state."""
+        """Return the path of another file in the same folder; None if there is no folder."""
         return self._file.path.with_name(name) if self._file is not None else None
 
     def entries(self) -> list[HistoryEntry]:
-        """All that is written, the last used first."""
+        """Return all entries of the file, the most recently used first."""
         return _by_use(self._read_or_log().pairs)
 
     def known(self) -> tuple[HistoryEntry, ...]:
-        """All, written or not; cheap as long as nothing was learned, and the same object then."""
+        """Return all entries, written or not; the same object as long as nothing has changed."""
         written = self._read_or_log()
         if self._known[0] is not written or self._known[1] != self._n_put:
             with self._lock:
@@ -212,7 +219,7 @@ class History:
         return self._known[2]
 
     def forget(self, which: Callable[[HistoryKey], bool]) -> int:
-        """Remove pairs from the file; says how many.  OSError where it cannot be written."""
+        """Remove pairs from the file; return how many.  Raises OSError if it cannot be written."""
         known = self._read()
         kept = {key: entry for key, entry in known.pairs.items() if not which(key)}
         if len(kept) < len(known.pairs):
@@ -225,11 +232,14 @@ class History:
         try:
             return self._read()
         except OSError as error:
-            self._log_error("cannot read what was learned of the pairs in %s: %s", error)
+            self._log_error("cannot read the history of pairs from %s: %s", error)
             return _NOTHING
 
     def _read(self) -> _Known:
-        """Empty where there is no file, or a damaged one, which is set aside.  OSError."""
+        """Return the content; empty if there is no file or it was damaged.  Raises OSError.
+
+        A damaged file is renamed.
+        """
         if self._file is None:
             return _NOTHING
         stamp, (known_stamp, known) = self._file.stamp(), self._read_last
@@ -246,13 +256,13 @@ class History:
         retries = [retry for retry in known.retries.values() if retry.pair in pairs]
         self._file.write(msgspec.json.encode(_File(_VERSION, entries, retries)))
 
-    def _log_error(self, words: str, error: Exception) -> None:
+    def _log_error(self, message: str, error: Exception) -> None:
         assert self._file is not None
-        self._file.warn_once(words, error)
+        self._file.warn_once(message, error)
 
 
 def _decode(data: bytes) -> _Known:
-    """ValueError for bytes that are no history of this version."""
+    """Return the content; raise ValueError if it is damaged or of another version."""
     try:
         file = msgspec.json.decode(data, type=_Rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -288,11 +298,11 @@ def _by_use(entries: dict[HistoryKey, HistoryEntry]) -> list[HistoryEntry]:
     return sorted(entries.values(), key=lambda entry: entry.used_at, reverse=True)
 
 
-# --------------------------------------------------------------------------- what can be
+# --------------------------------------------------------------------------- validation
 
 
 def _without_invalid(history: core.PairHistory) -> core.PairHistory:
-    """The same without figures that nobody can have measured."""
+    """Return the history without impossible figures."""
     return replace(
         history,
         bands=tuple(filter(_is_valid, history.bands[:_MAX_BINS])),

@@ -1,8 +1,8 @@
-"""What one engine reads from the history when it loads, and writes to it while it learns.
+"""Connect engines with the history: read it at a load, write it while an engine measures.
 
-It also counts the answers that are given without a drafter that lost.
+It also counts the answers that a target gives without a drafter that did not pay.
 
-Lives on the event loop; the file's work is done in threads, and for many pages together.
+Runs on the event loop.  Threads read and write the file, many changes at a time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from specd.store.file_identity import file_identities, file_identity
 
 log = logging.getLogger(__name__)
 
-#: Lessons of so long are saved together; what a killed daemon loses at most.
+#: Changes of this time are saved together; a killed daemon loses at most that.
 SAVE_EVERY_S: Final = 5.0
 
 
 class HistoryWriter:
-    """machine: `placement.machine_name`."""
+    """The writer of the history for all engines.  machine: from `placement.machine_name`."""
 
     def __init__(
         self, history: History, machine: str, *, save_every_s: float = SAVE_EVERY_S
@@ -39,17 +39,17 @@ class HistoryWriter:
         self._counting: set[asyncio.Task[None]] = set()
 
     def open(self, spec: core.EngineSpec) -> PairHistoryWriter:
-        """For one engine; `spec` as it is loaded, with nothing left open."""
+        """Return the writer for one engine.  spec: as loaded, complete."""
         return PairHistoryWriter(self, spec)
 
     async def read(
         self, spec: core.EngineSpec
     ) -> tuple[HistoryKey | None, core.PairHistory | None]:
-        """No key, and so nothing to write under, where the model's files cannot be seen."""
+        """Return key and history; (None, None) if the model's files cannot be read."""
         try:
             key = await asyncio.to_thread(HistoryKey.of, spec, self._machine)
         except OSError as error:
-            log.debug("nothing is kept of %s: %s", spec.weights, error)
+            log.debug("no history of %s: %s", spec.weights, error)
             return None, None
         return key, await asyncio.to_thread(self._history.get, key)
 
@@ -99,7 +99,7 @@ class HistoryWriter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._save_every_s):
                     await self._closing.wait()
-            # Where it fails, the next lesson tries again.
+            # If that fails, the next change tries again.
             saved = await asyncio.to_thread(self._history.save)
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class HistoryWriter:
 
 
 class PairHistoryWriter:
-    """What `runner.Process` asks of one."""
+    """The history of one engine: the `runner.PairHistoryStore` of its process."""
 
     def __init__(self, history_writer: HistoryWriter, spec: core.EngineSpec) -> None:
         self._history_writer = history_writer
@@ -130,9 +130,9 @@ class PairHistoryWriter:
 
 
 def _over(known: core.PairHistory | None, learned: core.PairHistory) -> core.PairHistory:
-    """`learned`, with what it does not speak of: a drafter that did not load this time."""
+    """Return `learned` with the known bands that it lacks, as of a drafter that did not load."""
     if known is None or known.device != learned.device:
         return learned
-    spoken = {(band.drafter, band.band) for band in learned.bands}
-    silent = (band for band in known.bands if (band.drafter, band.band) not in spoken)
-    return replace(learned, bands=(*learned.bands, *silent))
+    updated = {(band.drafter, band.band) for band in learned.bands}
+    others = (band for band in known.bands if (band.drafter, band.band) not in updated)
+    return replace(learned, bands=(*learned.bands, *others))

@@ -1,7 +1,7 @@
-"""What cuts a text before its tokens are looked up: names that llama.cpp takes for one.
+"""Names of pre-tokenizers that mean the same to llama.cpp.
 
-The groups are those of src/llama-vocab.cpp as vendored in llama-cpp-python 0.3.36: names of one
-group set one pre-tokenizer, and join tokens by one rule.  Names that are not here stand alone.
+The groups are those of src/llama-vocab.cpp as vendored in llama-cpp-python 0.3.36: the names of a
+group select the same pre-tokenizer and the same merge rule.  All other names are different ones.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ GROUPS: Final = (
     ("tiny_aya", "cohere2moe"),
     ("bailingmoe", "bailingmoe2", "llada-moe"),
 )  # fmt: skip
-"""The first name of each is the one that is shown."""
+"""The first name of each group is the one that is shown."""
 
-#: Those with which every text begins with BOS, where the file does not say otherwise.
+#: Pre-tokenizers with which a text begins with BOS unless the file says otherwise.
 BEGIN_WITH_BOS: Final = frozenset({"llama-bpe", "tekken", "chameleon"})
-#: The one with which it does whatever the file says.
+#: The pre-tokenizer with which a text always begins with BOS.
 ALWAYS_WITH_BOS: Final = "gemma4"
 
 _SHOWN: Final = {name: group[0] for group in GROUPS for name in group}
 
 
 def shown_name(name: str) -> str:
-    """One name for all that cut alike; a file without one has llama.cpp's default."""
+    """Return the first name of the group; llama.cpp's default for an empty name."""
     return _SHOWN.get(name, name) or DEFAULT

@@ -1,4 +1,4 @@
-"""Why a target has no drafter, or may not have that one: reasons, and sentences for the user."""
+"""The reasons why a target has no drafter, as sentences for the user."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from specd.store.gguf_metadata import GgufMetadata
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """Why a target has no drafter.  detail: a sentence for the user."""
+
     reason: NoPair
     detail: str
 
@@ -23,7 +25,7 @@ SWITCHED_OFF = Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switche
 
 
 def of_target(target: core.ModelRef) -> Refusal | None:
-    """What is wrong with it whatever drafts."""
+    """Return why no drafter is possible for the target; None if one is."""
     if target.is_embedding_only:
         return Refusal(
             NoPair.EMBEDS,
@@ -39,6 +41,7 @@ def of_target(target: core.ModelRef) -> Refusal | None:
 
 
 def of_drafter(name: str, facts: GgufMetadata) -> Refusal | None:
+    """Return why the model cannot draft for any target; None if it can."""
     who, architecture = f"The drafter {name}", facts.architecture
     if facts.has_pooling:
         return Refusal(NoPair.UNREADABLE, f"{who} gives vectors instead of text.")
@@ -65,7 +68,7 @@ def _of_architecture(who: str, architecture: str) -> Refusal | None:
 
 
 def of_vocabularies(target: str, drafter: str, difference: str) -> Refusal:
-    """difference: the end of a sentence."""
+    """Return the refusal for different vocabularies.  difference: the end of a sentence."""
     return Refusal(
         NoPair.VOCABULARY_DIFFERS,
         f"The drafter {drafter} does not speak the vocabulary of {target}: {difference}.",
@@ -77,7 +80,10 @@ def unreadable(drafter: str, error: SpecdError) -> Refusal:
 
 
 def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "") -> Refusal:
-    """verdict: one that loses.  instead: the drafter that is used and pays, "" for none."""
+    """Return the refusal of a drafter that made its target slower.
+
+    instead: the drafter that is used and pays, "" for none.
+    """
     share = verdict.n_accepted / max(verdict.n_drafted, 1)
     n_left = verdict.n_answers_left
     again = f"after {n_left} more answer{'s' * (n_left != 1)}"
@@ -91,14 +97,17 @@ def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "")
     )
 
 
-def nothing_found(target: str, rule: Rule | None, shelf: str) -> Refusal:
-    """shelf: why nothing was found there, as the end of a sentence; "" where nobody looked."""
+def nothing_found(target: str, rule: Rule | None, not_found: str) -> Refusal:
+    """Return the refusal of a target without candidates.
+
+    not_found: why the local store has none, as the end of a sentence; "" if it was not searched.
+    """
     if rule is None:
-        and_ = f", and {shelf}" if shelf else ""
+        and_ = f", and {not_found}" if not_found else ""
         return Refusal(NoPair.NOT_FOUND, f"No rule names a drafter for {target}{and_}.")
     if not rule.drafters:
-        words = rule.reason or f"a rule of the {rule.origin}'s pairs file says so"
-        return Refusal(NoPair.REFUSED_BY_RULE, sentence(f"No model drafts for {target}: {words}"))
+        why = rule.reason or f"a rule of the {rule.origin}'s pairs file says so"
+        return Refusal(NoPair.REFUSED_BY_RULE, sentence(f"No model drafts for {target}: {why}"))
     return Refusal(NoPair.NOT_FOUND, _none_installed(target, rule))
 
 
@@ -112,6 +121,6 @@ def _none_installed(target: str, rule: Rule) -> str:
     return f"{none}; any of these would do: {', '.join(names)}." if names else f"{none}."
 
 
-def sentence(words: str) -> str:
-    """With its full stop, where whoever wrote the words has not set one."""
-    return words if words.endswith((".", "!", "?", "…")) else f"{words}."
+def sentence(text: str) -> str:
+    """Return the text with a full stop, unless it already ends a sentence."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."

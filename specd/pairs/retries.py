@@ -1,4 +1,4 @@
-"""When a drafter that lost on this machine is tried again: after a number of answers without it.
+"""Decide when a drafter that did not pay is tried again: after a number of answers without it.
 
 A trial of a useless drafter takes 20 to 40 answers, each of which loses at most 5 % and two passes
 (the controller's loss budget).  With 200 answers between trials that is about 1 % of the time, and
@@ -25,9 +25,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 
 
 class PairKey(msgspec.Struct, frozen=True):
-    """Identify a pair on one machine, however it is loaded.
+    """The identity of a pair on one machine, for all settings of its load.
 
-    target, drafter, adapters: contents, as `identity_of` names them.  machine: its name.
+    target, drafter, adapters: as `file_identity` returns.  machine: its name.
     """
 
     target: str
@@ -37,7 +37,7 @@ class PairKey(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Count the answers towards the next retry of a pair that lost.
+    """The count of answers towards the next retry of a pair that lost.
 
     n_answers: answers of the target without the drafter, since the pair lost the last time.
     n_retries: retries so far.

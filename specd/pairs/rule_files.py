@@ -1,6 +1,6 @@
-"""The files that rules are read from, and what may stand in them: docs/pairs.md shows the format.
+"""Read the pairs files with their rules; docs/pairs.md describes the format.
 
-A user's file goes before the machine's, that before `configs/pairs.toml`.
+The user's file comes before the machine's, and that before `configs/pairs.toml`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 PAIRS_FILE: Final = "pairs.toml"
 MACHINE_FILE: Final = Path("/etc/specd") / PAIRS_FILE
-#: Far above what a person writes: more is damage.
+#: Largest valid file, far above what a person writes.
 _MAX_BYTES: Final = 4 * 2**20
-#: No draft is ever longer (the controller's own bound).
+#: The longest draft: the controller's limit.
 MAX_DRAFT: Final = 16
 
 
@@ -36,7 +36,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Gain = Annotated[float, msgspec.Meta(gt=0, le=100)]
 _Speed = Annotated[float, msgspec.Meta(gt=0)]
 _Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_DRAFT)]
-#: `any`: the source does not say what was asked.
+#: `any`: the source does not name the task.
 Task = Literal["code", "chat", "prose", "any"]
 
 
@@ -53,7 +53,7 @@ class MeasuredSpeedup(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PairTable(msgspec.Struct, forbid_unknown_fields=True):
-    """A `[[pair]]`."""
+    """A `[[pair]]` table."""
 
     target: _Text | Annotated[list[_Text], msgspec.Meta(min_length=1)]
     drafters: list[_Text] = []
@@ -74,10 +74,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFilePaths:
-    """Where rules are looked for.
+    """The paths of the pairs files.
 
-    named: the user's word for a file, which must be there then.  own: in its place, the file of
-    the user's configuration.  machine: the administrator's.
+    named: the file that SPECD_PAIRS names, which must exist.
+    own: the file in the user's configuration, used if no file is named.
+    machine: the administrator's file.
     """
 
     named: Path | None = None
@@ -90,19 +91,20 @@ class RuleFilePaths:
 
 
 def default_rule_paths(named: Path | None = None) -> RuleFilePaths:
-    """named: the setting SPECD_PAIRS."""
+    """Return the usual paths.  named: the setting SPECD_PAIRS."""
     folder = own_config_dir()
     own = folder / PAIRS_FILE if folder is not None else None
     return RuleFilePaths(named=named, own=own, machine=MACHINE_FILE)
 
 
 class RuleFiles:
-    """The rules as the files have them now: each lookup sees whether one has changed.
+    """The rules of all pairs files; each lookup checks whether a file has changed.
 
-    Raises BadSetting, naming file and line or field, for what is wrong at first.  What is wrong
-    later is a warning, and the last good rules of that file stay in force.
-    serves: what is wrong at first is a warning, too, but in a file that the user has named: a
-    service is not down for a file that it can do without.
+    The constructor raises BadSetting, with file and line or field, if a file is wrong.  A file that
+    becomes wrong later causes a warning, and its last good rules stay in force.
+
+    serves: a wrong file causes only a warning from the start, unless the user has named it, so that
+    the service starts without it.
     """
 
     def __init__(self, places: RuleFilePaths, *, serves: bool = False) -> None:
@@ -113,7 +115,7 @@ class RuleFiles:
         self._answers: dict[str, Rule | None] = {}
 
     def rule_for(self, target: str) -> Rule | None:
-        """target: a short name with its tag.  Asked at every request, so answers are kept."""
+        """Return the closest rule, cached, or None.  target: a short name with its tag."""
         rules = self.rules
         if rules.user is not self._answered.user or rules.machine is not self._answered.machine:
             self._answered, self._answers = rules, {}
@@ -122,7 +124,7 @@ class RuleFiles:
         return self._answers[target]
 
     def read_again(self) -> None:
-        """Whether or not they look changed.  Raises BadSetting; then the rules stay as they are."""
+        """Read all files anew, changed or not; raise BadSetting and keep the rules on a fault."""
         self._user, self._machine = _opened(self.places, serves=False)
 
     @property
@@ -133,7 +135,7 @@ class RuleFiles:
 
 
 def load_rules(named: Path | None = None, *, serves: bool = False) -> RuleFiles:
-    """From the usual places; raises BadSetting."""
+    """Return the rules of the usual files; raise BadSetting.  Arguments as in `RuleFiles`."""
     return RuleFiles(default_rule_paths(named), serves=serves)
 
 
@@ -141,9 +143,10 @@ _Identity = tuple[int, int, int]
 
 
 class _RuleFile:
-    """One file of a user's or of the machine's.
+    """One pairs file of the user or the machine.
 
-    required: its absence is an error.  spared: it has no rules where it is wrong at first.
+    required: its absence is an error.  spared: if it is wrong at first it has no rules, without
+    an error.
     """
 
     def __init__(self, path: Path | None, *, required: bool = False, spared: bool = False) -> None:
@@ -156,12 +159,12 @@ class _RuleFile:
             if not spared:
                 raise
             self._rules = ()
-            log.warning("%s; till that is put right there are no rules from it", error)
+            log.warning("%s; it has no rules until that is corrected", error)
 
     def rules(self) -> tuple[Rule, ...]:
         identity = self._look()
         if identity != self._identity:
-            self._identity = identity  # first, so that of several threads one warns
+            self._identity = identity  # set first, so that only one of several threads warns
             try:
                 self._rules = self._read(identity)
             except BadSetting as error:
@@ -171,7 +174,7 @@ class _RuleFile:
         return self._rules
 
     def _look(self) -> _Identity | None:
-        """None where there is no file, or none that this user may see."""
+        """Return the identity of the file's version; None if there is no readable file."""
         try:
             seen = self._path.stat() if self._path is not None else None
         except OSError:
@@ -189,26 +192,26 @@ class _RuleFile:
 
 
 def _opened(places: RuleFilePaths, *, serves: bool) -> tuple[_RuleFile, _RuleFile]:
-    """The user's and the machine's.  Raises BadSetting."""
+    """Return the user's and the machine's file.  Raises BadSetting."""
     named = places.named is not None
     user = _RuleFile(places.user, required=named, spared=serves and not named)
     return user, _RuleFile(places.machine, spared=serves)
 
 
 def packaged_file() -> Path:
-    """`configs/pairs.toml`: inside the package when installed, beside it in a checkout."""
+    """Return the path of `configs/pairs.toml`: in the package, or next to it in a checkout."""
     package = Path(str(resources.files("specd")))
     inside = package / "configs" / PAIRS_FILE
     return inside if inside.is_file() else package.parent / "configs" / PAIRS_FILE
 
 
 def read_rules(path: Path, origin: str) -> tuple[Rule, ...]:
-    """Raises BadSetting."""
+    """Return the rules of the file; raise BadSetting."""
     return parse_rules(read_text(path), path, origin)
 
 
 def parse_rules(text: str, path: Path, origin: str) -> tuple[Rule, ...]:
-    """path: what the text is, or is to be, the content of."""
+    """Return the rules of a pairs file; raise BadSetting.  path: of the file with this text."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers too long, tables too deep
@@ -216,8 +219,8 @@ def parse_rules(text: str, path: Path, origin: str) -> tuple[Rule, ...]:
     try:
         file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        said = validation_errors.describe_field_error(str(error), document)
-        raise BadSetting(f"the pairs file {path} is wrong: {said}") from error
+        fault = validation_errors.describe_field_error(str(error), document)
+        raise BadSetting(f"the pairs file {path} is wrong: {fault}") from error
     return tuple(
         _rule(entry, origin, path, validation_errors.pair_label(i, document))
         for i, entry in enumerate(file.pair)
@@ -245,7 +248,7 @@ def _rule(entry: PairTable, origin: str, path: Path, pair: str) -> Rule:
 
 
 def _wrong(entry: PairTable, names: list[str], pull: list[str]) -> str:
-    """What the types do not say; "" where all is well."""
+    """Return a fault that the types do not exclude; "" if there is none."""
     if not all(name.strip() for name in names):
         return "a name is empty"
     for name in pull:
@@ -257,7 +260,7 @@ def _wrong(entry: PairTable, names: list[str], pull: list[str]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Raises BadSetting."""
+    """Return the text of the file; raise BadSetting."""
     try:
         return safe_open.read(path, _MAX_BYTES).decode().replace("\r\n", "\n")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Rules that name drafters for a target, and which of them is closest to a name.
+"""Rules that name drafters for targets, and the choice of the closest rule for a name.
 
-A rule's patterns are model names with `*` and `?`, compared with whole short names ignoring case;
-the rule with the most letters outside of wildcards wins.
+A rule's patterns are model names with `*` and `?`.  They must match whole short names, ignoring
+case.  The rule with the most letters outside of wildcards is used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ WILDCARDS: Final = "*?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """targets, drafters: patterns of short names; a drafter that starts with / or ~ is a file.
+    """A rule of a pairs file.
 
-    drafters are in order of preference; none at all forbids drafting for the target.
-    origin: user or registry.  reason: words for the user, where there is no drafter to be had.
+    targets: patterns of short names.
+    drafters: patterns of short names, or files that start with / or ~, in order of preference;
+    empty forbids drafting for the target.
+    origin: user or registry.  reason: text for the user if there is no drafter.
     pull: names that can be pulled, the best first.  expected: published gain by task.
-    draft_length: where a controller starts by what is published, and what no draft exceeds.
-    file: where it is written; None for the registry.  won: the pattern that matched, once one did.
+    draft_length: (published draft length, longest draft), in tokens.
+    file: the user's or the machine's file; None for the registry.
+    winning_pattern: the pattern that matched the target, "" before a match.
     """
 
     targets: tuple[str, ...]
@@ -47,17 +50,17 @@ class Rule:
         return self.draft_length[1] if self.draft_length is not None else None
 
     @property
-    def said(self) -> str:
-        """What decided, for the user: "registry: llama3.3:70b*"."""
+    def label(self) -> str:
+        """Origin and pattern for the user, such as "registry: llama3.3:70b*"."""
         where = shorten_home(self.file) if self.file is not None else self.origin
         return f"{where}: {self.winning_pattern or self.targets[0]}"
 
     def weight(self, target: str) -> int:
-        """How closely the rule is about that target: −1 not at all, more is closer."""
+        """Return how closely the rule matches the target: −1 not at all, more is closer."""
         return self._closest_pattern(target)[0]
 
     def about(self, target: str) -> Rule:
-        """The same, knowing which of its patterns is the closest to the target."""
+        """Return the rule with `winning_pattern` set for the target."""
         return replace(self, winning_pattern=self._closest_pattern(target)[1])
 
     def _closest_pattern(self, target: str) -> tuple[int, str]:
@@ -66,16 +69,16 @@ class Rule:
 
 
 class RuleBook(Protocol):
-    """What pairs ask for rules; target: a short name with its tag."""
+    """A source of rules.  target: a short name with its tag."""
 
     def rule_for(self, target: str) -> Rule | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The user's rules go before the machine's, these before the packaged ones.
+    """The rules of all files, each in the file's order.
 
-    Each file's are in its order.
+    The user's come before the machine's, and these before the packaged ones.
     """
 
     user: tuple[Rule, ...] = ()
@@ -83,7 +86,7 @@ class Rules:
     machine: tuple[Rule, ...] = ()
 
     def rule_for(self, target: str) -> Rule | None:
-        """target: a short name with its tag."""
+        """Return the closest rule, or None.  target: a short name with its tag."""
         for rules in (self.user, self.machine, self.packaged):
             if rule := _closest(rules, target):
                 return rule.about(target)
@@ -91,22 +94,22 @@ class Rules:
 
 
 def n_literal_letters(pattern: str) -> int:
-    """How many of a pattern's letters stand for themselves."""
+    """Return the number of a pattern's letters that are not wildcards."""
     return sum(letter not in WILDCARDS for letter in pattern)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a short name fits a pattern; a pattern without a tag means `:latest`."""
+    """Return whether a short name matches a pattern; without a tag the pattern means `:latest`."""
     return _expression(pattern).match(name) is not None
 
 
 def key_of(pattern: str) -> str:
-    """Equal for patterns that match the same names."""
+    """Return a key that is equal for patterns that match the same names."""
     return _whole(pattern).lower()
 
 
 def is_file(drafter: str) -> bool:
-    """A GGUF by its path, not a model of the store."""
+    """Return whether the drafter is the path of a GGUF, not a model of the store."""
     return drafter.startswith(("/", "~"))
 
 
@@ -115,7 +118,7 @@ def has_wildcards(pattern: str) -> bool:
 
 
 def shorten_home(path: Path) -> str:
-    """The path with `~` for the user's home."""
+    """Return the path with `~` for the user's home."""
     try:
         return f"~/{path.relative_to(Path.home())}"
     except (ValueError, RuntimeError):
@@ -133,7 +136,7 @@ def _whole(pattern: str) -> str:
 
 
 def _closest(rules: Iterable[Rule], target: str) -> Rule | None:
-    """Of equally close ones the first."""
+    """Return the closest rule, the first of equally close ones; None if none matches."""
     weighed = [(rule.weight(target), rule) for rule in rules]
     weight, rule = max(weighed, key=lambda pair: pair[0], default=(-1, None))
     return rule if weight >= 0 else None

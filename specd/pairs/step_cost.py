@@ -1,23 +1,23 @@
-"""What a draft step costs beside a pass of the target, estimated from what both read.
+"""Estimate the cost of a draft step relative to a pass of the target, from the bytes both read.
 
-A token takes as long as the weights take to be read, and a floor besides: what a pass costs however
-small its model is.  Both differ by device.
+A token takes the time to read the weights, plus a floor that does not depend on the model's size.
+Both differ by device.
 
-- A CPU computes a pass by calling functions.  The floor is the meeting of its threads at each
-  layer, some tenths of a millisecond, in which 8 MB are read.
-- A GPU is told to compute: each of some hundred kernels of a pass is launched, whatever the size of
-  the model.  Below three billion parameters a pass is mostly that, and as many launches are in a
-  pass of a drafter: it then costs about as much as one of the target.
+- On a CPU the floor is the synchronisation of the threads at each layer: some tenths of a
+  millisecond, in which 8 MB are read.
+- On a GPU the floor is the launch of some hundred kernels per pass.  Below three billion parameters
+  launches take most of a pass.  A drafter's pass has as many, so it costs about as much as the
+  target's.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-#: Bytes that a CPU reads in the time that a pass takes besides reading.  The demo pair reads 3.2
+#: The CPU's floor, as the bytes that are read in that time.  The demo pair reads 3.2
 #: and 5.4 MB, and on two cores a step of its drafter takes 0.85 of a pass of its target: 9 MB.
 CPU_FLOOR_BYTES: Final = 8_000_000
-#: A target of which a token meets fewer parameters is not worth a search on a GPU.
+#: The least active parameters of a target for which a search pays on a GPU.
 GPU_LEAST_PARAMETERS: Final = 3_000_000_000
 #: With four rows of a target's pass costing 1.83 of one (as measured on a CPU) and four of five
 #: guesses kept, three guesses at a quarter of the price each gain 14 %, at a third 4 %, and at a
@@ -26,10 +26,11 @@ MAX_STEP_COST: Final = 0.25
 
 
 class ModelSize(Protocol):
-    """What a token of a model needs: `store.facts.GgufMetadata` says it.
+    """The size of a model, such as `store.gguf_metadata.GgufMetadata`.
 
-    read_bytes: of weights.  n_active_parameters: those that it meets.
-    n_parameters: all of them; far more where experts take turns.
+    read_bytes: bytes of weights that are read for a token.
+    n_active_parameters: parameters that are used for a token.
+    n_parameters: all parameters; far more in a mixture of experts.
     """
 
     @property
@@ -41,9 +42,9 @@ class ModelSize(Protocol):
 
 
 def step_cost(target: ModelSize, drafter: ModelSize, *, on_gpu: bool) -> float:
-    """Return the seconds of a draft step ÷ those of a pass of the target, estimated.
+    """Return the estimated time of a draft step ÷ that of a pass of the target.
 
-    on_gpu: whether a GPU computes them.  A target that is too quick for any drafter gives 1.
+    on_gpu: whether both run on a GPU.  Returns 1 for a target that is too fast for any drafter.
     """
     if is_too_fast_to_draft(target, on_gpu=on_gpu):
         return 1.0
@@ -52,10 +53,10 @@ def step_cost(target: ModelSize, drafter: ModelSize, *, on_gpu: bool) -> float:
 
 
 def is_too_fast_to_draft(target: ModelSize, *, on_gpu: bool) -> bool:
-    """Return whether no drafter, however small, costs little enough beside this target.
+    """Return whether even the smallest drafter costs too much relative to this target.
 
-    A mixture of few active parameters is too quick on a CPU as well: each drafted token wakes
-    further experts, so that checking some costs about as much as writing them.
+    A mixture with few active parameters is too fast on a CPU as well: each drafted token uses other
+    experts, so that checking several tokens costs about as much as generating them.
     """
     if on_gpu or is_mixture(target):
         return target.n_active_parameters < GPU_LEAST_PARAMETERS
@@ -63,5 +64,8 @@ def is_too_fast_to_draft(target: ModelSize, *, on_gpu: bool) -> bool:
 
 
 def is_mixture(model: ModelSize) -> bool:
-    """What sees and hears is counted among all parameters, so a few more are no experts yet."""
+    """Return whether the model is a mixture of experts.
+
+    The parameters of vision and audio parts also count as inactive, so the bound is generous.
+    """
     return model.n_parameters >= 2 * model.n_active_parameters

@@ -1,6 +1,6 @@
-"""Changes to a pairs file of the user's or the machine's; what else is written in it stays.
+"""Change a pairs file of the user or the machine and keep everything else in it.
 
-A target stands in one `[[pair]]` of the file: whatever was said of it there before is replaced.
+A target is in one `[[pair]]` of the file: a change replaces its earlier rule.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from specd.store.atomic_files import atomic_write, exclusive_lock, to_store_erro
 _HEADER: Final = (
     "Which drafter serves which model here, before specd's own registry (docs/pairs.md)."
 )
-#: What a rule of the user's keeps when its drafters change.
+#: The fields of a rule that are replaced when its drafters change.
 _OF_DRAFTERS: Final = ("drafters", "reason", "pull", "expected", "draft_length", "measured")
 
 
 def file_to_write(places: RuleFilePaths, *, of_machine: bool) -> Path:
     """Return the file that SPECD_PAIRS names, else the user's own.
 
-    of_machine: the machine's instead.  Raises BadSetting where there is none.
+    of_machine: return the machine's file instead.  Raises BadSetting if there is none.
     """
     if of_machine:
         if places.machine is None:
@@ -50,7 +50,7 @@ def file_to_write(places: RuleFilePaths, *, of_machine: bool) -> Path:
 def add(
     path: Path, target: str, drafters: Sequence[str], *, draft_length: tuple[int, int] | None = None
 ) -> None:
-    """Raises StoreError, and BadSetting where the file is wrong as it is."""
+    """Set the drafters of a target; raise StoreError, and BadSetting if the file is wrong."""
     fields: dict[str, Any] = {"drafters": list(drafters)}
     if draft_length is not None:
         fields["draft_length"] = list(draft_length)
@@ -66,7 +66,7 @@ def refuse(path: Path, target: str, reason: str = "") -> None:
 
 
 def remove(path: Path, target: str) -> bool:
-    """Whether the file had a rule for just that target; raises like `add`."""
+    """Remove a target's rule; return whether there was one.  Raises like `add`."""
     if not path.exists():
         return False
     found = False
@@ -102,7 +102,7 @@ def _read(path: Path) -> str:
 
 
 def _parsed(text: str, path: Path) -> TOMLDocument:
-    parse_rules(text, path, USER)  # a file that is wrong already is said to be so, and left alone
+    parse_rules(text, path, USER)  # raises if the file is already wrong, and leaves it unchanged
     try:
         return tomlkit.parse(text)
     except (TOMLKitError, tomllib.TOMLDecodeError) as error:
@@ -110,7 +110,7 @@ def _parsed(text: str, path: Path) -> TOMLDocument:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, with the owner and the rights that it had."""
+    """Replace the file atomically; keep its owner and mode."""
     was = path.stat() if path.exists() else None
     with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -124,7 +124,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _put(document: TOMLDocument, target: str, fields: dict[str, Any]) -> None:
-    """Into the table that is about this target alone, where there is one."""
+    """Set the fields in the table that has only this target; add a table if there is none."""
     kept = next((t for t in _pairs(document) if _targets(t) == [key_of(target)]), None)
     _take_out(document, target, kept)
     if kept is not None:
@@ -148,7 +148,7 @@ def _put(document: TOMLDocument, target: str, fields: dict[str, Any]) -> None:
 
 
 def _take_out(document: TOMLDocument, target: str, kept: object = None) -> bool:
-    """Of a list of targets only that one.  kept: the table to spare."""
+    """Remove the target from all tables but `kept`; return whether there was one."""
     pairs, found = document.get("pair", []), False
     for index in reversed(range(len(pairs))):
         table = pairs[index]

@@ -1,13 +1,11 @@
-"""What is wrong with a pairs file, in the words of whoever wrote it: pairs are counted from 1 and
-called by their targets.
-"""
+"""Describe faults of a pairs file for its author, with the number and the target of the pair."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-#: What msgspec says: its words, and where.
+#: msgspec's message: the text, and the path of the field.
 _ERROR: Final = re.compile(r"(?P<words>.*?)( - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _PAIR: Final = re.compile(r"\.pair\[(\d+)\]")
 _STEP: Final = re.compile(r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
@@ -19,7 +17,7 @@ _KINDS: Final = {
     "object": "a table",
     "str": "text",
 }
-#: In place of msgspec's words; {0}, {1} are what the pattern has found.
+#: Replacements for msgspec's texts; {0}, {1} are the pattern's groups.
 _WORDS: Final = (
     (r"Object missing required field `(.*)`", "the field `{0}` is missing"),
     (r"Object contains unknown field `(.*)`", "there is no field `{0}`"),
@@ -34,7 +32,7 @@ _KIND: Final = r"Expected `(.*)`, got `(.*)`"
 
 
 def describe_field_error(error: str, document: Any) -> str:
-    """error: msgspec's.  document: the file, as TOML has it."""
+    """Return the fault for the user.  error: msgspec's message.  document: the parsed TOML."""
     found = _ERROR.fullmatch(error)
     assert found is not None  # it takes any text
     path, words = found["path"] or "", _said(found["words"])
@@ -47,7 +45,7 @@ def describe_field_error(error: str, document: Any) -> str:
 
 
 def pair_label(index: int, document: Any) -> str:
-    """Such as: pair 2 (llama3.1:8b)."""
+    """Return the name of a pair for the user, such as "pair 2 (llama3.1:8b)"."""
     target = _target(index, document)
     return f"pair {index + 1} ({target})" if target else f"pair {index + 1}"
 
@@ -71,13 +69,13 @@ def _said(words: str) -> str:
 
 
 def _kinds(found: str) -> str:
-    """`str | array` as "text or a list"; null stands for a field that is left out."""
+    """Return `str | array` as "text or a list"; null, a missing field, is left out."""
     kinds = [kind for kind in found.split(" | ") if kind != "null"]
     return " or ".join(_KINDS.get(kind, kind) for kind in kinds)
 
 
 def _steps(path: str) -> list[str]:
-    """What stands in what, the widest first."""
+    """Return the fields and items of a path, the outermost first."""
     steps: list[str] = []
     for step in _STEP.finditer(path):
         if step["field"]:

@@ -1,4 +1,4 @@
-"""What history says of a pair on this machine: whether it pays, loses, or is unknown."""
+"""Judge from the history whether a pair pays or loses on this machine, or is unknown."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specd.pairs.history import History, HistoryEntry
 from specd.pairs.retries import PairKey
 from specd.store.file_identity import file_identities, file_identity
 
-#: A pair loses only after so many requests and guesses.  One text may be hard to guess; twenty
-#: answers cover several texts.  200 guesses give the accepted share to within 3.5 points.
+#: Least requests and drafted tokens before a pair can lose.  One text may be hard to draft; twenty
+#: answers cover several texts.  200 tokens give the accepted share to within 3.5 points.
 MIN_REQUESTS: Final = 20
 MIN_DRAFTED: Final = 200
 
@@ -27,10 +27,11 @@ class PairOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """gain: of the best band of temperatures (tokens/s ÷ plain), None where nothing was tried.
+    """The judgement of one pair.
 
+    gain: tokens/s ÷ plain in the best band of temperatures, None if nothing was tried.
     n_answers_left: if the pair loses, answers without the drafter until it is tried again.
-    n_retries: how often it was tried again so far.
+    n_retries: retries so far.
     """
 
     outcome: PairOutcome = PairOutcome.UNKNOWN
@@ -46,7 +47,10 @@ UNKNOWN_VERDICT: Final = Verdict()
 
 
 class Verdicts:
-    """machine: as in the history's keys.  A file that has not changed is not read again."""
+    """The judgements of all pairs, cached until the history changes.
+
+    machine: this machine's name in the history's keys.
+    """
 
     def __init__(self, history: History | None, machine: str) -> None:
         self._history = history

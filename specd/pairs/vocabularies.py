@@ -1,8 +1,8 @@
-"""What the headers on this machine say, and which of their vocabularies fit: one file, kept.
+"""A cache of GGUF headers and of the compatibility of their vocabularies, kept in one file.
 
-A blob never changes, so its header is read once by each specd of one version, for the store and for
-pairs alike.  Only where two fingerprints leave it open, or a difference is to be named, are both
-files read again; that verdict is kept as well.
+A blob never changes, so each version of specd reads its header once, for the store and for pairs.
+Both files are read again only if two fingerprints do not decide, or to name a difference; that
+result is cached too.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from specd.store.state_file import StateFile, valid_rows
 
 log = logging.getLogger(__name__)
 
-#: Its name in the state directory.
+#: Name of the file in the state directory.
 VOCABULARIES_FILE: Final = "vocabularies.json"
-#: More files, or verdicts, than this, and those that were learned first are dropped.
+#: Most files and verdicts that are kept; the oldest are dropped.
 MAX_FILES: Final = 2000
 MAX_VERDICTS: Final = 4000
-#: Far above what so many take, of which most share a vocabulary: more is damage.
+#: Largest valid file, far above the size of so many entries.
 MAX_BYTES: Final = 64 * 2**20
-#: Of what is kept and how it is read out of a header: another one's file is not used.
+#: Version of the format and of the header's interpretation; other versions' files are not used.
 _VERSION: Final = f"{specd.__version__} 2"
-#: Of the time that passes, writing takes no more than one part in so many.
+#: Pause after a write, as a multiple of its duration.
 _WRITING_SHARE: Final = 20.0
 
-#: Until a disk that was full is tried again.
+#: Pause after a failed write.
 _AFTER_A_FAILURE_S: Final = 10.0
 
 _K = TypeVar("_K")
@@ -52,7 +52,7 @@ _V = TypeVar("_V")
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """vocabulary: its fingerprint's name."""
+    """The cached facts of one file.  vocabulary: the name of its fingerprint."""
 
     facts: GgufMetadata
     shape: Shape
@@ -60,7 +60,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class _Verdict(msgspec.Struct, frozen=True, array_like=True):
-    """difference: "" where there is none."""
+    """The difference between two vocabularies, by name; "" if they are compatible."""
 
     target: str
     drafter: str
@@ -86,9 +86,9 @@ class _Rows(msgspec.Struct, frozen=True):
 
 
 class Vocabularies:
-    """path None keeps everything in memory alone.  clock: seconds, of any beginning.
+    """The cache of headers and vocabularies.  Reads files.  Safe to use from several threads.
 
-    Methods read files.  Safe to call from several threads.
+    path: None keeps everything in memory only.  clock: returns seconds.
     """
 
     def __init__(self, path: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -104,20 +104,20 @@ class Vocabularies:
 
     @classmethod
     def in_state_dir(cls, history: History | None) -> Self:
-        """In the same folder as the history, where there is one."""
+        """Return the cache in the folder of the history, or one in memory if there is none."""
         return cls(history.in_state_dir(VOCABULARIES_FILE) if history is not None else None)
 
     def facts(self, weights: Path) -> GgufMetadata:
-        """Raises StoreError."""
+        """Return the metadata of a file; raise StoreError."""
         return self._headers.get(weights).facts
 
     def read(self, weights: Path) -> tuple[GgufMetadata, Shape]:
-        """For `store.Library`, so that no header is read for it alone.  Raises StoreError."""
+        """Return metadata and shape of a file, for `store.Library`; raise StoreError."""
         header = self._headers.get(weights)
         return header.facts, header.shape
 
     def fits(self, target: Path, drafter: Path) -> bool:
-        """Whether the drafter speaks the target's vocabulary; raises StoreError."""
+        """Return whether the vocabularies are compatible; raise StoreError."""
         ours, theirs = self._name(target), self._name(drafter)
         if ours == theirs:
             return True
@@ -131,7 +131,7 @@ class Vocabularies:
         return known
 
     def difference(self, target: Path, drafter: Path) -> str:
-        """Why the two do not fit, as the end of a sentence; "" when they do.  StoreError."""
+        """Return why they are incompatible, as the end of a sentence, or ""; raise StoreError."""
         key = self._name(target), self._name(drafter)
         if key[0] == key[1]:
             return ""
@@ -161,11 +161,11 @@ class Vocabularies:
     # ----------------------------------------------------------------------- the file
 
     def save(self) -> None:
-        """Write what is new, unless that was done a moment ago: then at a later call."""
+        """Write new entries, unless the last write was a moment ago: then a later call does it."""
         if self._file is None or not self._unsaved or self._clock() < self._next_save:
             return
         if not self._lock.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is writing
         try:
             began, self._unsaved = self._clock(), False
             self._file.write(msgspec.json.encode(self._merged()))
@@ -173,12 +173,12 @@ class Vocabularies:
             self._next_save = ended + _WRITING_SHARE * (ended - began)
         except OSError as error:
             self._unsaved, self._next_save = True, self._clock() + _AFTER_A_FAILURE_S
-            self._log_error("cannot keep what was learned of vocabularies in %s: %s", error)
+            self._log_error("cannot write the cache of vocabularies to %s: %s", error)
         finally:
             self._lock.release()
 
     def _merged(self) -> _File:
-        """With what another specd has written meanwhile."""
+        """Return the new content of the file, with entries that other processes have written."""
         written = self._read_or_log()
         files = _newest({**written.files, **self._known.files}, MAX_FILES)
         all_known = {**written.vocabularies, **self._known.vocabularies}
@@ -202,12 +202,12 @@ class Vocabularies:
             try:
                 known = self._file.read(_decode)
             except OSError as error:
-                self._log_error("cannot read what is known of vocabularies in %s: %s", error)
+                self._log_error("cannot read the cache of vocabularies from %s: %s", error)
         return known or _File(_VERSION, {}, {}, [])
 
-    def _log_error(self, words: str, error: Exception) -> None:
+    def _log_error(self, message: str, error: Exception) -> None:
         assert self._file is not None
-        self._file.warn_once(words, error)
+        self._file.warn_once(message, error)
 
 
 def _read(path: Path) -> Vocabulary:
@@ -215,12 +215,12 @@ def _read(path: Path) -> Vocabulary:
 
 
 def _newest(known: dict[_K, _V], n: int) -> dict[_K, _V]:
-    """The last n of them."""
+    """Return the last `n` entries."""
     return dict(islice(known.items(), max(len(known) - n, 0), None))
 
 
 def _decode(data: bytes) -> _File | None:
-    """None for another version's; ValueError for bytes that are no such file."""
+    """Return the content; None if it is of another version; raise ValueError if it is damaged."""
     try:
         if msgspec.json.decode(data, type=_Version).version != _VERSION:
             return None

@@ -1,4 +1,4 @@
-"""What a tokenizer is made of, as its GGUF says or as llama.cpp completes it."""
+"""Read the vocabulary of a GGUF, with llama.cpp's defaults for missing fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specd.pairs import pre_tokenizers
 from specd.store.gguf import GgufHeader, LongArray
 
 _TOKENIZER: Final = "tokenizer.ggml."
-#: llama.cpp's word for it, whatever the file says.
+#: A kind whose pre-tokenizer is always that of the same name.
 _GEMMA4: Final = "gemma4"
-#: Kinds whose texts are cut before tokens are looked up.
+#: Kinds that use a pre-tokenizer.
 _CUT: Final = frozenset({"gpt2", "hybriddna", "whitespace"})
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """All but the tokens.  merges: their hash.  bos, eos: −1 where there is none."""
+    """A vocabulary without its tokens.  merges: their hash.  bos, eos: ids, −1 if there is none."""
 
     model: str
     pre: str
@@ -36,7 +36,10 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """As a GGUF stores them, each behind its length.  ends: where each ends in `raw`."""
+    """A list of strings as a GGUF stores it.
+
+    raw: each string after its length.  ends: the end of each string in `raw`.
+    """
 
     raw: bytes
     ends: Sequence[int]
@@ -45,7 +48,7 @@ class Strings:
         return len(self.ends)
 
     def between(self, first: int, last: int) -> memoryview:
-        """The bytes of the strings from `first` to before `last`."""
+        """Return the bytes of the strings from `first` up to, not including, `last`."""
         return memoryview(self.raw)[self._begin(first) : self._begin(last)]
 
     def _begin(self, index: int) -> int:
@@ -53,7 +56,7 @@ class Strings:
 
 
 def outline_of(header: GgufHeader) -> Outline:
-    """A field that the file leaves out takes llama.cpp's default for its kind of vocabulary."""
+    """Return the outline, with llama.cpp's default for each missing field."""
     model, pre = header.text(_TOKENIZER + "model"), header.text(_TOKENIZER + "pre")
     if model == _GEMMA4:
         pre = _GEMMA4
@@ -75,7 +78,7 @@ def outline_of(header: GgufHeader) -> Outline:
 
 
 def strings_of(header: GgufHeader, name: str) -> Strings:
-    """The `tokens` or `merges`; none where the file has no such list."""
+    """Return the list `tokens` or `merges`, empty if the file has none."""
     value = header.values.get(_TOKENIZER + name)
     if isinstance(value, LongArray) and value.ends is not None:
         return Strings(value.raw, value.ends)
@@ -88,17 +91,17 @@ def strings_of(header: GgufHeader, name: str) -> Strings:
 
 
 def types_of(header: GgufHeader) -> list[int]:
-    """GGUF's, of the tokens, as far as the file says."""
+    """Return the GGUF types of the tokens, as far as the file has them."""
     value = header.values.get(_TOKENIZER + "token_type")
     types = value.values() if isinstance(value, LongArray) else value
     return [t for t in types if isinstance(t, int)] if isinstance(types, tuple) else []
 
 
 def ids_of(header: GgufHeader, types: Collection[int]) -> list[int]:
-    """The tokens of these types, in order."""
+    """Return the ids of the tokens of these types, in order."""
     value = header.values.get(_TOKENIZER + "token_type")
     if isinstance(value, LongArray) and value.ends is None:
-        import numpy as np  # noqa: PLC0415 - late: the daemon's start need not wait for it
+        import numpy as np  # noqa: PLC0415 - imported late to keep the daemon's start fast
 
         all_types = np.frombuffer(value.raw, value.code)
         ids: list[int] = np.flatnonzero(np.isin(all_types, list(types))).tolist()
@@ -108,7 +111,7 @@ def ids_of(header: GgufHeader, types: Collection[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A whole one: megabytes.  types: GGUF's, of the tokens; what is missing is ordinary."""
+    """A whole vocabulary, megabytes large.  types: GGUF types; missing ones are ordinary text."""
 
     outline: Outline
     tokens: tuple[str, ...]
@@ -119,16 +122,16 @@ def vocabulary_of(header: GgufHeader) -> Vocabulary:
     return Vocabulary(outline_of(header), header.strings(_TOKENIZER + "tokens"), types_of(header))
 
 
-def _adds_bos(model: str, pre: str, said: bool | None) -> bool:
+def _adds_bos(model: str, pre: str, flag: bool | None) -> bool:
     if pre == pre_tokenizers.ALWAYS_WITH_BOS:
         return True
-    if said is not None:
-        return said
+    if flag is not None:
+        return flag
     return pre in pre_tokenizers.BEGIN_WITH_BOS if model == "gpt2" else model in {"llama", "bert"}
 
 
 def _default_ids(model: str) -> tuple[int, int]:
-    """BOS and EOS of llama.cpp where a file names none."""
+    """Return llama.cpp's default ids of BOS and EOS."""
     return {"llama": (1, 2), "gpt2": (11, 11), "bert": (101, -1), "t5": (-1, 1)}.get(
         model, (-1, -1)
     )

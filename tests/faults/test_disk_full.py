@@ -166,9 +166,9 @@ async def test_what_is_learned_waits_for_room_and_is_said_once(tmp_path: Path) -
                     await here.post("/api/generate", model="m", keep_alive=0)
                 await ended(here)
             log = here.log()
-            assert log.count("cannot keep what was learned of the pairs") == 1
-            assert log.count("cannot keep what was learned of memory") <= 1
-            assert log.count("cannot keep what was learned of vocabularies") <= 1
+            assert log.count("cannot write the history of pairs") == 1
+            assert log.count("cannot write memory corrections") <= 1
+            assert log.count("cannot write the cache of vocabularies") <= 1
             assert [path.name for path in (tmp_path / "state").iterdir()] == [".filler"]
         async with served(tmp_path) as here:
             await here.is_well()

@@ -70,9 +70,9 @@ async def test_a_state_that_cannot_be_written_is_said_once(tmp_path: Path) -> No
                 await here.post("/api/generate", model="m", keep_alive=0)
             here.daemon.process.terminate()
             assert await here.daemon.process.wait() == 0
-        for what in ("the pairs", "memory", "vocabularies"):
-            assert here.log().count(f"cannot keep what was learned of {what}") <= 1
-        assert "cannot keep what was learned of the pairs" in here.log()
+        for what in ("the history of pairs", "memory corrections", "the cache of vocabularies"):
+            assert here.log().count(f"cannot write {what}") <= 1
+        assert "cannot write the history of pairs" in here.log()
 
 
 @pytest.mark.system

@@ -182,7 +182,7 @@ def test_the_users_file_goes_before_the_machines_and_that_before_the_packaged(
     assert drafter_of(rules, "qwen3:32b") == "mine"
     found = rules.rule_for("qwen3:32b")
     assert found is not None
-    assert (found.origin, found.said) == ("user", f"{own}: *")
+    assert (found.origin, found.label) == ("user", f"{own}: *")
 
 
 def test_a_file_that_is_named_stands_in_for_the_users_own(tmp_path: Path) -> None:

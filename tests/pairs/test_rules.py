@@ -89,10 +89,10 @@ def test_a_rule_says_where_it_is_written_and_which_pattern_won(
     packaged = Rule(targets=("m:*", "m:1*", "x:*"), drafters=(), origin="registry")
     found = Rules(packaged=(packaged,)).rule_for("m:1b")
     assert found is not None
-    assert found.said == "registry: m:1*"
+    assert found.label == "registry: m:1*"
     monkeypatch.setenv("HOME", str(tmp_path))
     own = Rule(targets=("m:*",), drafters=(), origin="user", file=tmp_path / "c" / "pairs.toml")
-    assert own.said == "~/c/pairs.toml: m:*"
+    assert own.label == "~/c/pairs.toml: m:*"
     assert shorten_home(Path("/etc/specd/pairs.toml")) == "/etc/specd/pairs.toml"
 
 

@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
     known.facts(blob(tmp_path))
     known.save()
     [warning] = caplog.messages
-    assert "cannot read what is known of vocabularies" in warning
+    assert "cannot read the cache of vocabularies" in warning
 
 
 def test_what_a_full_disk_refused_is_written_when_there_is_room(
