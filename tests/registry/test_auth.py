@@ -24,7 +24,7 @@ WEIGHTS = bytes(range(256)) * 20
 
 
 def signed_by(folder: Path) -> Callable[[web.Request], bool]:
-    """Whether the request carries the signature of the key in that folder (contract 5)."""
+    """Whether the request carries the signature of the key in that folder."""
 
     def admits(request: web.Request) -> bool:
         public, _, signature = request.headers.get("Authorization", "").partition(":")
