@@ -110,7 +110,7 @@ def pair_lines(specd: Json) -> list[str]:
         return []
     drafter, why = specd.get("drafter"), _why(specd)
     if drafter:
-        verb = "rests" if why and specd.get("reason") not in _OF_ONE_ANSWER else "drafts"
+        verb = "parked" if why and specd.get("reason") not in _OF_ONE_ANSWER else "drafts"
         name = f"{verb}: {drafter['name']} ({drafter['pair_source']})"
         lines = [_joined(name, _place(drafter), *_gain(specd)), _target(specd), why]
     elif specd.get("state") == "active":

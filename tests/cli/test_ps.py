@@ -157,11 +157,11 @@ def test_a_person_is_told_which_acceptance_drafting_needs(
 
 
 def test_a_drafter_that_rests_says_why() -> None:
-    said = {"state": "parked", "reason": "does_not_pay", "detail": "it rests: slow", "gain": 0.98}
+    said = {"state": "parked", "reason": "does_not_pay", "detail": "it lost: slow", "gain": 0.98}
     assert pair_lines(PAIRED | said) == [
-        "rests: llama3.2:1b (registry) · 1.3 GB on CUDA0 · 0.98× over 12 requests · 72% accepted",
+        "parked: llama3.2:1b (registry) · 1.3 GB on CUDA0 · 0.98× over 12 requests · 72% accepted",
         "target: 41 GB on CUDA0",
-        "does_not_pay — it rests: slow",
+        "does_not_pay — it lost: slow",
     ]
 
 

@@ -142,7 +142,7 @@ async def test_a_pair_that_bad_first_answers_parked_is_back_at_work(tmp_path: Pa
                 break
             bad = await asked(daemon, "say x", model="pair", num_predict=48, seed=seed)
         assert (bad["state"], bad["reason"]) == ("parked", "does_not_pay")
-        assert "rests" in bad["detail"]
+        assert "parked" in bad["detail"]
         assert (await shown(daemon, tmp_path))["state"] == "parked"
         # Drafts that are short enough for a few steps: a speedup is measured over eight of them.
         later = [
