@@ -87,7 +87,7 @@ async def test_a_build_without_cuda_leaves_gpus_alone_and_says_so(
     with (tmp_path / "log").open("wb") as log:
         async with running(tmp_path, driver, [], log=log.fileno()) as daemon:
             assert await visible_to(daemon, "first") == ""
-    assert "Fast 9000 is not used: the llama.cpp" in (tmp_path / "log").read_text()
+    assert "Fast 9000 is not used: the installed llama.cpp" in (tmp_path / "log").read_text()
 
 
 async def test_one_of_many_is_chosen_by_the_user(tmp_path: Path, driver: Driver) -> None:

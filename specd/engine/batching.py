@@ -108,24 +108,29 @@ def build_pass(
 ) -> Pass:
     """Return one pass with a group for each decoding slot; prompts share the rows that are left.
 
-    drafts, siblings: by slot id.  A group is never split.  Groups are in order of length, since
-    some models need a pass inside for each different length.  Waiting prompts get equal shares,
-    the shortest first, so that a long one does not delay a short one.
+    drafts, siblings: by slot id.  A group is never split.  Waiting prompts get equal shares, the
+    shortest first, so that a long one does not delay a short one.
+
+    Rows are in order of the groups' and pieces' lengths, then of slots.  Some models need a pass
+    inside for each different length, and a recurrent cache loses what it could take back if slots
+    of one length change their order.
     """
-    new_pass = Pass()
-    if drafts:
-        decoding = sorted(decoding, key=lambda slot: len(drafts.get(slot.id, ())))
-    for slot in decoding:
-        slot_siblings = siblings.get(slot.id, {}) if siblings else {}
-        new_pass.groups.append(
-            _add_group(new_pass.batch, slot, drafts.get(slot.id, ()), slot_siblings)
-        )
+    siblings = siblings or {}
+    n_rows = {
+        slot.id: len(slot.tokens) - slot.n_past + len(drafts.get(slot.id, ())) for slot in decoding
+    }
+    n_left = n_batch - sum(n_rows.values()) - sum(map(len, siblings.values()))
     waiting = sorted(prefilling, key=lambda slot: slot.n_text_ahead)
     for at, slot in enumerate(waiting):
-        room = (n_batch - len(new_pass.batch)) // (len(waiting) - at)
-        n_tokens = min(slot.n_text_ahead, room)
-        if n_tokens > 0:
-            new_pass.chunks.append(_add_chunk(new_pass.batch, slot, n_tokens))
+        n_rows[slot.id] = max(min(slot.n_text_ahead, n_left // (len(waiting) - at)), 0)
+        n_left -= n_rows[slot.id]
+    new_pass, prompts = Pass(), {slot.id for slot in waiting}
+    for slot in sorted([*decoding, *waiting], key=lambda slot: (n_rows[slot.id], slot.id)):
+        if slot.id not in prompts:
+            draft, leaves = drafts.get(slot.id, ()), siblings.get(slot.id, {})
+            new_pass.groups.append(_add_group(new_pass.batch, slot, draft, leaves))
+        elif n_rows[slot.id]:
+            new_pass.chunks.append(_add_chunk(new_pass.batch, slot, n_rows[slot.id]))
     return new_pass
 
 

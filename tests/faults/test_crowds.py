@@ -147,7 +147,7 @@ async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path
         while await crowd.answered(ASK) != 200:
             pass
     log = (tmp_path / "log").read_text()
-    assert log.count("all of them at work") == 1
+    assert log.count("none is idle: refusing new ones") == 1
     assert "Traceback" not in log
 
 

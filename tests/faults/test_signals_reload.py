@@ -101,7 +101,7 @@ async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
     ) as it:
         assert await status(it.daemon) == 401
         assert "SPECD_API_KEYS is no longer in" in await it.reload("SPECD_APIKEYS=a-key-misspelt")
-        assert "is SPECD_API_KEYS meant?" in it.log.read_text()
+        assert "did you mean SPECD_API_KEYS?" in it.log.read_text()
         assert await status(it.daemon) == 401
         it.file.unlink()
         it.daemon.process.send_signal(signal.SIGHUP)

@@ -70,7 +70,7 @@ async def test_a_start_that_waits_for_a_driver_says_so_and_goes_on(tmp_path: Pat
         )
         try:
             first = (await loop.sock_recv(systemd, 1000)).decode()
-            assert first.startswith("STATUS=starting: llama.cpp is asked which GPUs it can use")
+            assert first.startswith("STATUS=starting: waiting for llama.cpp to list the GPUs")
             assert (await loop.sock_recv(systemd, 1000)).startswith(b"READY=1\nSTATUS=listening on")
         finally:
             daemon.terminate()

@@ -71,7 +71,7 @@ def test_the_socket_decides_where_it_is_open_and_to_whom(container: SystemdConta
         assert ":12345" in ports
         assert "unix:/run/specd.sock" in ports
         assert "9999" not in ports
-        assert "whoever reaches 0.0.0.0 may" in found["network"][0]["words"]
+        assert "anyone who reaches 0.0.0.0 can" in found["network"][0]["words"]
         assert "OLLAMA_HOST=127.0.0.1:9999 has no effect" in found["settings"][0]["words"]
         container("systemctl", "start", "specd")
 
@@ -88,11 +88,11 @@ def test_what_a_drop_in_sets_is_what_is_examined(container: SystemdContainer) ->
     found = examined(container, status=0)
     store = found["store"]
     assert "/srv/models" in store[0]["words"]
-    assert any("nothing can be pulled" in one["words"] for one in store)
+    assert any("pull, create and delete will fail" in one["words"] for one in store)
     assert any("ReadWritePaths=/srv/models" in one["remedy"] for one in store)
     banana, unknown = found["settings"]
     assert "OLLAMA_KEEP_ALIVE='banana'" in banana["words"]
-    assert "SPECD_MDOELS is set, and is no setting" in unknown["words"]
+    assert "SPECD_MDOELS is set, but is not a setting" in unknown["words"]
     assert "OLLAMA_ORIGINS=*" in found["network"][0]["words"]
 
 

@@ -66,10 +66,10 @@ def context_of(
 
 
 def decode(context: LlamaContext, groups: dict[int, tuple[int, Sequence[int]]]) -> dict[int, Row]:
-    """One pass of (position, tokens) by slot; the last row of each."""
+    """One pass of (position, tokens) by slot, in the engine's order; the last row of each."""
     batch = Batch()
     last = {}
-    for slot, (position, tokens) in groups.items():
+    for slot, (position, tokens) in sorted(groups.items(), key=lambda g: (len(g[1][1]), g[0])):
         for at, token in enumerate(tokens):
             last[slot] = batch.add(token, position + at, slot, wants_logits=at == len(tokens) - 1)
     context.decode(batch)

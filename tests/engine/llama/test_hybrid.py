@@ -153,4 +153,4 @@ def test_without_snapshots_the_answer_says_why_it_is_plain(file: Callable[[str],
     stats = engine.answer("hello", n_predict=12)[1].speculation
     assert stats.reason == NoPair.CANNOT_REWIND
     assert stats.draft_n == 0
-    assert "take back" in stats.detail
+    assert "cannot remove a token" in stats.detail
