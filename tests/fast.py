@@ -1,7 +1,7 @@
 """`pytest --fast`: leave out the test modules that start processes or load native code.
 
-`slow_modules.txt` lists them.  With `--fast`, a test that starts a process all the same fails.
-`pytest --list-slow FILE` writes down which modules of a run started any.
+`slow_modules.txt` lists them, or their folder.  With `--fast`, a test that starts a process all the
+same fails.  `pytest --list-slow FILE` writes down which modules of a run started any.
 """
 
 from __future__ import annotations
