@@ -84,7 +84,7 @@ def _lock(opened: int, how: int, path: Path, lock_timeout_s: float) -> None:
 
 
 def remove_if_unlocked(path: Path) -> bool:
-    """Remove the file unless somebody holds a lock on it; return whether it is gone."""
+    """Remove the file unless another process holds a lock on it; return whether it is gone."""
     try:
         opened = os.open(path, _OPEN_FLAGS)
     except FileNotFoundError:

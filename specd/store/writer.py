@@ -218,7 +218,7 @@ class StoreWriter:
             self._remove_unused(old)
 
     def discard(self, digests: Iterable[str]) -> None:
-        """Remove those of the blobs that no manifest names and nobody has locked.
+        """Remove the blobs that no manifest names and no process has locked.
 
         This cleans up after a failed create, so OLLAMA_NOPRUNE does not apply.
         """
